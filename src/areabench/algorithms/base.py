@@ -1,0 +1,49 @@
+"""What a method is: a client rule and a server rule. It knows no clock, no rank and no file.
+
+A method is a value: a record of five functions. Server states are immutable records; the arrays in them are
+replaced, never changed, so a model that was sent out stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from areabench.problems.base import Vector
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client sends after its local steps, and what it remembers."""
+
+    payload: Vector
+    memory: Vector | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The server's state after an event, and the clients that are told to work next, in order."""
+
+    state: Any
+    calls: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Method:
+    """One federated method.
+
+    remember  (x0) -> memory: what a client starts with
+    report    (memory, base, local) -> Report: after M local steps led from `base` to `local`
+    start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
+    receive   (state, client, payload) -> Step: an update came in; `payload` is lent for the call only
+    aggregate (state) -> Step: the aggregation criterion is satisfied
+    """
+
+    name: str
+    remember: Callable[[Vector], Vector | None]
+    report: Callable[[Vector | None, Vector, Vector], Report]
+    start: Callable[[Vector], Step]
+    receive: Callable[[Any, int, Vector], Step]
+    aggregate: Callable[[Any], Step]
+    updates_per_step: int | None = None  # set where the method itself decides when to step

@@ -1,0 +1,81 @@
+"""Combinations of settings: defaults that depend on other settings, and pairs that make no sense together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from areabench.errors import UserError
+from areabench.experiment import (
+    Dirichlet,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    ListedRates,
+    Mnist,
+    Quadratic,
+    SFedAvg,
+)
+
+
+def check_combinations(experiment: Experiment) -> Experiment:
+    """The experiment with dependent defaults filled in; a UserError for what makes no sense."""
+    _check_end(experiment)
+    _check_clients(experiment)
+    _check_method(experiment)
+    if isinstance(experiment.problem, Quadratic):
+        _check_quadratic(experiment, experiment.problem)
+        return experiment
+    return replace(experiment, data=experiment.data or Mnist(), split=experiment.split or Dirichlet())
+
+
+def _check_end(experiment: Experiment) -> None:
+    stop, record = experiment.stop, experiment.record
+    if stop.horizon_s is None and stop.iterations is None:
+        raise UserError("stop: has neither horizon_s nor iterations; add one, a target alone may never be reached")
+    has_target = stop.target_accuracy is not None or stop.target_loss is not None
+    if has_target and record.snapshots == "none":
+        raise UserError('record.snapshots: "none" leaves nothing to check the target on; use "grid"')
+    if stop.target_accuracy is not None and isinstance(experiment.problem, Quadratic):
+        raise UserError('stop.target_accuracy: problem "quadratic" has no accuracy; use stop.target_loss')
+    if stop.horizon_s is not None and record.snapshots == "grid" and stop.horizon_s / record.interval_s > 1e6:
+        raise UserError(
+            f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than 1,000,000 "
+            "snapshots; use a larger interval"
+        )
+
+
+def _check_clients(experiment: Experiment) -> None:
+    rates, count = experiment.rates, experiment.clients.count
+    if isinstance(rates, ListedRates) and len(rates.values) != count:
+        raise UserError(f"rates.values: {len(rates.values)} rates for clients.count = {count}; give one rate a client")
+
+
+def _check_method(experiment: Experiment) -> None:
+    method, count = experiment.method, experiment.clients.count
+    if isinstance(method, SFedAvg):
+        if method.clients_per_round > count:
+            raise UserError(
+                f"method.clients_per_round: {method.clients_per_round} is more than clients.count = {count}; "
+                f"use at most {count}"
+            )
+        if not isinstance(experiment.aggregation, EveryUpdates):
+            raise UserError(
+                f'aggregation.name: "{experiment.aggregation.name}" makes no sense with s-fedavg, whose round ends '
+                'when its clients have answered; use "updates" or leave the section out'
+            )
+    if isinstance(method, FedBuff) and experiment.schedule.name != "constant" and method.server_step_size is None:
+        raise UserError(
+            f'method.server_step_size: is needed with schedule "{experiment.schedule.name}", where alpha changes and '
+            "eta = alpha has no single meaning; give a number"
+        )
+
+
+def _check_quadratic(experiment: Experiment, problem: Quadratic) -> None:
+    for section in ("data", "split"):
+        if getattr(experiment, section) is not None:
+            raise UserError(f'{section}: problem "quadratic" uses no data; remove the section [{section}]')
+    if problem.curvature_max < problem.curvature_min:
+        raise UserError(
+            f"problem.curvature_max: {problem.curvature_max} is below curvature_min = {problem.curvature_min}; "
+            "swap them"
+        )

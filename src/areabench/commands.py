@@ -1,0 +1,144 @@
+"""What the commands do, once argv and the environment have been read."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from areabench.config import load_experiment, to_toml
+from areabench.errors import RunFailure
+from areabench.execute import Surroundings, run_on_mpi
+from areabench.execute import simulate as execute_simulation
+from areabench.experiment import Experiment
+from areabench.recording import State, Status
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for besides the experiment."""
+
+    output: Path | None
+    cache: Path
+    command: str
+    threads: str
+    force: bool
+    show_progress: bool
+
+    def surroundings(self, experiment: Experiment) -> Surroundings:
+        """The same, with the output named."""
+        default = Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
+        output = self.output or default
+        return Surroundings(output, self.cache, self.command, self.threads, self.force, self.show_progress)
+
+
+def simulate(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+    """One run in virtual time."""
+    experiment = load_experiment(path, overrides)
+    around = wishes.surroundings(experiment)
+    return _report(execute_simulation(experiment, around), around.output)
+
+
+def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+    """One run in real time; called on every rank."""
+    from areabench.transports.mpi import SharedFailure, World
+
+    world = World()
+    try:
+        status, output = run_on_mpi(lambda: load_experiment(path, overrides), wishes.surroundings, world)
+    except SharedFailure as failure:
+        if world.rank == 0:
+            where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
+            print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
+        return 2 if failure.trouble.user_error else 1
+    except BaseException:  # only a defect of the set-up gets here; the other ranks would wait for ever
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.abort()
+        raise
+    return _report(status, output) if world.rank == 0 else _exit_code(status)
+
+
+def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+    """Check the experiment, then start mpirun with one rank for the server and one for each client."""
+    from areabench.launch import mpirun_command
+
+    experiment = load_experiment(path, overrides)
+    output = wishes.surroundings(experiment).output
+    arguments = ["run", str(path), "--output", str(output)]
+    arguments += ["--progress", "always" if wishes.show_progress else "never"]
+    arguments += ["--force"] if wishes.force else []
+    for override in overrides:
+        arguments += ["--set", override]
+    command = mpirun_command(experiment.clients.count + 1, arguments)
+    try:
+        return subprocess.run(command, check=False).returncode
+    except OSError as error:
+        raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
+
+
+def check(path: Path, overrides: Sequence[str]) -> int:
+    """Print the resolved experiment."""
+    print(to_toml(load_experiment(path, overrides)), end="")
+    return 0
+
+
+def replay(path: Path, cache: Path, *, show_progress: bool) -> int:
+    """Replay a run file; 1 at the first difference."""
+    from areabench.progress import ProgressLine
+    from areabench.reading import open_run
+    from areabench.scenario import build_scenario
+    from areabench.transports.replay import Replay
+
+    with open_run(path) as recorded:
+        progress = ProgressLine("replay", recorded.status.end_s, visible=show_progress)
+        outcome = Replay(recorded, build_scenario(recorded.experiment, cache), progress).run()
+        progress.close()
+    if outcome.difference is None:
+        print(f"{path}: {outcome.events:,} events and {outcome.snapshots:,} snapshots replayed, all bits equal")
+        return 0
+    print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
+    return 1
+
+
+def show(path: Path, *, as_toml: bool) -> int:
+    """Print a run file readably."""
+    from areabench.reading import open_run
+    from areabench.tables import describe_run
+
+    with open_run(path) as recorded:
+        print(to_toml(recorded.experiment) if as_toml else describe_run(recorded), end="")
+    return 0
+
+
+def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
+    """Print a table of runs and draw them."""
+    from areabench.reading import open_run
+    from areabench.tables import summary_table
+
+    runs = [open_run(path) for path in paths]
+    print(summary_table([recorded.summary(target) for recorded in runs], target), end="")
+    if plot is not None:
+        from areabench.plots import plot_runs
+
+        plot_runs(runs, plot, target)
+        print(f"plot: {plot}")
+    return 0
+
+
+def _report(status: Status, output: Path) -> int:
+    """Say how a run ended."""
+    print(
+        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
+        f"steps, {status.discarded:,} discarded"
+    )
+    return _exit_code(status)
+
+
+def _exit_code(status: Status) -> int:
+    return 3 if status.state == State.DIVERGED else 0

@@ -1,0 +1,161 @@
+"""One run from start to end, on any clock: feeds the server, records events and snapshots, decides when to stop.
+
+A transport owns time and messages. It calls `start`, then `update` or `timer` for what happens, asks `ended` in
+between, and calls `finish` at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from areabench.aggregation import Criterion
+from areabench.experiment import Experiment
+from areabench.messages import Order, Update, digest
+from areabench.problems.base import Vector
+from areabench.recording import Event, Kind, Recorder, State, Status
+from areabench.server import Server
+
+
+class TargetWatch(Protocol):
+    """Looks at snapshots for the target that ends a run."""
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Here is a snapshot."""
+        ...
+
+    def reached(self) -> str | None:
+        """What was reached and when, once a snapshot that was offered meets the target."""
+        ...
+
+
+class Conductor:
+    """Drives one server through one run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        server: Server,
+        criterion: Criterion,
+        recorder: Recorder,
+        watch: TargetWatch,
+        deliver: Callable[[Order], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._stop, self._record = experiment.stop, experiment.record
+        self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
+        self._deliver, self._clock = deliver, clock
+        self._next_grid = 0
+        self._diverged = ""
+        self.updates = 0
+        self._step_sizes: dict[int, float] = {}  # what each client was told last
+
+    @property
+    def timer_s(self) -> float:
+        """When the server steps next by the clock; infinite where updates decide."""
+        return self._criterion.next_s
+
+    @property
+    def horizon_s(self) -> float:
+        """When the run ends at the latest; infinite without a horizon."""
+        return math.inf if self._stop.horizon_s is None else self._stop.horizon_s
+
+    def start(self) -> None:
+        """Send the starting model out."""
+        self._send(self._server.begin())
+
+    def update(self, update: Update, time_s: float) -> None:
+        """An update came in at `time_s`: answer it at once, then step if the criterion says so."""
+        self.pass_time(time_s)
+        header, server = update.header, self._server
+        staleness = server.version - header.base_version
+        used = self._step_sizes[header.client]
+        self._send(server.receive(header.client, update.payload))
+        fingerprint = digest(update.payload)
+        self.updates += 1
+        service_s = self._clock() - time_s
+        self._recorder.event(
+            Event(
+                time_s, Kind.UPDATE, server.iteration, server.version, used, service_s, fingerprint, staleness, header
+            )
+        )
+        if self._criterion.counted(server.updates_since_step) and not self._out_of_iterations():
+            self._step(time_s)
+
+    def timer(self, time_s: float) -> None:
+        """The clock says that the server steps."""
+        self.pass_time(time_s)
+        self._criterion.advance()
+        self._step(time_s)
+
+    def discard(self, update: Update, time_s: float) -> None:
+        """An update came in after the end: count it, use it for nothing."""
+        staleness = self._server.version - update.header.base_version
+        used, fingerprint = self._step_sizes[update.header.client], digest(update.payload)
+        counters = (self._server.iteration, self._server.version)
+        self._recorder.event(Event(time_s, Kind.DISCARDED, *counters, used, 0.0, fingerprint, staleness, update.header))
+
+    def pass_time(self, time_s: float) -> None:
+        """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time."""
+        if self._record.snapshots != "grid":
+            return
+        while (grid_s := self._next_grid * self._record.interval_s) < time_s:
+            self._snapshot(grid_s)
+            self._next_grid += 1
+
+    def ended(self, time_s: float) -> Status | None:
+        """How the run ended, if it has; `time_s` is the time of the next thing to happen."""
+        if self._diverged:
+            return self._recorder.status(State.DIVERGED, self._diverged, self._clock())
+        if self._out_of_iterations():
+            return self._recorder.status(State.DONE, f"{self._server.iteration} iterations", self._clock())
+        self.pass_time(min(time_s, self.horizon_s))
+        if reached := self._watch.reached():
+            return self._recorder.status(State.TARGET, reached, self._clock())
+        if time_s > self.horizon_s:
+            return self._recorder.status(State.DONE, f"horizon of {self.horizon_s:g} s", self.horizon_s)
+        return None
+
+    def finish(self, status: Status) -> Status:
+        """Take the last snapshot; returns the status with the final counts."""
+        self.pass_time(status.end_s)
+        if not self._recorder.covers(status.end_s):
+            self._snapshot(status.end_s)
+        return self._recorder.status(status.state, status.reason, status.end_s)
+
+    def _step(self, time_s: float) -> None:
+        begun_s, server = self._clock(), self._server
+        orders = server.aggregate()
+        self._send(orders)
+        fingerprint = digest(server.model)
+        step_size = orders[0].step_size if orders else math.nan
+        service_s = self._clock() - begun_s
+        self._recorder.event(
+            Event(time_s, Kind.STEP, server.iteration, server.version, step_size, service_s, fingerprint)
+        )
+        self._check_divergence()
+        if self._record.snapshots == "aggregations":
+            self._snapshot(time_s)
+
+    def _check_divergence(self) -> None:
+        model, bound = self._server.model, self._stop.divergence_norm
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = math.sqrt(np.dot(model, model))
+        if not norm <= bound:
+            self._diverged = f"|x_s| = {norm:.3g} at iteration {self._server.iteration} is beyond {bound:g}"
+
+    def _snapshot(self, time_s: float) -> None:
+        model = self._server.model
+        self._recorder.snapshot(time_s, self._server.version, model)
+        self._watch.offer(time_s, model)
+
+    def _send(self, orders: list[Order]) -> None:
+        for order in orders:
+            self._step_sizes[order.client] = order.step_size
+            self._deliver(order)
+
+    def _out_of_iterations(self) -> bool:
+        return self._stop.iterations is not None and self._server.iteration >= self._stop.iterations

@@ -1,0 +1,247 @@
+"""Experiment files: TOML in, checked strictly into the records of `experiment`; TOML out again.
+
+Every error is one line: file, key, value, what is allowed, and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from areabench.combinations import check_combinations
+from areabench.errors import UserError
+from areabench.experiment import Experiment, Limits
+
+
+class ConfigError(UserError):
+    """An experiment that cannot be run as it is written."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: the file (or `--set`) and the dotted key."""
+
+    source: str
+    key: str
+
+    def inner(self, name: str) -> Place:
+        """The place of a key below this one."""
+        return Place(self.source, f"{self.key}.{name}" if self.key else name)
+
+    def error(self, problem: str) -> ConfigError:
+        """An error at this place."""
+        return ConfigError(f"{self.source}: {self.key}: {problem}" if self.key else f"{self.source}: {problem}")
+
+
+def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read, override (`section.key=value`) and check an experiment file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
+    return parse_experiment(text, str(path), overrides, path.parent)
+
+
+def parse_experiment(
+    text: str, source: str = "experiment", overrides: Sequence[str] = (), folder: Path | None = None
+) -> Experiment:
+    """Read an experiment from TOML text; relative paths in it start at `folder`."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{source}: is not valid TOML: {error}") from error
+    for override in overrides:
+        _apply_override(table, override)
+    experiment = _read_record(Experiment, _anchored(table, folder), Place(source, ""))
+    assert isinstance(experiment, Experiment)
+    try:
+        return check_combinations(experiment)
+    except UserError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def _anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The table with the one path it may hold made absolute."""
+    delays = table.get("delays")
+    if folder is not None and isinstance(delays, dict) and isinstance(delays.get("file"), str):
+        return {**table, "delays": {**delays, "file": str((folder / delays["file"]).absolute())}}
+    return table
+
+
+def _apply_override(table: dict[str, Any], override: str) -> None:
+    """Put one `section.key=value` into the table."""
+    key, equals, value = override.partition("=")
+    *sections, last = [part.strip() for part in key.split(".")]
+    if not equals or not last or not all(sections):
+        raise ConfigError(f"--set {override}: write it as section.key=value, for example method.step_size=100")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {override}: '{section}' is a value, not a section")
+    table[last] = _override_value(value.strip())
+
+
+def _override_value(text: str) -> Any:
+    """A value as TOML would read it; anything else is a plain string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def _read_record(record: type, table: Any, place: Place) -> Any:
+    """Build one record from a TOML table."""
+    if not isinstance(table, dict):
+        raise place.error(f"{table!r} is a value; write it as a section [{place.key}]")
+    known = {item.name: item for item in fields(record)}
+    for name in table:
+        if name not in known:
+            raise place.inner(name).error(_unknown("key", name, known))
+    hints = get_type_hints(record)
+    values = {}
+    for name, item in known.items():
+        if name in table:
+            values[name] = _read_value(hints[name], table[name], place.inner(name), item)
+        elif item.default is MISSING:
+            values[name] = _missing(hints[name], place.inner(name), item)
+    return record(**values)
+
+
+def _missing(kind: Any, place: Place, item: Field[Any]) -> Any:
+    """A key that has no default must be given."""
+    limits: Limits | None = item.metadata.get("limits")
+    what = f" ({limits.doc})" if limits else ""
+    names = _variant_names(kind)
+    remedy = f"write name = one of {', '.join(sorted(names))}" if names else "add it"
+    raise place.error(f"is missing{what}; {remedy}")
+
+
+def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
+    """Check one value against its annotation and limits."""
+    options = [option for option in _options(kind) if option is not type(None)]
+    if is_dataclass(options[0]):
+        return _read_variant(options, value, place)
+    (option,) = options
+    if get_origin(option) is Literal:
+        return _read_choice(get_args(option), value, place)
+    limits = item.metadata.get("limits", Limits(""))
+    if get_origin(option) is tuple:
+        if not isinstance(value, list):
+            raise place.error(f"{value!r} is not a list of numbers; write [1.0, 2.0, ...]")
+        entries = enumerate(value)
+        return tuple(_read_scalar(float, entry, place.inner(str(index)), limits) for index, entry in entries)
+    return _read_scalar(option, value, place, limits)
+
+
+def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
+    """A section: the record whose `name` it gives, or the only one there is."""
+    if len(options) == 1:
+        return _read_record(options[0], value, place)
+    if not isinstance(value, dict):
+        raise place.error(f'{value!r} is a value; write a section [{place.key}] with name = "..."')
+    by_name = {_name_of(option): option for option in options}
+    if "name" not in value:
+        raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
+    name = _read_choice(tuple(by_name), value["name"], place.inner("name"))
+    return _read_record(by_name[name], value, place)
+
+
+def _read_choice(choices: Sequence[str], value: Any, place: Place) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise place.error(_unknown("value", value, choices))
+    return value
+
+
+def _read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
+    """A bool, whole number, number or string of the right type and within its limits."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
+    if kind is float and type(value) is int:
+        value = _widen(value, place, allowed)
+    if type(value) is not kind:
+        raise place.error(f"{value!r} is not {allowed}")
+    if kind is float and not math.isfinite(value):
+        raise place.error(f"{value} is not finite; allowed is {allowed}")
+    if kind in (int, float) and not limits.allow(value):
+        raise place.error(f"{value!r} is out of range; allowed is {allowed}")
+    if kind is int and abs(value) >= 2**63:
+        raise place.error(f"{value!r} does not fit 64 bits; allowed is {allowed}")
+    return value
+
+
+def _widen(value: int, place: Place, allowed: str) -> float:
+    """A whole number where a number is meant."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise place.error(f"a whole number of {len(str(value))} digits is too large; allowed is {allowed}") from None
+
+
+def _unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that does not exist, with the nearest that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"unknown {what} {name!r}; {hint}allowed: {', '.join(names)}"
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """The members of a union, or the one type there is."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _name_of(record: Any) -> str:
+    return str(next(item.default for item in fields(record) if item.name == "name"))
+
+
+def _variant_names(kind: Any) -> list[str]:
+    records = [option for option in _options(kind) if is_dataclass(option)]
+    return [_name_of(record) for record in records] if len(records) > 1 else []
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def to_toml(experiment: Experiment) -> str:
+    """The resolved experiment as TOML; reading it again gives an equal record."""
+    values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
+    top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
+    sections = {name: value for name, value in values.items() if is_dataclass(value)}
+    blocks = [_block(top)]
+    for name, record in sections.items():
+        entries = {item.name: getattr(record, item.name) for item in fields(record)}
+        blocks.append(f"[{name}]\n{_block({key: value for key, value in entries.items() if value is not None})}")
+    return "\n".join(blocks)
+
+
+def _block(entries: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {_literal(value)}\n" for name, value in entries.items())
+
+
+def _literal(value: object) -> str:
+    """One value in TOML's notation."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(character) for character in value) + '"'
+    assert isinstance(value, tuple)
+    return "[" + ", ".join(_literal(entry) for entry in value) + "]"
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return "\\" + character
+    return character if character.isprintable() else f"\\U{ord(character):08x}"

@@ -1,0 +1,251 @@
+"""Data sets as raw uint8 features: MNIST (in the package, unpacked once a node), digits, synthetic blobs.
+
+`prepare` unpacks what needs unpacking, `load` opens it; no environment is read here, the cache folder is passed in.
+Every array of a `Dataset` is read-only; those of MNIST are files mapped into memory, shared by all ranks of a node.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import importlib
+import io
+import math
+import shutil
+import struct
+import uuid
+import zlib
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.errors import UserError
+from areabench.experiment import DataSettings, Digits, Mnist, Synthetic
+
+_DIGITS_TRAIN_SAMPLES = 1437  # of 1,797: the first four fifths
+_SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
+_SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
+_ROWS_AT_ONCE = 4096  # synthetic samples drawn in one call: bounds the float64 copy
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images (or any samples) as raw uint8 features; the model sees `features * scale`."""
+
+    name: str
+    train_features: NDArray[np.uint8]  # (samples, features)
+    train_labels: NDArray[np.int64]
+    test_features: NDArray[np.uint8]
+    test_labels: NDArray[np.int64]
+    classes: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """One IDX file of MNIST: its name in the package (without .gz), the MD5 of its bytes, its shape."""
+
+    name: str
+    md5: str
+    shape: tuple[int, ...]  # (images, 28, 28) or (labels,)
+
+    @property
+    def header(self) -> bytes:
+        """What the file begins with: the magic number (type uint8, number of axes) and the lengths of the axes."""
+        return struct.pack(f">{1 + len(self.shape)}I", 0x800 + len(self.shape), *self.shape)
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """Shape of the cached array: images are flattened to rows."""
+        return (self.shape[0], math.prod(self.shape[1:])) if len(self.shape) > 1 else self.shape
+
+    @property
+    def array_type(self) -> np.dtype[Any]:
+        """Type of the cached array: uint8 features, int64 labels."""
+        return np.dtype(np.uint8 if len(self.shape) > 1 else np.int64)
+
+
+MNIST_FILES = (
+    IdxFile("train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb", (60_000, 28, 28)),
+    IdxFile("train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624", (60_000,)),
+    IdxFile("t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea", (10_000, 28, 28)),
+    IdxFile("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637", (10_000,)),
+)
+
+
+def prepare(settings: DataSettings, cache: Path) -> None:
+    """Unpack the data into the cache folder, once; safe when several processes do it at the same time."""
+    if isinstance(settings, Mnist):
+        unpack_mnist(resources.files("areabench") / "data" / "mnist", cache)
+
+
+def load(settings: DataSettings, cache: Path) -> Dataset:
+    """The data set of an experiment; MNIST is unpacked first where `prepare` has not been called."""
+    prepare(settings, cache)
+    match settings:
+        case Mnist():
+            return _open_mnist(mnist_folder(cache))
+        case Digits():
+            return _load_digits()
+        case Synthetic():
+            return _draw_synthetic(settings)
+
+
+# ---------------------------------------------------------------------------------------------------- MNIST
+
+
+def mnist_folder(cache: Path) -> Path:
+    """Where unpacked MNIST lies: the name carries the MD5 of the training images."""
+    return cache / f"mnist-{MNIST_FILES[0].md5[:8]}"
+
+
+def unpack_mnist(source: Traversable, cache: Path) -> None:
+    """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing."""
+    folder = mnist_folder(cache)
+    try:
+        if not folder.is_dir():
+            cache.mkdir(parents=True, exist_ok=True)
+            _fill_folder(source, folder)
+    except OSError as error:
+        raise UserError(
+            f"cache folder {cache}: cannot unpack MNIST into it ({error.strerror or error}); "
+            "set AREABENCH_CACHE to a writable folder with 60 MB free"
+        ) from error
+
+
+def _fill_folder(source: Traversable, folder: Path) -> None:
+    """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
+    temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        temporary.mkdir()
+        for file in MNIST_FILES:
+            _write_array(temporary / f"{file.name}.npy", read_idx(source, file))
+        _rename_unless_there(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename_unless_there(temporary: Path, folder: Path) -> None:
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an .npy file; by way of memory, because numpy's own writer swallows the reason when a disk is full."""
+    content = io.BytesIO()
+    np.save(content, array)
+    path.write_bytes(content.getbuffer())
+
+
+def read_idx(source: Traversable, file: IdxFile) -> NDArray[Any]:
+    """One checked IDX file as an array: features (samples, 784) uint8, or labels (samples,) int64."""
+    content = _decompress(source, file)
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found != file.md5:
+        raise UserError(f"{file.name} in the package has MD5 {found}, expected {file.md5}; reinstall areabench")
+    header, length = file.header, len(file.header) + math.prod(file.shape)
+    if content[: len(header)] != header or len(content) != length:
+        raise UserError(
+            f"{file.name} in the package: header {content[: len(header)].hex()} and {len(content)} bytes, "
+            f"expected {header.hex()} (shape {file.shape}) and {length} bytes; reinstall areabench"
+        )
+    pixels = np.frombuffer(content, dtype=np.uint8, offset=len(header))
+    return pixels.reshape(file.array_shape).astype(file.array_type)
+
+
+def _decompress(source: Traversable, file: IdxFile) -> bytes:
+    try:
+        return gzip.decompress(source.joinpath(f"{file.name}.gz").read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(
+            f"{file.name}.gz in the package cannot be unpacked ({error}), expected a file with MD5 {file.md5}; "
+            "reinstall areabench"
+        ) from error
+
+
+def _open_mnist(folder: Path) -> Dataset:
+    train_features, train_labels, test_features, test_labels = (_open_cached(folder, file) for file in MNIST_FILES)
+    return Dataset("mnist", train_features, train_labels, test_features, test_labels, classes=10, scale=1 / 255)
+
+
+def _open_cached(folder: Path, file: IdxFile) -> NDArray[Any]:
+    """A cached array, mapped read-only so that all processes of a node share its pages."""
+    path = folder / f"{file.name}.npy"
+    try:
+        array = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # np.load would also take archives
+    except Exception as error:  # a damaged header makes numpy's parser raise almost anything
+        raise _damaged(folder, f"{path.name} cannot be read ({' '.join(str(error).split())})") from error
+    if array.shape != file.array_shape or array.dtype != file.array_type:
+        expected = f"{file.array_shape} {file.array_type}"
+        raise _damaged(folder, f"{path.name} holds {array.shape} {array.dtype}, expected {expected}")
+    return array
+
+
+def _damaged(folder: Path, reason: str) -> UserError:
+    return UserError(f"cached MNIST in {folder} is damaged: {reason}; delete this folder and start again")
+
+
+# ---------------------------------------------------------------------------------------------------- in memory
+
+
+def _load_digits() -> Dataset:
+    """scikit-learn's digits in their own order: the first 1,437 for training, the last 360 for testing."""
+    try:
+        bunch = importlib.import_module("sklearn.datasets").load_digits()
+    except ImportError as error:
+        raise UserError(
+            f"data `digits` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
+        ) from error
+    features = _frozen(bunch.data.astype(np.uint8))
+    labels = _frozen(bunch.target.astype(np.int64))
+    train, test = slice(None, _DIGITS_TRAIN_SAMPLES), slice(_DIGITS_TRAIN_SAMPLES, None)
+    return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)
+
+
+def _draw_synthetic(settings: Synthetic) -> Dataset:
+    """Blobs around centres from N(0, 1), one a class; train and test have streams of their own."""
+    centres = _synthetic_stream(settings, 0).standard_normal((settings.classes, settings.features))
+    train, test = _synthetic_stream(settings, 1), _synthetic_stream(settings, 2)
+    train_features, train_labels = _draw_blobs(settings, centres, settings.train_samples, train)
+    test_features, test_labels = _draw_blobs(settings, centres, settings.test_samples, test)
+    return Dataset(
+        "synthetic", train_features, train_labels, test_features, test_labels, settings.classes, scale=1 / 255
+    )
+
+
+def _synthetic_stream(settings: Synthetic, part: int) -> np.random.Generator:
+    entropy = [settings.seed, _SYNTHETIC_ENTROPY, part]
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy)))
+
+
+def _draw_blobs(
+    settings: Synthetic, centres: NDArray[np.float64], samples: int, generator: np.random.Generator
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Features (samples, features) and labels; the labels as balanced as can be, in random order."""
+    labels = generator.permutation(np.arange(samples, dtype=np.int64) % settings.classes)
+    features = np.empty((samples, settings.features), dtype=np.uint8)
+    for first in range(0, samples, _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        noise = generator.standard_normal(features[rows].shape)
+        features[rows] = _to_uint8(centres[labels[rows]], noise, settings.spread)
+    return _frozen(features), _frozen(labels)
+
+
+def _to_uint8(centres: NDArray[np.float64], noise: NDArray[np.float64], spread: float) -> NDArray[np.uint8]:
+    """centre + spread·noise, with 0 at the middle of the range and three standard deviations at its ends."""
+    deviation = math.hypot(1.0, spread)
+    standardised = centres / deviation + noise * (spread / deviation)
+    return np.clip(np.rint(127.5 + 127.5 / _SYNTHETIC_WIDTH * standardised), 0, 255).astype(np.uint8)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.setflags(write=False)
+    return array

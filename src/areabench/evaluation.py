@@ -1,0 +1,80 @@
+"""Loss and accuracy of snapshots: after the clock has stopped, or beside it where a target ends the run."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from areabench.experiment import Stop
+from areabench.problems.base import Metrics, Problem, Vector
+
+
+def target_met(stop: Stop, metrics: Metrics) -> str | None:
+    """Which target the (one) evaluated model meets, in words."""
+    accuracy, loss = float(metrics.test_accuracy[-1]), float(metrics.train_loss[-1])
+    if stop.target_accuracy is not None and accuracy >= stop.target_accuracy:
+        return f"test accuracy {accuracy:.2f} % >= {stop.target_accuracy:g} %"
+    if stop.target_loss is not None and loss <= stop.target_loss:
+        return f"training loss {loss:.6g} <= {stop.target_loss:g}"
+    return None
+
+
+class NoTarget:
+    """Nothing to watch for."""
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Look away."""
+
+    def reached(self) -> str | None:
+        """Never."""
+        return None
+
+
+class VirtualWatch:
+    """Evaluates every snapshot at once: for a clock that stands still meanwhile."""
+
+    def __init__(self, stop: Stop, problem: Problem) -> None:
+        self._stop, self._problem = stop, problem
+        self._found: str | None = None
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Evaluate a snapshot, unless an earlier one met the target."""
+        if self._found is None and (met := target_met(self._stop, self._problem.evaluate([model]))):
+            self._found = f"{met} at {time_s:g} s"
+
+    def reached(self) -> str | None:
+        """What was reached and when."""
+        return self._found
+
+
+class BackgroundWatch:
+    """Evaluates the newest snapshot on a thread of its own; snapshots that come meanwhile are passed over."""
+
+    def __init__(self, stop: Stop, problem: Problem) -> None:
+        self._stop, self._problem = stop, problem
+        self._pool = ThreadPoolExecutor(1)
+        self._under_way: Future[str | None] | None = None
+        self._found: str | None = None
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Begin to evaluate a snapshot if no other is under way."""
+        if self._under_way is None and self._found is None:
+            self._under_way = self._pool.submit(self._evaluate, time_s, model)
+
+    def reached(self) -> str | None:
+        """What was reached and when; an exception of the evaluation comes out here."""
+        if self._under_way is not None and self._under_way.done():
+            self._found, self._under_way = self._under_way.result(), None
+        return self._found
+
+    def close(self) -> None:
+        """Wait for an evaluation under way."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _evaluate(self, time_s: float, model: Vector) -> str | None:
+        met = target_met(self._stop, self._problem.evaluate([model]))
+        return f"{met} at {time_s:g} s" if met else None
+
+
+def has_target(stop: Stop) -> bool:
+    """Whether a run may end at a target."""
+    return stop.target_accuracy is not None or stop.target_loss is not None

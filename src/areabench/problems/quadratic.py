@@ -1,0 +1,177 @@
+"""Random strongly convex quadratics with a known minimiser, in float64: f_i(x) = ½ (x-c_i)'H_i(x-c_i), f = mean f_i.
+
+Client i's function depends on the seed and on i alone, so more clients leave the first ones as they were.
+A process draws only the functions it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from areabench.experiment import Quadratic
+from areabench.problems.base import Metrics, Vector
+from areabench.streams import Purpose, stream
+
+FLOAT = np.dtype(np.float64)
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bowl:
+    """One client's function ½ (x-c)'H(x-c): H symmetric, shape (d, d), and c, shape (d,)."""
+
+    hessian: Matrix
+    centre: NDArray[np.float64]
+
+    def loss(self, model: Vector) -> float:
+        """The value at x."""
+        offset = model - self.centre
+        return 0.5 * float(offset @ self.hessian @ offset)
+
+    def gradient(self, model: Vector) -> NDArray[np.float64]:
+        """H(x-c)."""
+        offset: NDArray[np.float64] = model - self.centre
+        return self.hessian @ offset
+
+
+def draw_bowl(settings: Quadratic, seed: int, client: int) -> Bowl:
+    """Client `client`'s function; both extreme curvatures are attained, in dimension 1 the largest alone."""
+    generator = stream(seed, Purpose.PROBLEM, client)
+    centre = settings.heterogeneity * generator.standard_normal(settings.dimension)
+    curvatures = _draw_curvatures(settings, generator)
+    basis, _ = np.linalg.qr(generator.standard_normal((settings.dimension, settings.dimension)))
+    hessian = (basis * curvatures) @ basis.T
+    return Bowl(0.5 * (hessian + hessian.T), centre)
+
+
+def _draw_curvatures(settings: Quadratic, generator: np.random.Generator) -> NDArray[np.float64]:
+    low, high = settings.curvature_min, settings.curvature_max
+    curvatures = generator.uniform(low, high, settings.dimension)
+    curvatures[0], curvatures[-1] = low, high
+    return curvatures
+
+
+class QuadraticProblem:
+    """The mean of the clients' quadratics; `bowls` and `start` replace what would be drawn from the seed."""
+
+    def __init__(
+        self,
+        settings: Quadratic,
+        clients: int,
+        local_steps: int,
+        seed: int,
+        *,
+        bowls: Sequence[Bowl] = (),
+        start: Vector | None = None,
+    ) -> None:
+        self.settings, self.clients = settings, clients
+        self.local_steps, self.seed = local_steps, seed
+        self.bowl: Callable[[int], Bowl] = bowls.__getitem__ if bowls else partial(draw_bowl, settings, seed)
+        self._start = start
+
+    @property
+    def dimension(self) -> int:
+        """Number of parameters d."""
+        return self.settings.dimension
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64."""
+        return FLOAT
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity of every f_i: their smallest curvature."""
+        return self.settings.curvature_min if self.dimension > 1 else self.L
+
+    @property
+    def L(self) -> float:
+        """Smoothness of every f_i: their largest curvature."""
+        return self.settings.curvature_max
+
+    @cached_property
+    def mean_hessian(self) -> Matrix:
+        """The Hessian of f, shape (d, d)."""
+        return np.asarray(sum(self.bowl(client).hessian for client in range(self.clients)) / self.clients)
+
+    @cached_property
+    def minimiser(self) -> NDArray[np.float64]:
+        """Where f is least: the solution of (mean H_i) x = mean H_i c_i."""
+        bowls = map(self.bowl, range(self.clients))
+        pull = np.asarray(sum(bowl.hessian @ bowl.centre for bowl in bowls) / self.clients)
+        return np.asarray(np.linalg.solve(self.mean_hessian, pull), dtype=FLOAT)
+
+    @cached_property
+    def minimum(self) -> float:
+        """The least value of f; above 0 where the centres differ."""
+        return sum(self.bowl(client).loss(self.minimiser) for client in range(self.clients)) / self.clients
+
+    def local_minimiser(self, client: int) -> NDArray[np.float64]:
+        """Where f_i is least: its centre c_i."""
+        return self.bowl(client).centre
+
+    def start(self) -> Vector:
+        """The minimiser plus `start_distance` in a random direction."""
+        if self._start is not None:
+            return self._start.copy()
+        direction = stream(self.seed, Purpose.START).standard_normal(self.dimension)
+        return self.minimiser + self.settings.start_distance * direction / np.linalg.norm(direction)
+
+    def local(self, client: int) -> LocalQuadratic:
+        """Client `client`'s objective, at its first round."""
+        generator = stream(self.seed, Purpose.SAMPLES, client)
+        return LocalQuadratic(self.bowl(client), generator, self.local_steps, self.settings.noise)
+
+    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+        """f and the squared distance to the minimiser; there is no accuracy."""
+        offsets = np.asarray(models, dtype=FLOAT).reshape(len(models), self.dimension) - self.minimiser
+        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged has no finite loss
+            loss = self.minimum + 0.5 * np.einsum("md,md->m", offsets @ self.mean_hessian, offsets)
+            squared_distance = np.einsum("md,md->m", offsets, offsets)
+        return Metrics(loss, np.full(len(models), np.nan), squared_distance)
+
+
+class LocalQuadratic:
+    """One client's function, seen through noisy gradients."""
+
+    def __init__(self, bowl: Bowl, generator: np.random.Generator, local_steps: int, noise: float) -> None:
+        self._bowl, self._generator = bowl, generator
+        self._shape = (local_steps, len(bowl.centre))
+        self._deviation = noise / sqrt(len(bowl.centre))  # of one entry, so that E|noise|² = sigma²
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        """M steps x <- x - alpha·(H(x-c) + noise); a new array."""
+        result = np.array(model, dtype=FLOAT)
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its norm
+            for noise in self._next_noise():
+                result -= step_size * (self._bowl.gradient(result) + noise)
+        return result
+
+    def _next_noise(self) -> Matrix:
+        """The gradient noise of the next round, shape (local_steps, d)."""
+        if self._deviation == 0:
+            return np.zeros(self._shape)
+        return self._deviation * self._generator.standard_normal(self._shape)
+
+
+def quadratic_from(
+    hessians: ArrayLike, centres: ArrayLike, start: ArrayLike, local_steps: int, noise: float = 0.0, seed: int = 0
+) -> QuadraticProblem:
+    """A problem with given H_i, shape (n, d, d), symmetric and positive definite, c_i, shape (n, d), and x_{s,0}."""
+    matrices, points = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
+    curvatures = np.linalg.eigvalsh(matrices)
+    settings = Quadratic(
+        dimension=points.shape[1],
+        curvature_min=float(curvatures.min()),
+        curvature_max=float(curvatures.max()),
+        noise=noise,
+    )
+    bowls = tuple(Bowl(hessian, centre) for hessian, centre in zip(matrices, points, strict=True))
+    return QuadraticProblem(settings, len(bowls), local_steps, seed, bowls=bowls, start=np.array(start, dtype=FLOAT))

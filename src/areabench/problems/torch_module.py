@@ -1,0 +1,296 @@
+"""Any torch.nn.Module as one flat float32 vector; the one module that imports torch.
+
+Client i descends weight_i·f_i with f_i(x) = mean loss of its samples + (nu/2)·|x|² and weight_i = s_i/S (`share`) or
+n·s_i/S (`exact`). All trainable parameters are views into one flat tensor, their gradients into another, so a local
+step copies no model; a round copies one in and one out. All clients of a process share one module and compute in turn.
+
+Building a problem sets torch to one thread and to deterministic algorithms, for the whole process: a run is then
+repeated bit for bit. Random layers such as dropout draw from torch's generator, which is seeded anew for each
+(client, round) and put back afterwards; a module that draws elsewhere (numpy, random) cannot be replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.datasets import Dataset
+from areabench.errors import UserError
+from areabench.experiment import TorchModule
+from areabench.problems.base import Metrics, Vector
+from areabench.problems.minibatches import Minibatches
+from areabench.streams import Purpose, stream
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise UserError("problem `torch` needs PyTorch, which cannot be imported; install torch") from error
+
+FLOAT = np.dtype(np.float32)
+_ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
+_SEEDS = 2**63  # a round's torch seed lies in [0, _SEEDS)
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def load_callable(path: str, setting: str) -> Callable[..., Any]:
+    """What an import path `package.module:function` names; `setting` is the key that holds the path."""
+    where, colon, name = path.partition(":")
+    if not (where and colon and name):
+        raise UserError(f"{setting} = {path!r} is no import path; write `package.module:function`")
+    try:
+        found: Callable[..., Any] | None = getattr(import_module(where), name, None)
+    except Exception as error:
+        raise UserError(
+            f"{setting} = {path!r}: importing {where!r} failed ({_one_line(error)}); "
+            "correct the path, or put the folder of the package on PYTHONPATH"
+        ) from error
+    if not callable(found):
+        state = "lacks" if found is None else "holds no callable"
+        raise UserError(f"{setting} = {path!r}: module {where!r} {state} {name!r}; name a function of that module")
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def build_module(path: str, data: Dataset) -> nn.Module:
+    """The module that the factory at `path` makes for a data set, checked to be trainable as one flat vector."""
+    factory = load_callable(path, "problem.module")
+    features, classes = data.train_features.shape[1], data.classes
+    try:
+        module = factory(features, classes)
+    except Exception as error:
+        raise UserError(
+            f"problem.module = {path!r} failed for {features} features and {classes} classes ({_one_line(error)}); "
+            "it must be a function (features, classes) -> torch.nn.Module"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise UserError(
+            f"problem.module = {path!r} returned {type(module).__name__} instead of a torch.nn.Module; "
+            "let the factory return the module"
+        )
+    _check_parameters(path, module)
+    return module
+
+
+def _check_parameters(path: str, module: nn.Module) -> None:
+    """Only trainable float32 parameters travel: refuse a module whose state is anything else."""
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise UserError(f"problem.module = {path!r} has no trainable parameter; add one or leave requires_grad True")
+    for name, parameter in module.named_parameters():
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            raise UserError(
+                f"problem.module = {path!r}: parameter {name!r} is {parameter.dtype} on {parameter.device}; "
+                "build the module in torch.float32 on the CPU"
+            )
+    for name, _ in module.named_buffers():
+        raise UserError(
+            f"problem.module = {path!r}: buffer {name!r} would not travel, only parameters do; "
+            "use layers without buffers, such as GroupNorm in place of BatchNorm"
+        )
+
+
+def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
+    """Pass two samples through module and loss, so that a model that does not fit the data is refused early."""
+    features, classes = data.train_features.shape[1], data.classes
+    task = f"{features} features and {classes} classes"
+    try:
+        outputs = module(torch.zeros(2, features))
+    except Exception as error:
+        raise UserError(
+            f"problem.module = {settings.module!r} cannot take {task} ({_one_line(error)}); fit the model to the data"
+        ) from error
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if shape != (2, classes):
+        raise UserError(
+            f"problem.module = {settings.module!r} gives {shape} for 2 samples of {task}; "
+            f"let it give one score a class, shape (2, {classes})"
+        )
+    _probe_loss(settings, loss, outputs)
+
+
+def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
+    try:
+        torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
+    except Exception as error:
+        raise UserError(
+            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores a sample ({_one_line(error)}); "
+            "it must be a differentiable function (outputs, labels) -> scalar mean"
+        ) from error
+
+
+class FlatModule:
+    """A module whose trainable parameters and gradients are views into two flat tensors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.values = torch.cat([parameter.detach().reshape(-1) for parameter in trainable])
+        self.gradient = torch.zeros_like(self.values)
+        self.array: NDArray[np.float32] = self.values.numpy()  # the same memory
+        self._views = tuple(zip(trainable, self._cut(self.values, trainable), strict=True))
+        for parameter, view in self._views:
+            parameter.data = view
+        self._gradient_views = self._cut(self.gradient, trainable)
+        for parameter, view in zip(trainable, self._gradient_views, strict=True):
+            parameter.grad = view
+
+    @staticmethod
+    def _cut(flat: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Views of a flat tensor, shaped like the given tensors in order."""
+        pieces = torch.split(flat, [tensor.numel() for tensor in like])
+        return tuple(piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True))
+
+    def differentiate(self, loss: Loss, inputs: Tensor, labels: Tensor) -> None:
+        """Leave the gradient of the loss in `gradient`; zeroed in place, for None would cut the views loose."""
+        self.gradient.zero_()
+        torch.autograd.backward(loss(self.module(inputs), labels))
+        if not self.is_flat():
+            raise UserError(
+                f"{type(self.module).__name__} replaced a parameter or a gradient while it was trained, which cuts it "
+                "off the flat vector; change tensors in place and do not call zero_grad"
+            )
+
+    def is_flat(self) -> bool:
+        """Whether all parameters and gradients still are views into the flat tensors."""
+        return all(
+            parameter.grad is gradient and parameter.data_ptr() == view.data_ptr()
+            for (parameter, view), gradient in zip(self._views, self._gradient_views, strict=True)
+        )
+
+
+class Batch:
+    """The buffers of one mini-batch: the same memory as numpy arrays and as torch tensors."""
+
+    def __init__(self, batch_size: int, features: int) -> None:
+        self._raw = np.empty((batch_size, features), dtype=np.uint8)
+        self._numbers = np.empty(batch_size, dtype=np.int64)
+        self._bytes = torch.from_numpy(self._raw)
+        self.inputs = torch.empty((batch_size, features))
+        self.labels = torch.from_numpy(self._numbers)
+
+    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
+        """Gather and scale the samples of the given rows."""
+        np.take(data.train_features, rows, axis=0, out=self._raw, mode="clip")
+        np.take(data.train_labels, rows, out=self._numbers, mode="clip")
+        self.inputs.copy_(self._bytes).mul_(data.scale)
+
+
+class TorchProblem:
+    """The global objective of a module over a data set that is split over the clients."""
+
+    def __init__(
+        self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
+    ) -> None:
+        torch.set_num_threads(1)
+        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler: 70 MB
+        self.settings, self.data, self.parts = settings, data, parts
+        self.local_steps, self.seed = local_steps, seed
+        self.loss: Loss = load_callable(settings.loss, "problem.loss")
+        self.flat = FlatModule(self._draw_module())
+        self.batch = Batch(settings.batch_size, data.train_features.shape[1])
+        self._start = self.flat.array.copy()
+
+    def _draw_module(self) -> nn.Module:
+        """The module, initialised from the experiment's seed; torch's own generator is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(stream(self.seed, Purpose.START).integers(_SEEDS)))
+            module = build_module(self.settings.module, self.data).train()
+            probe(self.settings, module, self.loss, self.data)
+        return module
+
+    @property
+    def dimension(self) -> int:
+        """Number of trainable parameters."""
+        return len(self._start)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32."""
+        return FLOAT
+
+    def start(self) -> Vector:
+        """The parameters as the module initialises them."""
+        return self._start.copy()
+
+    def weight(self, client: int) -> float:
+        """What multiplies client `client`'s objective."""
+        share = len(self.parts[client]) / sum(len(part) for part in self.parts)
+        return share * (len(self.parts) if self.settings.weighting == "exact" else 1)
+
+    def local(self, client: int) -> LocalTorch:
+        """Client `client`'s objective, at its first round."""
+        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
+        seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # apart from the mini-batches' own stream
+        return LocalTorch(self, batches, seeds, self.weight(client))
+
+    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+        """Loss with regulariser over all training samples and accuracy (%) over all test samples."""
+        self.flat.module.eval()
+        try:
+            with torch.no_grad():
+                loss, accuracy = self._train_loss(models), self._test_accuracy(models)
+        finally:
+            self.flat.module.train()
+        return Metrics(loss, accuracy, np.full(len(models), np.nan))
+
+    def _train_loss(self, models: Sequence[Vector]) -> NDArray[np.float64]:
+        total = np.zeros(len(models))
+        for inputs, labels in _chunks(self.data.train_features, self.data.train_labels, self.data.scale):
+            for index, outputs in enumerate(self._outputs(models, inputs)):
+                total[index] += float(self.loss(outputs, labels)) * len(labels)
+        squares = np.array([np.einsum("d,d->", model, model, dtype=np.float64) for model in models])
+        return total / len(self.data.train_labels) + 0.5 * self.settings.regularisation * squares
+
+    def _test_accuracy(self, models: Sequence[Vector]) -> NDArray[np.float64]:
+        hits = np.zeros(len(models))
+        for inputs, labels in _chunks(self.data.test_features, self.data.test_labels, self.data.scale):
+            for index, outputs in enumerate(self._outputs(models, inputs)):
+                hits[index] += int((outputs.argmax(dim=1) == labels).sum())
+        return 100.0 * hits / len(self.data.test_labels)
+
+    def _outputs(self, models: Sequence[Vector], inputs: Tensor) -> Iterator[Tensor]:
+        """Scores of each model in turn, shape (samples, classes)."""
+        for model in models:
+            np.copyto(self.flat.array, model)
+            yield self.flat.module(inputs)
+
+
+def _chunks(features: NDArray[np.uint8], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Scaled features and labels, some thousand samples at a time."""
+    for first in range(0, len(labels), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        inputs = torch.from_numpy(np.array(features[rows], dtype=FLOAT))
+        yield inputs.mul_(scale), torch.from_numpy(np.array(labels[rows], dtype=np.int64))
+
+
+class LocalTorch:
+    """One client's share of the objective."""
+
+    def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: np.random.Generator, weight: float) -> None:
+        self._problem, self._batches, self._seeds, self._weight = problem, batches, seeds, weight
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        """M steps x <- x - alpha·weight·(mini-batch gradient + nu·x); a new array."""
+        flat = self._problem.flat
+        np.copyto(flat.array, model)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(int(self._seeds.integers(_SEEDS)))
+            for rows in self._batches.next_round():
+                self._step(rows, step_size * self._weight)
+        return flat.array.copy()
+
+    def _step(self, rows: NDArray[np.int64], rate: float) -> None:
+        problem, flat = self._problem, self._problem.flat
+        problem.batch.load(problem.data, rows)
+        flat.differentiate(problem.loss, problem.batch.inputs, problem.batch.labels)
+        if problem.settings.regularisation:
+            flat.gradient.add_(flat.values, alpha=problem.settings.regularisation)
+        flat.values.add_(flat.gradient, alpha=-rate)

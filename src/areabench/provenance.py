@@ -1,0 +1,56 @@
+"""Who ran what where."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from areabench import __version__
+from areabench.recording import Provenance
+
+
+def gather_provenance(
+    transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = ()
+) -> Provenance:
+    """Everything about this process and machine that a repetition needs; `hosts` has one entry a rank."""
+    return Provenance(
+        transport=transport,
+        command=command,
+        areabench=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        h5py=h5py.__version__,
+        blas=_blas(),
+        threads=threads,
+        mpi=mpi,
+        ranks=max(1, len(hosts)),
+        hosts=",".join(sorted(set(hosts))) or platform.node(),
+        platform=platform.platform(),
+        git_revision=_git_revision(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seed=seed,
+    )
+
+
+def _blas() -> str:
+    """The BLAS that numpy was built with."""
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def _git_revision() -> str:
+    """The revision of the checkout this package runs from, with `+` when it was changed; empty when there is none."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    try:
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,198 @@
+"""The reading side: open a run file and get typed arrays and pandas frames. Writes nothing, runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.config import parse_experiment
+from areabench.errors import RunFileError
+from areabench.experiment import Experiment
+from areabench.problems.base import Vector
+from areabench.recording import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Kind, Provenance, State, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in one line; NaN where something is not defined or was not reached."""
+
+    name: str
+    method: str
+    step_size: float
+    transport: str
+    state: str
+    end_s: float
+    test_accuracy: float  # percent, at the end
+    train_loss: float  # at the end
+    target_s: float  # first snapshot at or above the accuracy asked for
+    updates: int
+    server_steps: int
+    mean_staleness: float
+
+
+class Run:
+    """One run file. Arrays are read when first asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = _open(path)
+        try:
+            self.experiment: Experiment = parse_experiment(str(self._file.attrs["experiment"]), f"{path}: experiment")
+            self.status = self._read_status()
+            self.provenance = self._read_provenance()
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            self.close()
+            raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
+
+    def __enter__(self) -> Run:
+        """Use the run as a context."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; arrays read so far stay."""
+        self._file.close()
+
+    @cached_property
+    def events_array(self) -> NDArray[Any]:
+        """All events in order, with the columns of recording.EVENT."""
+        return self._read("events", EVENT)
+
+    @cached_property
+    def snapshot_index(self) -> NDArray[Any]:
+        """When each snapshot was taken: time_s, version, number of events before it."""
+        return self._read("snapshots/index", SNAPSHOT)
+
+    @cached_property
+    def metrics_array(self) -> NDArray[Any]:
+        """Quality of each snapshot; empty when the run was not evaluated."""
+        return self._read("metrics", METRIC) if "metrics" in self._file else np.empty(0, METRIC)
+
+    @cached_property
+    def clients_array(self) -> NDArray[Any]:
+        """One row a client: rate, samples, rank, host."""
+        return self._read("clients", CLIENT)
+
+    @cached_property
+    def models(self) -> NDArray[Any]:
+        """All snapshots, shape (snapshots, parameters)."""
+        models: NDArray[Any] = self._dataset("snapshots/model")[:]
+        return models
+
+    def model(self, number: int) -> Vector:
+        """One snapshot, without reading the others."""
+        model: Vector = self._dataset("snapshots/model")[number]
+        return model
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """All events as a pandas frame; `kind` in words."""
+        frame = _frame(self.events_array)
+        return frame.assign(kind=[Kind(kind).name.lower() for kind in self.events_array["kind"]])
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """Time, version and quality of every snapshot as a pandas frame."""
+        index = _frame(self.snapshot_index)
+        return index.join(_frame(self.metrics_array)) if len(self.metrics_array) else index
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The clients as a pandas frame."""
+        frame = _frame(self.clients_array)
+        return frame.assign(host=[host.decode() for host in self.clients_array["host"]])
+
+    def time_to_accuracy(self, percent: float) -> float:
+        """Time of the first snapshot with at least this test accuracy, in seconds; NaN if there is none."""
+        metrics = self.metrics_array
+        reached = np.flatnonzero(metrics["test_accuracy"] >= percent)
+        return float(self.snapshot_index["time_s"][reached[0]]) if len(reached) else float("nan")
+
+    def summary(self, target_accuracy: float = 80.0) -> Summary:
+        """The run in one line."""
+        events, metrics, method = self.events_array, self.metrics_array, self.experiment.method
+        staleness = events["staleness"][events["kind"] == Kind.UPDATE]
+        last = metrics[-1] if len(metrics) else np.full(1, np.nan, METRIC)[0]
+        return Summary(
+            name=self.experiment.name,
+            method=method.name,
+            step_size=method.step_size,
+            transport=self.provenance.transport,
+            state=self.status.state.text,
+            end_s=self.status.end_s,
+            test_accuracy=float(last["test_accuracy"]),
+            train_loss=float(last["train_loss"]),
+            target_s=self.time_to_accuracy(target_accuracy),
+            updates=len(staleness),
+            server_steps=int(np.count_nonzero(events["kind"] == Kind.STEP)),
+            mean_staleness=float(staleness.mean()) if len(staleness) else float("nan"),
+        )
+
+    def _read_status(self) -> Status:
+        attributes = dict(self._file["status"].attrs)
+        state = {state.text: state for state in State}[attributes["state"]]
+        numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
+        return Status(state, str(attributes["reason"]), float(attributes["end_s"]), **numbers)
+
+    def _read_provenance(self) -> Provenance:
+        attributes = dict(self._file["provenance"].attrs)
+        values = {item.name: attributes[item.name] for item in fields(Provenance)}
+        return Provenance(**{**values, "ranks": int(values["ranks"]), "seed": int(values["seed"])})
+
+    def _dataset(self, name: str) -> h5py.Dataset:
+        try:
+            return self._file[name]
+        except (KeyError, OSError) as error:
+            raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
+
+    def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        dataset = self._dataset(name)
+        if dataset.dtype != dtype:
+            raise RunFileError(f"{self.path}: /{name} has columns {dataset.dtype.names}, expected {dtype.names}")
+        try:
+            rows: NDArray[Any] = dataset[:]
+        except OSError as error:
+            raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
+        return rows
+
+
+def open_run(path: str | Path) -> Run:
+    """Open a run file for reading."""
+    return Run(Path(path))
+
+
+def _open(path: Path) -> h5py.File:
+    """An HDF5 file that is a run file of a schema we know."""
+    if not path.is_file():
+        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise RunFileError(f"{path}: is not a readable HDF5 file ({error})") from error
+    if file.attrs.get("format") != FORMAT:
+        file.close()
+        raise RunFileError(f"{path}: is not a run file of areabench")
+    if (version := int(file.attrs["schema_version"])) != SCHEMA_VERSION:
+        file.close()
+        raise RunFileError(
+            f"{path}: has schema version {version}, this areabench reads {SCHEMA_VERSION}; use the one that wrote it"
+        )
+    return file
+
+
+def _frame(table: NDArray[Any]) -> pd.DataFrame:
+    import pandas as pd  # slow to import; only notebooks and plots need it
+
+    return pd.DataFrame({name: table[name] for name in table.dtype.names or ()})

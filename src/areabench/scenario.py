@@ -1,0 +1,80 @@
+"""From an experiment to the objects that run it; every transport and every rank builds the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench import datasets
+from areabench.aggregation import Criterion, build_criterion
+from areabench.algorithms import Method, build_method
+from areabench.client import Client
+from areabench.delays import Delays, client_rates
+from areabench.experiment import Experiment, Logistic, Quadratic
+from areabench.partition import split
+from areabench.problems.base import Problem, Vector
+from areabench.server import Server
+from areabench.stepsizes import build_schedule
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The parts of one run."""
+
+    experiment: Experiment
+    problem: Problem
+    method: Method
+    start: Vector
+    rates: NDArray[np.float64]  # updates a second, one a client
+    samples: NDArray[np.int64]  # training samples held, one entry a client
+
+    def server(self) -> Server:
+        """The server, before its first event."""
+        schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size)
+        return Server(self.method, schedule, self.start)
+
+    def client(self, number: int) -> Client:
+        """Client `number`, before its first round."""
+        return Client(self.method, self.problem.local(number), self.start)
+
+    def delays(self) -> Delays:
+        """The clients' delays, from the first round on."""
+        return Delays(self.experiment.delays, self.rates, self.experiment.seed)
+
+    def criterion(self) -> Criterion:
+        """The aggregation criterion, before its first time."""
+        return build_criterion(self.experiment, self.method)
+
+
+def build_scenario(experiment: Experiment, cache: Path) -> Scenario:
+    """Load the data and build every part; a UserError for what does not fit together."""
+    count = experiment.clients.count
+    rates = client_rates(experiment.rates, count, experiment.seed)
+    problem, samples = _build_problem(experiment, cache)
+    start = problem.start()
+    start.flags.writeable = False
+    return Scenario(experiment, problem, build_method(experiment), start, rates, samples)
+
+
+def _build_problem(experiment: Experiment, cache: Path) -> tuple[Problem, NDArray[np.int64]]:
+    """The problem, and how many training samples each client holds."""
+    settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
+    if isinstance(settings, Quadratic):
+        from areabench.problems.quadratic import QuadraticProblem
+
+        return QuadraticProblem(settings, clients.count, clients.local_steps, seed), np.zeros(clients.count, np.int64)
+    assert experiment.data is not None
+    assert experiment.split is not None
+    data = datasets.load(experiment.data, cache)
+    parts = split(experiment.split, data.train_labels, clients.count, seed)
+    samples = np.array([len(part) for part in parts], dtype=np.int64)
+    if isinstance(settings, Logistic):
+        from areabench.problems.logistic import LogisticProblem
+
+        return LogisticProblem(settings, data, parts, clients.local_steps, seed), samples
+    from areabench.problems.torch_module import TorchProblem  # slow to import and optional: only where it is used
+
+    return TorchProblem(settings, data, parts, clients.local_steps, seed), samples

@@ -1,0 +1,121 @@
+"""Runs as text: one in detail, several side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from areabench.config import to_toml
+from areabench.reading import Run, Summary
+from areabench.recording import Kind
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """A table: the first row is the heading, the first column is flush left, the others flush right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_line(row, widths) for row in rows]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]]) + "\n"
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = [(cell, width) for cell, width in zip(row, widths, strict=True)]
+    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
+
+
+def number(value: float, digits: int, unit: str = "") -> str:
+    """A number for a table; a dash where there is none."""
+    return "-" if math.isnan(value) else f"{value:,.{digits}f}{unit}"
+
+
+def summary_table(summaries: Sequence[Summary], target: float) -> str:
+    """Runs side by side."""
+    heading = [
+        "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness", "status"
+    ]  # fmt: skip
+    return align([heading, *(_summary_row(summary) for summary in summaries)])
+
+
+def _summary_row(summary: Summary) -> list[str]:
+    reached = "not reached" if math.isnan(summary.target_s) else f"{summary.target_s:.1f} s"
+    return [
+        summary.method,
+        f"{summary.step_size:g}",
+        number(summary.test_accuracy, 2),
+        number(summary.train_loss, 3),
+        reached,
+        f"{summary.updates:,}",
+        f"{summary.server_steps:,}",
+        number(summary.mean_staleness, 2),
+        summary.state,
+    ]
+
+
+def describe_run(run: Run) -> str:
+    """One run in full, section by section."""
+    parts = [_describe_status(run), _describe_quality(run), _describe_events(run), _describe_clients(run)]
+    provenance = [f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance)]
+    parts += ["experiment\n" + _indent(to_toml(run.experiment)), "provenance\n" + _indent("\n".join(provenance))]
+    return f"{run.path}\n\n" + "\n".join(parts)
+
+
+def _indent(text: str) -> str:
+    return "".join(f"  {line}\n" if line else "\n" for line in text.splitlines())
+
+
+def _describe_status(run: Run) -> str:
+    status = run.status
+    counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
+    return f"status\n  {status.state.text}: {status.reason}\n  {counts}; ended at {status.end_s:.3f} s\n"
+
+
+def _describe_quality(run: Run) -> str:
+    """Some of the snapshots, the last one among them."""
+    index, metrics = run.snapshot_index, run.metrics_array
+    if not len(metrics):
+        return f"snapshots\n  {len(index):,}, not evaluated\n"
+    chosen = np.unique(np.linspace(0, len(metrics) - 1, 7).astype(int))
+    heading = ["time s", "version", "train loss", "accuracy %", "squared distance"]
+    rows = [
+        [
+            f"{index[row]['time_s']:.2f}",
+            str(index[row]["version"]),
+            number(metrics[row]["train_loss"], 4),
+            number(metrics[row]["test_accuracy"], 2),
+            "-" if np.isnan(metrics[row]["squared_distance"]) else f"{metrics[row]['squared_distance']:.4g}",
+        ]
+        for row in chosen
+    ]
+    return f"snapshots ({len(index):,} in all)\n" + _indent(align([heading, *rows]))
+
+
+def _describe_events(run: Run) -> str:
+    """Delays, computing and service of the updates that were used."""
+    updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+    if not len(updates):
+        return "updates\n  none\n"
+    lateness = updates["realised_delay_s"] - updates["drawn_delay_s"]
+    rows = [["", "p50", "p95", "p99"]]
+    for name, values, digits in (
+        ("staleness (versions)", updates["staleness"], 0),
+        ("drawn delay (ms)", 1e3 * updates["drawn_delay_s"], 2),
+        ("late against it (ms)", 1e3 * lateness, 3),
+        ("computing (ms)", 1e3 * updates["compute_s"], 3),
+        ("service (ms)", 1e3 * updates["service_s"], 3),
+    ):
+        rows.append([name, *(f"{value:.{digits}f}" for value in np.percentile(values, (50, 95, 99)))])
+    overruns = int(np.count_nonzero(updates["flags"] & 1))
+    return "updates\n" + _indent(align(rows)) + f"  {overruns:,} of {len(updates):,} were not ready when due\n"
+
+
+def _describe_clients(run: Run) -> str:
+    """How evenly the clients took part."""
+    events, clients = run.events_array, run.clients_array
+    served = np.bincount(events["client"][events["kind"] == Kind.UPDATE], minlength=len(clients))
+    return (
+        f"clients\n  {len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
+        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}, "
+        f"updates {served.min():,} to {served.max():,}\n"
+    )

@@ -1,0 +1,1 @@
+"""The transports: each owns a clock and drives the same rules."""

@@ -1,0 +1,108 @@
+"""Replay: run the rule again from an event log and compare every update, server step and snapshot, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from areabench.client import Client
+from areabench.messages import Order, digest
+from areabench.problems.base import Vector
+from areabench.reading import Run
+from areabench.recording import Kind
+from areabench.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where the replay departs from the record."""
+
+    event: int  # row of /events; the number of rows where a snapshot after the last event differs
+    what: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a replay compared, and the first difference if there is one."""
+
+    events: int
+    snapshots: int
+    difference: Difference | None
+
+
+class Replay:
+    """One run file, replayed."""
+
+    def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
+        self._run, self._scenario, self._progress = run, scenario, progress
+        self._server = scenario.server()
+        self._clients: dict[int, Client] = {}
+        self._orders: dict[int, Order] = {}
+        self._next_snapshot = 0
+
+    def run(self) -> Outcome:
+        """Replay to the end or to the first difference."""
+        self._keep(self._server.begin())
+        difference = self._check_snapshots(0)
+        events = self._run.events_array
+        number = 0
+        while difference is None and number < len(events):
+            difference = self._event(number, events[number]) or self._check_snapshots(number + 1)
+            number += 1
+            self._progress(float(events[number - 1]["time_s"]), number)
+        return Outcome(number, self._next_snapshot, difference)
+
+    def _event(self, number: int, row: np.void) -> Difference | None:
+        what = self._step(row) if row["kind"] == Kind.STEP else self._update(row)
+        return Difference(number, what) if what else None
+
+    def _step(self, row: np.void) -> str | None:
+        self._keep(self._server.aggregate())
+        return self._compare(row, self._server.model, "the model after the server step") or self._count(row)
+
+    def _update(self, row: np.void) -> str | None:
+        number = int(row["client"])
+        order = self._orders.pop(number, None)
+        if order is None:
+            return f"an update of client {number}, which had no order"
+        client = self._client(number)
+        if (client.round, order.version, order.step_size) != (row["round"], row["base_version"], row["step_size"]):
+            return (
+                f"client {number} is at round {client.round}, version {order.version}, step size {order.step_size:g}; "
+                f"recorded are {row['round']}, {row['base_version']}, {row['step_size']:g}"
+            )
+        payload = client.work(order.model, order.step_size)
+        if row["kind"] == Kind.UPDATE:
+            self._keep(self._server.receive(number, payload))
+        return self._compare(row, payload, f"the update of client {number}, round {row['round']}") or self._count(row)
+
+    def _compare(self, row: np.void, vector: Vector, what: str) -> str | None:
+        found = digest(vector)
+        return None if found == row["digest"] else f"{what}: digest {found:#x}, recorded {int(row['digest']):#x}"
+
+    def _count(self, row: np.void) -> str | None:
+        counted = (self._server.iteration, self._server.version)
+        recorded = (int(row["iteration"]), int(row["version"]))
+        return None if counted == recorded else f"iteration and version {counted}, recorded {recorded}"
+
+    def _check_snapshots(self, events_done: int) -> Difference | None:
+        """Compare the snapshots that were taken after the first `events_done` events."""
+        index = self._run.snapshot_index
+        while self._next_snapshot < len(index) and index[self._next_snapshot]["event"] == events_done:
+            stored, model = self._run.model(self._next_snapshot), self._server.model
+            if stored.tobytes() != model.tobytes():
+                differing = int(np.count_nonzero(stored != model))
+                what = f"snapshot {self._next_snapshot}: {differing} of {model.size} entries differ"
+                return Difference(events_done, what)
+            self._next_snapshot += 1
+        return None
+
+    def _keep(self, orders: list[Order]) -> None:
+        self._orders.update({order.client: order for order in orders})
+
+    def _client(self, number: int) -> Client:
+        if number not in self._clients:
+            self._clients[number] = self._scenario.client(number)
+        return self._clients[number]

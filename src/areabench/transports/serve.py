@@ -1,0 +1,139 @@
+"""The server's loop in real time. It owns the clock; the wire is a `ServerLink`, so it runs without MPI in tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from areabench.conductor import Conductor, TargetWatch
+from areabench.errors import RunFailure
+from areabench.messages import Flag, Order, Update
+from areabench.recording import Recorder, Status
+from areabench.scenario import Scenario
+from areabench.transports.waiting import Backoff
+
+_FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
+
+
+class ServerLink(Protocol):
+    """The server's end of the wire."""
+
+    def arrivals(self) -> Sequence[Update]:
+        """All updates that are here now; each is lent until `rearm`."""
+        ...
+
+    def rearm(self, client: int) -> None:
+        """The client's update has been used: be ready for its next message."""
+        ...
+
+    def order(self, order: Order) -> None:
+        """Send an order; the model is held until it has left."""
+        ...
+
+    def release(self) -> bool:
+        """Let go of models that have left; returns whether some had."""
+        ...
+
+    def stop_all(self) -> None:
+        """Tell every client to stop."""
+        ...
+
+    def failure(self, client: int) -> str:
+        """What a client that has failed says about it."""
+        ...
+
+
+class ClientFailure(RunFailure):
+    """An exception on a client's rank."""
+
+
+@dataclass
+class Watchers:
+    """Who looks on: the target and the progress line."""
+
+    target: TargetWatch
+    progress: Callable[[float, int], None]
+
+
+class RealTimeServer:
+    """One run on the wall clock."""
+
+    def __init__(self, scenario: Scenario, link: ServerLink, recorder: Recorder, watchers: Watchers) -> None:
+        self._link, self._recorder, self._watchers = link, recorder, watchers
+        self._clients = scenario.experiment.clients.count
+        self._conductor = Conductor(
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
+            self._clock,
+        )  # fmt: skip
+        self._begun_s = time.perf_counter()
+        self._departed: set[int] = set()
+
+    def run(self) -> Status:
+        """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
+        conductor, backoff = self._conductor, Backoff(10e-6, 200e-6)
+        self._begun_s = time.perf_counter()
+        conductor.start()
+        while not (ended := conductor.ended(self._clock())):
+            if self._serve() or self._step_by_clock():
+                backoff.reset()
+            elif not self._use_spare_moment():
+                backoff.pause(min(conductor.timer_s, conductor.horizon_s) - self._clock())
+        self.dismiss()
+        return conductor.finish(ended)
+
+    def dismiss(self) -> None:
+        """Stop every client and take in what is still in flight, until each has said farewell."""
+        self._link.stop_all()
+        backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _FAREWELL_LIMIT_S
+        while len(self._departed) < self._clients:
+            for update in self._link.arrivals():
+                self._part(update)
+            if time.perf_counter() > limit_s:
+                missing = sorted(set(range(self._clients)) - self._departed)
+                raise ClientFailure(f"clients {missing} did not stop within {_FAREWELL_LIMIT_S:g} s")
+            backoff.pause(1.0)
+
+    def _serve(self) -> bool:
+        """Handle all updates that are here; none starves, for none is taken twice before the others."""
+        arrivals = self._link.arrivals()
+        for update in arrivals:
+            self._check(update)
+            now_s = self._clock()
+            if now_s > self._conductor.horizon_s:
+                self._conductor.discard(update, now_s)
+            else:
+                self._conductor.update(update, now_s)
+            self._link.rearm(update.header.client)
+        return bool(arrivals)
+
+    def _check(self, update: Update) -> None:
+        client = update.header.client
+        if Flag.FAILED in update.header.flags:
+            self._departed.add(client)
+            raise ClientFailure(f"client {client} failed:\n{self._link.failure(client)}")
+
+    def _part(self, update: Update) -> None:
+        """One message after the end: a farewell, or an update that comes too late."""
+        client = update.header.client
+        if update.header.flags & (Flag.FAREWELL | Flag.FAILED):
+            self._departed.add(client)
+            return
+        self._conductor.discard(update, self._clock())
+        self._link.rearm(client)
+
+    def _step_by_clock(self) -> bool:
+        now_s = self._clock()
+        if now_s < self._conductor.timer_s or now_s > self._conductor.horizon_s:
+            return False
+        self._conductor.timer(now_s)
+        return True
+
+    def _use_spare_moment(self) -> bool:
+        """Do what must not delay a reply; returns whether there was something to do."""
+        self._watchers.progress(self._clock(), self._conductor.updates)
+        return self._link.release() or self._recorder.spare_moment()
+
+    def _clock(self) -> float:
+        return time.perf_counter() - self._begun_s

@@ -1,0 +1,82 @@
+"""The simulator: virtual seconds, an event heap, ties by sequence number. The same seed gives the same bits.
+
+A client's round is computed when its update arrives, so only models still in use are alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from areabench.client import Client
+from areabench.conductor import Conductor
+from areabench.evaluation import NoTarget, VirtualWatch, has_target
+from areabench.messages import Order, Update, UpdateHeader
+from areabench.recording import Recorder, Status
+from areabench.scenario import Scenario
+
+
+@dataclass(order=True)
+class Arrival:
+    """An update under way; arrivals order by time, then by the number of the order they answer."""
+
+    time_s: float
+    sequence: int
+    delay_s: float = field(compare=False)
+    order: Order = field(compare=False)
+
+
+class Simulator:
+    """One run on virtual time."""
+
+    def __init__(self, scenario: Scenario, recorder: Recorder, progress: Callable[[float, int], None]) -> None:
+        stop = scenario.experiment.stop
+        watch = VirtualWatch(stop, scenario.problem) if has_target(stop) else NoTarget()
+        self._scenario, self._progress = scenario, progress
+        self._delays = scenario.delays()
+        self._clients: dict[int, Client] = {}
+        self._heap: list[Arrival] = []
+        self._now_s, self._sequence = 0.0, 0
+        self._conductor = Conductor(
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._dispatch, self._clock
+        )
+        self._recorder = recorder
+
+    def run(self) -> Status:
+        """Simulate to the end; returns how it ended."""
+        conductor = self._conductor
+        conductor.start()
+        while not (ended := conductor.ended(min(self._heap_s(), conductor.timer_s))):
+            if conductor.timer_s < self._heap_s():
+                self._now_s = conductor.timer_s
+                conductor.timer(self._now_s)
+            else:
+                self._arrive(heapq.heappop(self._heap))
+            self._recorder.spare_moment()
+            self._progress(self._now_s, conductor.updates)
+        return conductor.finish(ended)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        order, self._now_s = arrival.order, arrival.time_s
+        client = self._client(order.client)
+        header = UpdateHeader(order.client, client.round, order.version, arrival.delay_s, arrival.delay_s)
+        payload = client.work(order.model, order.step_size)
+        self._conductor.update(Update(header, payload), self._now_s)
+
+    def _dispatch(self, order: Order) -> None:
+        delay_s = self._delays.next_s(order.client)
+        self._sequence += 1
+        heapq.heappush(self._heap, Arrival(self._now_s + delay_s, self._sequence, delay_s, order))
+
+    def _client(self, number: int) -> Client:
+        if number not in self._clients:
+            self._clients[number] = self._scenario.client(number)
+        return self._clients[number]
+
+    def _heap_s(self) -> float:
+        return self._heap[0].time_s if self._heap else math.inf
+
+    def _clock(self) -> float:
+        return self._now_s

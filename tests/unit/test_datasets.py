@@ -1,0 +1,260 @@
+"""Data sets: what is in them, and what happens when package or cache are damaged."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from areabench import datasets
+from areabench.datasets import MNIST_FILES, IdxFile, load, mnist_folder, prepare, read_idx, unpack_mnist
+from areabench.errors import UserError
+from areabench.experiment import Digits, Mnist, Synthetic
+
+PACKAGE = resources.files("areabench") / "data" / "mnist"
+TRAIN_LABELS = MNIST_FILES[1]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with MNIST in it, in a folder that did not exist."""
+    folder = tmp_path_factory.mktemp("cache") / "below"
+    prepare(Mnist(), folder)
+    return folder
+
+
+@pytest.fixture
+def own_cache(cache: Path, tmp_path: Path) -> Path:
+    """A copy of the cache that a test may damage; files are links until a test replaces them."""
+    shutil.copytree(cache, tmp_path / "cache", copy_function=lambda old, new: Path(new).symlink_to(old))
+    return tmp_path / "cache"
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put other content in the place of a cached file."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def test_mnist(cache: Path) -> None:
+    data = load(Mnist(), cache)
+    assert (data.name, data.classes, data.scale) == ("mnist", 10, 1 / 255)
+    assert data.train_features.shape == (60_000, 784)
+    assert data.test_features.shape == (10_000, 784)
+    assert data.train_features.dtype == data.test_features.dtype == np.uint8
+    assert data.train_labels.shape == (60_000,)
+    assert data.test_labels.shape == (10_000,)
+    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
+
+
+def test_mnist_values(cache: Path) -> None:
+    data = load(Mnist(), cache)
+    assert data.train_labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    assert data.test_labels[:10].tolist() == [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
+    assert np.bincount(data.train_labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert data.train_features[0, 152:160].tolist() == [3, 18, 18, 18, 126, 136, 175, 26]
+    assert round(float(data.train_features.mean()) / 255, 4) == 0.1307
+
+
+def test_mnist_is_mapped_and_read_only(cache: Path) -> None:
+    features = load(Mnist(), cache).train_features
+    assert type(features) is np.ndarray
+    assert isinstance(features.base, np.memmap)
+    assert not features.flags.writeable
+
+
+def test_cache_holds_the_four_arrays_only(cache: Path) -> None:
+    assert [path.name for path in cache.iterdir()] == ["mnist-6bbc9ace"]
+    arrays = list(mnist_folder(cache).iterdir())
+    assert {path.name for path in arrays} == {f"{file.name}.npy" for file in MNIST_FILES}
+    assert sum(path.stat().st_size for path in arrays) < 60e6
+
+
+def test_load_uses_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "read_idx", None)  # calling it would fail
+    assert len(load(Mnist(), cache).test_labels) == 10_000
+
+
+def test_package_stays_small_and_names_its_origin() -> None:
+    sizes = [len((PACKAGE / f"{file.name}.gz").read_bytes()) for file in MNIST_FILES]
+    assert sum(sizes) <= 12_000_000
+    origin = (PACKAGE / "ORIGIN.md").read_text(encoding="utf-8")
+    assert all(file.md5 in origin for file in MNIST_FILES)
+
+
+def test_wrong_sum(tmp_path: Path) -> None:
+    content = bytearray(gzip.decompress((PACKAGE / f"{TRAIN_LABELS.name}.gz").read_bytes()))
+    content[-1] ^= 1
+    (tmp_path / f"{TRAIN_LABELS.name}.gz").write_bytes(gzip.compress(bytes(content), compresslevel=1))
+    expected = rf"train-labels-idx1-ubyte .*MD5 [0-9a-f]{{32}}, expected {TRAIN_LABELS.md5}; reinstall"
+    with pytest.raises(UserError, match=expected):
+        read_idx(tmp_path, TRAIN_LABELS)
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip at all", None])
+def test_package_file_that_cannot_be_unpacked(tmp_path: Path, content: bytes | None) -> None:
+    whole = (PACKAGE / f"{TRAIN_LABELS.name}.gz").read_bytes()
+    (tmp_path / f"{TRAIN_LABELS.name}.gz").write_bytes(whole[:1000] if content is None else content)
+    with pytest.raises(UserError, match=rf"train-labels-idx1-ubyte.*{TRAIN_LABELS.md5}; reinstall"):
+        read_idx(tmp_path, TRAIN_LABELS)
+
+
+def test_wrong_shape_behind_a_right_sum() -> None:
+    file = IdxFile(TRAIN_LABELS.name, TRAIN_LABELS.md5, (59_999,))
+    with pytest.raises(UserError, match=r"header 000008010000ea60 and 60008 bytes, expected 000008010000ea5f"):
+        read_idx(PACKAGE, file)
+
+
+def test_damaged_package_leaves_no_trace_in_the_cache(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz in the package.*reinstall"):
+        unpack_mnist(tmp_path / "empty", tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|u1',", b"\x00" * 500])
+def test_damaged_cache(own_cache: Path, content: bytes) -> None:
+    folder = mnist_folder(own_cache)
+    replace(folder / f"{TRAIN_LABELS.name}.npy", content)
+    with pytest.raises(UserError, match=rf"{folder} is damaged: train-labels.*delete this folder") as caught:
+        load(Mnist(), own_cache)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_cache(own_cache: Path) -> None:
+    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    replace(path, path.read_bytes()[:-8])
+    with pytest.raises(UserError, match=r"is damaged: train-labels.*delete this folder"):
+        load(Mnist(), own_cache)
+
+
+def test_cached_array_of_wrong_shape(own_cache: Path) -> None:
+    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    path.unlink()
+    np.save(path, np.zeros(3, dtype=np.int64))
+    with pytest.raises(UserError, match=r"holds \(3,\) int64, expected \(60000,\) int64; delete this folder"):
+        load(Mnist(), own_cache)
+
+
+def test_missing_cached_file(own_cache: Path) -> None:
+    (mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy").unlink()
+    with pytest.raises(UserError, match=r"is damaged: train-labels.*delete this folder"):
+        load(Mnist(), own_cache)
+
+
+@pytest.mark.parametrize("below", ["", "folder"])
+def test_cache_path_that_is_a_file(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    cache = tmp_path / "file" / below
+    message = rf"{cache}: .*\((File exists|Not a directory)\); set AREABENCH_CACHE to .*60 MB"
+    with pytest.raises(UserError, match=message):
+        load(Mnist(), cache)
+
+
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, array: NDArray[Any]) -> None:
+        path.write_bytes(b"begun")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(datasets, "_write_array", fail)
+    monkeypatch.setattr(datasets, "read_idx", lambda source, file: np.zeros(1))
+    with pytest.raises(UserError, match=r"No space left on device\); set AREABENCH_CACHE"):
+        prepare(Mnist(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def tiny(source: Traversable, file: IdxFile) -> NDArray[Any]:
+    """In the place of reading the package: one element that tells the file."""
+    return np.array([MNIST_FILES.index(file)])
+
+
+def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtaken(source: Traversable, file: IdxFile) -> NDArray[Any]:
+        monkeypatch.setattr(datasets, "read_idx", tiny)
+        prepare(Mnist(), tmp_path)  # another process does all of it meanwhile
+        return np.array([99])
+
+    monkeypatch.setattr(datasets, "read_idx", overtaken)
+    prepare(Mnist(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
+    assert np.load(mnist_folder(tmp_path) / f"{MNIST_FILES[0].name}.npy").tolist() == [0]
+
+
+def test_many_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "read_idx", tiny)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: prepare(Mnist(), tmp_path), range(32)))
+    assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
+    assert len(list(mnist_folder(tmp_path).iterdir())) == 4
+
+
+def test_digits(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    data = load(Digits(), tmp_path / "unused")
+    assert data.train_features.shape == (1437, 64)
+    assert data.test_features.shape == (360, 64)
+    assert data.train_features.dtype == np.uint8
+    assert data.train_labels.dtype == np.int64
+    assert data.train_features[0, :8].tolist() == [0, 0, 5, 13, 9, 1, 0, 0]
+    assert data.train_labels[:10].tolist() == list(range(10))
+    assert data.train_features.max() * data.scale == 1.0
+    assert not (tmp_path / "unused").exists()
+
+
+def test_digits_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(UserError, match=r"`digits` needs scikit-learn.*pip install scikit-learn"):
+        load(Digits(), tmp_path)
+
+
+def test_synthetic(tmp_path: Path) -> None:
+    data = load(Synthetic(train_samples=23, test_samples=7, features=4, classes=5), tmp_path / "unused")
+    assert data.train_features.shape == (23, 4)
+    assert data.test_features.shape == (7, 4)
+    assert data.train_features.dtype == np.uint8
+    assert data.train_labels.dtype == np.int64
+    assert np.bincount(data.train_labels).tolist() == [5, 5, 5, 4, 4]
+    assert np.bincount(data.test_labels).tolist() == [2, 2, 1, 1, 1]
+    assert not np.array_equal(data.train_labels, np.sort(data.train_labels))
+    assert (data.classes, data.scale) == (5, 1 / 255)
+    assert not (tmp_path / "unused").exists()
+
+
+def test_synthetic_without_spread_is_its_centres(tmp_path: Path) -> None:
+    data = load(Synthetic(train_samples=40, test_samples=10, classes=3, spread=0.0), tmp_path)
+    for label in range(3):
+        train = data.train_features[data.train_labels == label]
+        test = data.test_features[data.test_labels == label]
+        assert (train == train[0]).all()
+        assert (test == train[0]).all()
+    assert len(np.unique(data.train_features, axis=0)) == 3
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 1e308])
+def test_synthetic_fills_the_range(tmp_path: Path, spread: float) -> None:
+    features = load(Synthetic(features=50, spread=spread), tmp_path).train_features.astype(np.float64)
+    assert 115 < features.mean() < 140
+    assert 35 < features.std() < 50  # a third of 127.5
+
+
+def test_synthetic_follows_its_seed(tmp_path: Path) -> None:
+    first, same, other = (load(Synthetic(train_samples=5, seed=seed), tmp_path) for seed in (1, 1, 2))
+    assert np.array_equal(first.train_features, same.train_features)
+    assert not np.array_equal(first.train_features, other.train_features)
+
+
+def test_synthetic_does_not_depend_on_how_many_rows_are_drawn_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = load(Synthetic(train_samples=10), tmp_path).train_features
+    monkeypatch.setattr(datasets, "_ROWS_AT_ONCE", 3)
+    assert np.array_equal(load(Synthetic(train_samples=10), tmp_path).train_features, whole)

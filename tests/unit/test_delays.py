@@ -1,0 +1,154 @@
+"""Rates of the clients and durations of their rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.delays import Delays, client_rates
+from areabench.errors import UserError
+from areabench.experiment import (
+    ExponentialDelays,
+    FixedDelays,
+    ListedRates,
+    LognormalRates,
+    NormalRates,
+    TraceDelays,
+    UniformRates,
+)
+from areabench.streams import Purpose, stream
+
+
+def trace(folder: Path, text: str, clients: int = 2) -> Delays:
+    """Delays from a trace with this content."""
+    path = folder / "trace.csv"
+    path.write_text(text, encoding="utf-8")
+    return Delays(TraceDelays(file=str(path)), np.ones(clients), seed=0)
+
+
+def test_uniform_rates() -> None:
+    assert client_rates(UniformRates(rate=2.5), 3, seed=0).tolist() == [2.5, 2.5, 2.5]
+
+
+def test_normal_rates_are_positive() -> None:
+    rates = client_rates(NormalRates(mean=0.001, deviation=5.0), 1000, seed=0)
+    assert rates.shape == (1000,)
+    assert (rates > 0).all()
+
+
+def test_normal_rates_take_the_first_positive_draw_of_their_own_column() -> None:
+    rounds = 1.0 + 5.0 * stream(7, Purpose.RATES).standard_normal((30, 20))
+    assert (rounds[0] <= 0).any()
+    assert (rounds > 0).any(axis=0).all()
+    expected = rounds[(rounds > 0).argmax(axis=0), np.arange(20)]
+    assert np.array_equal(client_rates(NormalRates(mean=1.0, deviation=5.0), 20, seed=7), expected)
+
+
+def test_normal_rates_without_deviation() -> None:
+    assert client_rates(NormalRates(mean=4.0, deviation=0.0), 2, seed=0).tolist() == [4.0, 4.0]
+
+
+def test_lognormal_rates() -> None:
+    rates = client_rates(LognormalRates(median=3.0, sigma=2.0), 2001, seed=0)
+    assert 2.4 < np.median(rates) < 3.7
+    assert 1.8 < np.log(rates).std() < 2.2
+
+
+def test_rates_follow_the_seed() -> None:
+    first, same, other = (client_rates(NormalRates(), 5, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+def test_listed_rates() -> None:
+    assert client_rates(ListedRates(values=(1.0, 2.0)), 2, seed=0).tolist() == [1.0, 2.0]
+
+
+def test_listed_rates_of_wrong_length() -> None:
+    with pytest.raises(UserError, match=r"lists 2 rates for 3 clients.*clients.count to 2"):
+        client_rates(ListedRates(values=(1.0, 2.0)), 3, seed=0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [LognormalRates(median=1e300, sigma=20.0), NormalRates(mean=1.0, deviation=1e308), UniformRates(rate=1e-310)],
+)
+def test_rates_beyond_arithmetic(settings: UniformRates | NormalRates | LognormalRates) -> None:
+    with pytest.raises(UserError, match=r"the rate of client \d+ is .* 1/s, the limits are 1e-300 and 1e\+300"):
+        client_rates(settings, 100, seed=0)
+
+
+def test_fixed_delays() -> None:
+    delays = Delays(FixedDelays(), np.array([4.0, 0.5]), seed=0)
+    assert [delays.next_s(0), delays.next_s(1), delays.next_s(0)] == [0.25, 2.0, 0.25]
+
+
+def test_exponential_delays_are_the_clients_stream_over_its_rate() -> None:
+    delays = Delays(ExponentialDelays(), np.array([1.0, 4.0]), seed=9)
+    expected = stream(9, Purpose.DELAYS, 1).standard_exponential(40) / 4.0
+    assert [delays.next_s(1) for _ in range(40)] == expected.tolist()
+
+
+def test_exponential_delays_do_not_depend_on_who_asks_first() -> None:
+    one, two = (Delays(ExponentialDelays(), np.ones(2), seed=1) for _ in range(2))
+    first = [one.next_s(0) for _ in range(20)]
+    for _ in range(20):
+        two.next_s(1)
+    assert [two.next_s(0) for _ in range(20)] == first
+
+
+def test_exponential_mean() -> None:
+    delays = Delays(ExponentialDelays(), np.array([10.0]), seed=0)
+    assert 0.09 < np.mean([delays.next_s(0) for _ in range(4000)]) < 0.11  # six standard errors
+
+
+def test_exponential_delays_differ_between_clients_and_seeds() -> None:
+    draws = {Delays(ExponentialDelays(), np.ones(2), seed).next_s(client) for seed in (0, 1) for client in (0, 1)}
+    assert len(draws) == 4
+
+
+def test_trace_is_used_in_order_then_anew(tmp_path: Path) -> None:
+    delays = trace(tmp_path, "client,delay_s\n1,0.5\n0,0.1\n0,0.2\n")
+    assert [delays.next_s(0) for _ in range(5)] == [0.1, 0.2, 0.1, 0.2, 0.1]
+    assert [delays.next_s(1) for _ in range(2)] == [0.5, 0.5]
+
+
+def test_trace_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    delays = trace(tmp_path, '\ufeff"client","delay_s"\r\n"0", 1e-1\r\n\r\n1,2\r\n')
+    assert [delays.next_s(0), delays.next_s(1)] == [0.1, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"line 1: header ''"),
+        ("client,delay\n0,1\n1,1\n", r"line 1: header 'client,delay', expected 'client,delay_s'"),
+        ("client,delay_s\n0,1\n1,fast\n", r"line 3: delay 'fast' is not a number"),
+        ("client,delay_s\n0,1\none,1\n", r"line 3: client 'one' is not a whole number; write 0 to 1"),
+        ("client,delay_s\n0,-0.1\n1,1\n", r"line 2: delay -0.1 s is not allowed"),
+        ("client,delay_s\n0,0\n1,1\n", r"line 2: delay 0 s is not allowed"),
+        ("client,delay_s\n0,nan\n1,1\n", r"line 2: delay nan s is not allowed"),
+        ("client,delay_s\n0,1\n\n1,inf\n", r"line 4: delay inf s is not allowed"),
+        ("client,delay_s\n0,1\n1,1\n2,1\n", r"line 4: unknown client 2; write 0 to 1"),
+        ("client,delay_s\n-1,1\n", r"line 2: unknown client -1"),
+        ("client,delay_s\n0,1,2\n", r"line 2: 3 columns, expected 2"),
+        ("client,delay_s\n0,1\n", r"no line for client 1 of 2"),
+    ],
+)
+def test_bad_trace(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=r"trace .*trace\.csv.*" + message):
+        trace(tmp_path, text)
+
+
+def test_missing_trace(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.csv: No such file or directory; check delays\.file"):
+        Delays(TraceDelays(file=str(tmp_path / "absent.csv")), np.ones(1), seed=0)
+
+
+def test_trace_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"client,delay_s\n\xff\xfe,1\n")
+    with pytest.raises(UserError, match=r"trace\.csv: not a CSV text file"):
+        Delays(TraceDelays(file=str(path)), np.ones(1), seed=0)

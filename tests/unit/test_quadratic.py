@@ -1,0 +1,180 @@
+"""The quadratics: their curvature, minimisers, noise and local descent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from areabench.experiment import Quadratic
+from areabench.problems.quadratic import QuadraticProblem, quadratic_from
+
+SETTINGS = Quadratic(dimension=5, curvature_min=0.5, curvature_max=8.0, heterogeneity=2.0, start_distance=3.0)
+
+
+def problem(settings: Quadratic = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> QuadraticProblem:
+    """Three clients in five dimensions, unless told otherwise."""
+    return QuadraticProblem(settings, clients, local_steps, seed)
+
+
+def two_bowls(local_steps: int = 1, noise: float = 0.0) -> QuadraticProblem:
+    """H_0 = diag(1, 2) about (1, 0), H_1 = diag(3, 2) about (0, 2)."""
+    hessians = [[[1, 0], [0, 2]], [[3, 0], [0, 2]]]
+    return quadratic_from(hessians, [[1, 0], [0, 2]], [4, 4], local_steps, noise)
+
+
+def test_gradient_matches_finite_differences() -> None:
+    bowl = problem().bowl(1)
+    point, width = np.arange(5.0), 1e-4
+    slopes = [(bowl.loss(point + width * axis) - bowl.loss(point - width * axis)) / (2 * width) for axis in np.eye(5)]
+    np.testing.assert_allclose(bowl.gradient(point), slopes, rtol=1e-7, atol=1e-7)
+
+
+def test_one_step_goes_along_the_negative_gradient() -> None:
+    quadratic = problem()
+    point = np.arange(5.0)
+    moved = quadratic.local(2).descend(point, 0.25)
+    np.testing.assert_array_equal(moved, point - 0.25 * quadratic.bowl(2).gradient(point))
+
+
+def test_global_gradient_vanishes_at_the_minimiser() -> None:
+    quadratic = problem()
+    gradient = sum(quadratic.bowl(client).gradient(quadratic.minimiser) for client in range(3))
+    np.testing.assert_allclose(gradient, np.zeros(5), atol=1e-12)
+    assert np.linalg.norm(quadratic.bowl(0).gradient(quadratic.minimiser)) > 0.1
+
+
+def test_minimiser_of_two_bowls_by_hand() -> None:
+    quadratic = two_bowls()
+    # (1·1 + 3·0) / (1 + 3) and (2·0 + 2·2) / (2 + 2)
+    np.testing.assert_array_equal(quadratic.minimiser, [0.25, 1.0])
+    # f_0 = ½ (1·0.75² + 2·1²) = 1.28125, f_1 = ½ (3·0.25² + 2·1²) = 1.09375
+    assert quadratic.minimum == 1.1875
+    np.testing.assert_array_equal(quadratic.local_minimiser(1), [0.0, 2.0])
+    assert (quadratic.mu, quadratic.L) == (1.0, 3.0)
+
+
+def test_trajectory_by_hand() -> None:
+    quadratic = two_bowls(local_steps=2)
+    # client 0, alpha = 1/4: (4, 4) -> (4 - 3/4, 4 - 8/4) = (3.25, 2) -> (3.25 - 2.25/4, 2 - 4/4)
+    np.testing.assert_array_equal(quadratic.local(0).descend(quadratic.start(), 0.25), [2.6875, 1.0])
+    # client 1, alpha = 1/4: (4, 4) -> (4 - 12/4, 4 - 4/4) = (1, 3) -> (1 - 3/4, 3 - 2/4)
+    np.testing.assert_array_equal(quadratic.local(1).descend(quadratic.start(), 0.25), [0.25, 2.5])
+
+
+def test_evaluation_by_hand() -> None:
+    metrics = two_bowls().evaluate([np.array([4.0, 4.0]), np.array([0.25, 1.0])])
+    # at (4, 4): f_0 = ½ (9 + 32) = 20.5, f_1 = ½ (48 + 8) = 28; offset from the minimiser (3.75, 3)
+    np.testing.assert_array_equal(metrics.train_loss, [24.25, 1.1875])
+    np.testing.assert_array_equal(metrics.squared_distance, [23.0625, 0.0])
+    assert np.isnan(metrics.test_accuracy).all()
+
+
+def test_evaluation_is_the_mean_of_the_local_losses() -> None:
+    quadratic = problem()
+    point = np.arange(5.0)
+    mean = np.mean([quadratic.bowl(client).loss(point) for client in range(3)])
+    np.testing.assert_allclose(quadratic.evaluate([point]).train_loss, [mean], rtol=1e-13)
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 12])
+def test_both_extreme_curvatures_are_attained(dimension: int) -> None:
+    quadratic = problem(Quadratic(dimension=dimension, curvature_min=0.5, curvature_max=8.0))
+    for client in range(3):
+        hessian = quadratic.bowl(client).hessian
+        np.testing.assert_array_equal(hessian, hessian.T)
+        curvatures = np.linalg.eigvalsh(hessian)
+        np.testing.assert_allclose(curvatures[[0, -1]], [0.5, 8.0], rtol=1e-12)
+
+
+def test_one_dimension_has_the_largest_curvature() -> None:
+    quadratic = problem(Quadratic(dimension=1, curvature_min=0.5, curvature_max=8.0))
+    np.testing.assert_allclose(quadratic.bowl(0).hessian, [[8.0]], rtol=1e-15)
+    assert (quadratic.mu, quadratic.L) == (8.0, 8.0)
+
+
+def test_more_clients_leave_the_first_ones_alone() -> None:
+    few, many = problem(clients=2), problem(clients=9)
+    np.testing.assert_array_equal(few.bowl(1).hessian, many.bowl(1).hessian)
+    np.testing.assert_array_equal(few.bowl(1).centre, many.bowl(1).centre)
+    assert not np.array_equal(many.bowl(1).centre, many.bowl(2).centre)
+
+
+def test_no_heterogeneity_means_one_common_minimiser() -> None:
+    quadratic = problem(Quadratic(dimension=4, heterogeneity=0.0))
+    np.testing.assert_array_equal(quadratic.minimiser, np.zeros(4))
+    assert quadratic.minimum == 0.0
+
+
+def test_start_lies_at_the_given_distance() -> None:
+    quadratic = problem()
+    np.testing.assert_allclose(np.linalg.norm(quadratic.start() - quadratic.minimiser), 3.0, rtol=1e-12)
+    np.testing.assert_allclose(quadratic.evaluate([quadratic.start()]).squared_distance, [9.0], rtol=1e-12)
+
+
+def test_noise_has_the_given_total_variance() -> None:
+    noisy = Quadratic(dimension=4, noise=3.0)
+    client = problem(noisy, local_steps=1).local(0)
+    centre = problem(noisy).local_minimiser(0)  # the gradient is 0 here: a step of size 1 shows the noise alone
+    noise = np.array([client.descend(centre, 1.0) - centre for _ in range(4000)])
+    squared_norms = (noise**2).sum(axis=1)
+    # E = 9; the mean of 4,000 draws deviates by 9·sqrt(2/4)/sqrt(4000) = 0.1: five deviations are 0.5
+    assert abs(squared_norms.mean() - 9.0) < 0.5
+    assert np.abs(noise.mean(axis=0)).max() < 0.15
+
+
+def test_without_noise_nothing_is_drawn() -> None:
+    client = problem().local(0)
+    before = client._generator.bit_generator.state
+    client.descend(np.zeros(5), 0.1)
+    assert client._generator.bit_generator.state == before
+
+
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_many_steps_are_many_single_steps(noise: float) -> None:
+    settings = Quadratic(dimension=5, noise=noise)
+    point = np.arange(5.0)
+    single = problem(settings, local_steps=1).local(1)
+    for _ in range(6):
+        point = single.descend(point, 0.05)
+    rounds = problem(settings, local_steps=3).local(1)
+    np.testing.assert_array_equal(rounds.descend(rounds.descend(np.arange(5.0), 0.05), 0.05), point)
+
+
+def test_same_seed_same_bits() -> None:
+    settings = Quadratic(dimension=5, noise=1.0)
+
+    def trajectory(seed: int) -> bytes:
+        quadratic = problem(settings, local_steps=4, seed=seed)
+        return bytes(quadratic.local(2).descend(quadratic.start(), 0.05).tobytes())
+
+    assert trajectory(7) == trajectory(7)
+    assert trajectory(7) != trajectory(8)
+
+
+def test_clients_have_noise_of_their_own() -> None:
+    quadratic = quadratic_from([np.eye(2)] * 2, np.zeros((2, 2)), [0, 0], local_steps=1, noise=1.0)
+    first, second = (quadratic.local(client).descend(quadratic.start(), 1.0) for client in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_descend_leaves_the_model_alone() -> None:
+    model = np.array([4.0, 4.0])
+    model.flags.writeable = False
+    moved = two_bowls().local(0).descend(model, 0.25)
+    assert moved.dtype == np.float64
+    np.testing.assert_array_equal(model, [4.0, 4.0])
+
+
+def test_divergence_is_silent_and_not_finite() -> None:
+    quadratic = two_bowls(local_steps=400)
+    with np.errstate(all="raise"):
+        moved = quadratic.local(0).descend(quadratic.start(), 1e3)
+        assert not np.isfinite(moved).any()
+        assert not np.isfinite(quadratic.evaluate([moved]).train_loss).any()
+
+
+def test_protocol_basics() -> None:
+    quadratic = problem()
+    assert (quadratic.dimension, quadratic.dtype) == (5, np.dtype(np.float64))
+    assert quadratic.start().shape == (5,)
+    assert len(quadratic.evaluate([]).train_loss) == 0
