@@ -76,14 +76,15 @@ demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot th
 	@echo "next, look into a run:       $(BIN)/areabench show runs/demo/area.h5"
 	@echo "      repeat it bit for bit: $(BIN)/areabench replay runs/demo/area.h5"
 
+# For each method the step size of 1, 2, 3, 5, 10, 30, 100 with the lowest mean final loss, simulated, seeds 1 to 3.
 runs/demo/area.h5: STEP_SIZE := 10
-runs/demo/fedbuff.h5: STEP_SIZE := 3
-runs/demo/as-fedavg.h5: STEP_SIZE := 10
-runs/demo/s-fedavg.h5: STEP_SIZE := 10
+runs/demo/fedbuff.h5: STEP_SIZE := 1
+runs/demo/as-fedavg.h5: STEP_SIZE := 5
+runs/demo/s-fedavg.h5: STEP_SIZE := 3
 
-# A run that failed or was interrupted is kept under another name, so that make does not take it for done;
-# the trap lets the shell outlive an interrupt to do so.
-$(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml | $(VENV)/installed
+# The step sizes stand in this file, so it counts as a source. A run that failed, diverged or was interrupted is kept
+# under another name, so that make does not take it for done; the trap lets the shell outlive an interrupt to do so.
+$(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 	@mkdir -p runs/demo && rm -f '$@'
 	@trap : INT TERM; \
 	$(BIN)/areabench launch benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \

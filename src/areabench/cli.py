@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from areabench.commands import Wishes
+    from areabench.progress import Style
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 EXIT_CODES = """exit codes: 0 done or target reached; 1 the run or the comparison failed; 2 bad input; 3 diverged"""
@@ -18,6 +21,8 @@ EXIT_CODES = """exit codes: 0 done or target reached; 1 the run or the compariso
 
 def entry() -> NoReturn:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name that is no text must not end in a traceback
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(sys.argv[1:]))
 
 
@@ -37,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
     except RunFailure as error:
         print(f"areabench: {error}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(f"areabench: not enough memory: {error}; use fewer clients, a smaller problem or data", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("areabench: interrupted", file=sys.stderr)
         return 130
@@ -76,7 +84,7 @@ def _check(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.replay(options.run, _cache(), show_progress=_visible(options))
+    return commands.replay(options.run, _cache(), _style(options))
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -164,19 +172,24 @@ def _experiment_options(parser: argparse.ArgumentParser) -> None:
 
 def _progress_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--progress", choices=("auto", "always", "never"), default="auto", help="progress line (default: on a terminal)"
-    )
+        "--progress", choices=("auto", "always", "marked", "never"), default="auto",
+        help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
+    )  # fmt: skip
 
 
 def _wishes(options: argparse.Namespace) -> Wishes:
     from areabench.commands import Wishes
 
     threads = ",".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES)
-    return Wishes(options.output, _cache(), " ".join(sys.argv), threads, options.force, _visible(options))
+    command = shlex.join(sys.argv).encode(errors="backslashreplace").decode()
+    return Wishes(options.output, _cache(), command, threads, options.force, _style(options))
 
 
-def _visible(options: argparse.Namespace) -> bool:
-    return options.progress == "always" or (options.progress == "auto" and sys.stderr.isatty())
+def _style(options: argparse.Namespace) -> Style:
+    from areabench.progress import Style
+
+    automatic = Style.LIVE if sys.stderr.isatty() else Style.NONE
+    return {"always": Style.LIVE, "marked": Style.MARKED, "never": Style.NONE}.get(options.progress, automatic)
 
 
 def _cache() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from areabench.errors import UserError
@@ -19,6 +20,7 @@ from areabench.experiment import (
 
 def check_combinations(experiment: Experiment) -> Experiment:
     """The experiment with dependent defaults filled in; a UserError for what makes no sense."""
+    _check_name(experiment.name)
     _check_end(experiment)
     _check_clients(experiment)
     _check_method(experiment)
@@ -26,6 +28,14 @@ def check_combinations(experiment: Experiment) -> Experiment:
         _check_quadratic(experiment, experiment.problem)
         return experiment
     return replace(experiment, data=experiment.data or Mnist(), split=experiment.split or Dirichlet())
+
+
+def _check_name(name: str) -> None:
+    """It becomes part of a file name."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
+        raise UserError(
+            f"name: {name[:100]!r} cannot be part of a file name; use 1 to 100 letters, digits, '.', '_' and '-'"
+        )
 
 
 def _check_end(experiment: Experiment) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
-from areabench.errors import RunFailure
+from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
+from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import State, Status
+
+if TYPE_CHECKING:
+    from areabench.reading import Run
 
 
 @dataclass(frozen=True)
@@ -26,13 +33,13 @@ class Wishes:
     command: str
     threads: str
     force: bool
-    show_progress: bool
+    progress: Style
 
     def surroundings(self, experiment: Experiment) -> Surroundings:
         """The same, with the output named."""
         default = Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
         output = self.output or default
-        return Surroundings(output, self.cache, self.command, self.threads, self.force, self.show_progress)
+        return Surroundings(output, self.cache, self.command, self.threads, self.force, self.progress)
 
 
 def simulate(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
@@ -54,10 +61,11 @@ def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
             print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
         return 2 if failure.trouble.user_error else 1
-    except BaseException:  # only a defect of the set-up gets here; the other ranks would wait for ever
+    except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
         import traceback
 
-        traceback.print_exc()
+        if not isinstance(error, KeyboardInterrupt):
+            traceback.print_exc()
         sys.stderr.flush()
         world.abort()
         raise
@@ -71,15 +79,30 @@ def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
     experiment = load_experiment(path, overrides)
     output = wishes.surroundings(experiment).output
     arguments = ["run", str(path), "--output", str(output)]
-    arguments += ["--progress", "always" if wishes.show_progress else "never"]
+    live = wishes.progress == Style.LIVE
+    arguments += ["--progress", "marked" if live else "never"]
     arguments += ["--force"] if wishes.force else []
     for override in overrides:
         arguments += ["--set", override]
     command = mpirun_command(experiment.clients.count + 1, arguments)
     try:
-        return subprocess.run(command, check=False).returncode
+        with subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace") as ranks:
+            with _terminated_with_us(ranks):
+                if ranks.stderr is not None:
+                    relay(ranks.stderr)
+                return ranks.wait()
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
+
+
+@contextmanager
+def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
+    """Pass a termination on to mpirun, which ends its ranks: they would outlive us."""
+    before = signal.signal(signal.SIGTERM, lambda *_: ranks.terminate())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def check(path: Path, overrides: Sequence[str]) -> int:
@@ -88,15 +111,14 @@ def check(path: Path, overrides: Sequence[str]) -> int:
     return 0
 
 
-def replay(path: Path, cache: Path, *, show_progress: bool) -> int:
+def replay(path: Path, cache: Path, progress_style: Style) -> int:
     """Replay a run file; 1 at the first difference."""
-    from areabench.progress import ProgressLine
     from areabench.reading import open_run
     from areabench.scenario import build_scenario
     from areabench.transports.replay import Replay
 
     with open_run(path) as recorded:
-        progress = ProgressLine("replay", recorded.status.end_s, visible=show_progress)
+        progress = ProgressLine("replay", recorded.status.end_s, progress_style)
         outcome = Replay(recorded, build_scenario(recorded.experiment, cache), progress).run()
         progress.close()
     if outcome.difference is None:
@@ -121,14 +143,23 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
     from areabench.reading import open_run
     from areabench.tables import summary_table
 
-    runs = [open_run(path) for path in paths]
-    print(summary_table([recorded.summary(target) for recorded in runs], target), end="")
-    if plot is not None:
-        from areabench.plots import plot_runs
-
-        plot_runs(runs, plot, target)
-        print(f"plot: {plot}")
+    with ExitStack() as stack:
+        runs = [stack.enter_context(open_run(path)) for path in paths]
+        print(summary_table([recorded.summary(target) for recorded in runs], target), end="")
+        if plot is not None:
+            _plot(runs, plot, target)
     return 0
+
+
+def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
+    try:
+        from areabench.plots import plot_runs
+    except ImportError as error:
+        raise UserError(
+            f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+        ) from error
+    plot_runs(runs, path, target)
+    print(f"plot: {path}")
 
 
 def _report(status: Status, output: Path) -> int:

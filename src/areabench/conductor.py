@@ -48,7 +48,7 @@ class Conductor:
         self._stop, self._record = experiment.stop, experiment.record
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
         self._deliver, self._clock = deliver, clock
-        self._next_grid = 0
+        self._next_grid, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
         self._diverged = ""
         self.updates = 0
         self._step_sizes: dict[int, float] = {}  # what each client was told last
@@ -99,10 +99,13 @@ class Conductor:
         self._recorder.event(Event(time_s, Kind.DISCARDED, *counters, used, 0.0, fingerprint, staleness, update.header))
 
     def pass_time(self, time_s: float) -> None:
-        """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time."""
+        """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
+
+        A snapshot that meets the target is the last one.
+        """
         if self._record.snapshots != "grid":
             return
-        while (grid_s := self._next_grid * self._record.interval_s) < time_s:
+        while (grid_s := self._next_grid * self._record.interval_s) < time_s and not self._watch.reached():
             self._snapshot(grid_s)
             self._next_grid += 1
 
@@ -114,7 +117,7 @@ class Conductor:
             return self._recorder.status(State.DONE, f"{self._server.iteration} iterations", self._clock())
         self.pass_time(min(time_s, self.horizon_s))
         if reached := self._watch.reached():
-            return self._recorder.status(State.TARGET, reached, self._clock())
+            return self._recorder.status(State.TARGET, reached, max(self._clock(), self._shown_s))
         if time_s > self.horizon_s:
             return self._recorder.status(State.DONE, f"horizon of {self.horizon_s:g} s", self.horizon_s)
         return None
@@ -148,7 +151,7 @@ class Conductor:
             self._diverged = f"|x_s| = {norm:.3g} at iteration {self._server.iteration} is beyond {bound:g}"
 
     def _snapshot(self, time_s: float) -> None:
-        model = self._server.model
+        model, self._shown_s = self._server.model, time_s
         self._recorder.snapshot(time_s, self._server.version, model)
         self._watch.offer(time_s, model)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,9 @@ from areabench.combinations import check_combinations
 from areabench.errors import UserError
 from areabench.experiment import Experiment, Limits
 
+_LONGEST_SHOWN = 80  # characters of a value in an error
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
+
 
 class ConfigError(UserError):
     """An experiment that cannot be run as it is written."""
@@ -25,24 +29,27 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a value stands: the file (or `--set`) and the dotted key."""
+    """Where a value stands: the file, the keys that `--set` overrides in it, and the dotted key."""
 
     source: str
-    key: str
+    overridden: tuple[str, ...] = ()
+    key: str = ""
 
     def inner(self, name: str) -> Place:
         """The place of a key below this one."""
-        return Place(self.source, f"{self.key}.{name}" if self.key else name)
+        return Place(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
 
     def error(self, problem: str) -> ConfigError:
         """An error at this place."""
-        return ConfigError(f"{self.source}: {self.key}: {problem}" if self.key else f"{self.source}: {problem}")
+        by_hand = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
+        where = f"{self.source}: {self.key}: " if self.key else f"{self.source}: "
+        return ConfigError(where + problem + (" (given by --set)" if by_hand else ""))
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read, override (`section.key=value`) and check an experiment file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark in front
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
     except UnicodeDecodeError as error:
@@ -54,18 +61,25 @@ def parse_experiment(
     text: str, source: str = "experiment", overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Experiment:
     """Read an experiment from TOML text; relative paths in it start at `folder`."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{source}: is not valid TOML: {error}") from error
+    table = _read_toml(text, source)
     for override in overrides:
         _apply_override(table, override)
-    experiment = _read_record(Experiment, _anchored(table, folder), Place(source, ""))
+    overridden = tuple(override.partition("=")[0].replace(" ", "") for override in overrides)
+    experiment = _read_record(Experiment, _anchored(table, folder), Place(source, overridden))
     assert isinstance(experiment, Experiment)
     try:
         return check_combinations(experiment)
     except UserError as error:
         raise ConfigError(f"{source}: {error}") from None
+
+
+def _read_toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # also a number of more digits than Python converts
+        raise ConfigError(f"{source}: is not valid TOML: {error}; mend that place") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: is not valid TOML: brackets are nested too deeply; remove some") from None
 
 
 def _anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -85,16 +99,17 @@ def _apply_override(table: dict[str, Any], override: str) -> None:
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override}: '{section}' is a value, not a section")
+            raise ConfigError(f"--set {override}: '{section}' is a value, not a section; write {section}=...")
     table[last] = _override_value(value.strip())
 
 
 def _override_value(text: str) -> Any:
-    """A value as TOML would read it; anything else is a plain string."""
+    """A value as TOML would read it; anything else, further lines of TOML too, is a plain string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        table = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
         return text
+    return table["value"] if len(table) == 1 else text
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -103,11 +118,11 @@ def _override_value(text: str) -> Any:
 def _read_record(record: type, table: Any, place: Place) -> Any:
     """Build one record from a TOML table."""
     if not isinstance(table, dict):
-        raise place.error(f"{table!r} is a value; write it as a section [{place.key}]")
+        raise place.error(f"{_shown(table)} is a value; write it as a section [{place.key}]")
     known = {item.name: item for item in fields(record)}
     for name in table:
         if name not in known:
-            raise place.inner(name).error(_unknown("key", name, known))
+            raise place.inner(name).error(_unknown("key" if place.key else "key or section", name, known))
     hints = get_type_hints(record)
     values = {}
     for name, item in known.items():
@@ -122,9 +137,15 @@ def _missing(kind: Any, place: Place, item: Field[Any]) -> Any:
     """A key that has no default must be given."""
     limits: Limits | None = item.metadata.get("limits")
     what = f" ({limits.doc})" if limits else ""
+    raise place.error(f"is missing{what}; {_remedy(kind, place)}")
+
+
+def _remedy(kind: Any, place: Place) -> str:
+    """What to add where a key or a section is missing."""
+    if not is_dataclass(_options(kind)[0]):
+        return "add it"
     names = _variant_names(kind)
-    remedy = f"write name = one of {', '.join(sorted(names))}" if names else "add it"
-    raise place.error(f"is missing{what}; {remedy}")
+    return f"add a section [{place.key}]" + (f" with name = one of {', '.join(sorted(names))}" if names else "")
 
 
 def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
@@ -138,7 +159,7 @@ def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
     limits = item.metadata.get("limits", Limits(""))
     if get_origin(option) is tuple:
         if not isinstance(value, list):
-            raise place.error(f"{value!r} is not a list of numbers; write [1.0, 2.0, ...]")
+            raise place.error(f"{_shown(value)} is not a list of numbers; write [1.0, 2.0, ...]")
         entries = enumerate(value)
         return tuple(_read_scalar(float, entry, place.inner(str(index)), limits) for index, entry in entries)
     return _read_scalar(option, value, place, limits)
@@ -149,7 +170,7 @@ def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
     if len(options) == 1:
         return _read_record(options[0], value, place)
     if not isinstance(value, dict):
-        raise place.error(f'{value!r} is a value; write a section [{place.key}] with name = "..."')
+        raise place.error(f'{_shown(value)} is a value; write a section [{place.key}] with name = "..."')
     by_name = {_name_of(option): option for option in options}
     if "name" not in value:
         raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
@@ -170,13 +191,15 @@ def _read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
     if kind is float and type(value) is int:
         value = _widen(value, place, allowed)
     if type(value) is not kind:
-        raise place.error(f"{value!r} is not {allowed}")
+        raise place.error(f"{_shown(value)} is not {allowed}")
     if kind is float and not math.isfinite(value):
         raise place.error(f"{value} is not finite; allowed is {allowed}")
     if kind in (int, float) and not limits.allow(value):
-        raise place.error(f"{value!r} is out of range; allowed is {allowed}")
+        raise place.error(f"{_shown(value)} is out of range; allowed is {allowed}")
     if kind is int and abs(value) >= 2**63:
-        raise place.error(f"{value!r} does not fit 64 bits; allowed is {allowed}")
+        raise place.error(f"{_shown(value)} does not fit 64 bits; allowed is {allowed}")
+    if kind is str and (not value or _FORBIDDEN.search(value)):
+        raise place.error(f"{_shown(value)} is empty or has control characters; allowed is a line of text")
     return value
 
 
@@ -185,15 +208,24 @@ def _widen(value: int, place: Place, allowed: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise place.error(f"a whole number of {len(str(value))} digits is too large; allowed is {allowed}") from None
+        raise place.error(f"{_shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
 
 
 def _unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for a name that does not exist, with the nearest that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(_shown(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"unknown {what} {name!r}; {hint}allowed: {', '.join(names)}"
+    return f"unknown {what} {_shown(name)}; {hint}allowed: {', '.join(names)}"
+
+
+def _shown(value: object) -> str:
+    """A value as an error shows it: on one line, and not for ever."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def _options(kind: Any) -> tuple[Any, ...]:

@@ -6,6 +6,10 @@ from __future__ import annotations
 class UserError(Exception):
     """Bad input or a machine that lacks something; shown as one line, without traceback, exit code 2."""
 
+    def __init__(self, message: str) -> None:
+        """Line breaks and other control characters, which keys and paths may hold, are written out as escapes."""
+        super().__init__("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message))
+
 
 class RunFileError(UserError):
     """A run file that cannot be read, or must not be written."""

@@ -47,7 +47,7 @@ class VirtualWatch:
 
 
 class BackgroundWatch:
-    """Evaluates the newest snapshot on a thread of its own; snapshots that come meanwhile are passed over."""
+    """Evaluates snapshots on a thread of its own; those that come while it is busy are passed over."""
 
     def __init__(self, stop: Stop, problem: Problem) -> None:
         self._stop, self._problem = stop, problem

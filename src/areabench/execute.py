@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,11 @@ from areabench import datasets
 from areabench.client import Client
 from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
-from areabench.errors import UserError
+from areabench.errors import RunFailure, UserError
 from areabench.evaluation import BackgroundWatch, NoTarget, has_target
 from areabench.experiment import Experiment
 from areabench.problems.base import Problem
-from areabench.progress import ProgressLine
+from areabench.progress import ProgressLine, Style
 from areabench.provenance import gather_provenance
 from areabench.recording import CLIENT, Recorder, State, Status
 from areabench.scenario import Scenario, build_scenario
@@ -37,7 +38,7 @@ class Surroundings:
     command: str
     threads: str
     force: bool
-    show_progress: bool
+    progress: Style
 
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:
@@ -62,9 +63,9 @@ def run_on_mpi(
         data = experiment.data
         world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
     scenario = world.together(lambda: build_scenario(experiment, around.cache))
-    recorder = world.together(lambda: _open_recorder(scenario, around) if world.rank == 0 else None)
     client = world.together(lambda: scenario.client(world.rank - 1) if world.rank > 0 else None)
     hosts = world.gather_hosts()
+    recorder = world.together(lambda: _open_recorder(scenario, around) if world.rank == 0 else None)
     if recorder is not None:
         recorder.provenance(
             gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
@@ -97,7 +98,7 @@ def _fitting(experiment: Experiment, ranks: int) -> Experiment:
 
 def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world: World) -> Status:
     """Rank 0: serve, and stop the clients whatever happens."""
-    from areabench.transports.mpi import MpiServerLink
+    from areabench.transports.mpi import MpiServerLink, Unshareable
     from areabench.transports.serve import RealTimeServer, Watchers
 
     problem, stop = scenario.problem, scenario.experiment.stop
@@ -112,11 +113,17 @@ def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world
             server.dismiss()
             raise
         finally:
-            link.close()
+            if server.alone:
+                link.close()
             _close_watch(watch)
 
     world.barrier()
-    return _record(recorder, problem, progress, run)
+    try:
+        return _record(recorder, problem, progress, run)
+    except Exception as error:
+        if server.alone:
+            raise
+        raise Unshareable("clients are left that do not answer: all ranks are ended") from error
 
 
 def _work(scenario: Scenario, client: Client, world: World) -> None:
@@ -143,13 +150,15 @@ def _record(recorder: Recorder, problem: Problem, progress: ProgressLine, run: C
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
-            progress.close()
             recorder.flush()
+            progress.close("evaluating the snapshots")
             recorder.metrics(problem.evaluate(recorder.models()))
+            progress.close()
     except BaseException as error:
         progress.close()
-        recorder.set_status(recorder.status(State.FAILED, _reason(error)))
-        recorder.close()
+        with suppress(RunFailure):  # a disc that is full takes no status either
+            recorder.set_status(recorder.status(State.FAILED, _reason(error)))
+            recorder.close()
         raise
     recorder.set_status(status)
     recorder.close()
@@ -168,7 +177,7 @@ def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
 
 
 def _progress(experiment: Experiment, around: Surroundings) -> ProgressLine:
-    return ProgressLine(experiment.method.name, experiment.stop.horizon_s, visible=around.show_progress)
+    return ProgressLine(experiment.method.name, experiment.stop.horizon_s, around.progress)
 
 
 def _client_table(scenario: Scenario, hosts: list[str]) -> np.ndarray[tuple[int], np.dtype[np.void]]:

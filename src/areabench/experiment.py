@@ -33,7 +33,7 @@ class Limits:
     def describe(self) -> str:
         """The limits in words, empty when there are none."""
         bounds = [(">=", self.minimum), (">", self.above), ("<=", self.maximum), ("<", self.below)]
-        return " and ".join(f"{sign} {bound:g}" for sign, bound in bounds if bound is not None)
+        return " and ".join(f"{sign} {bound:.15g}" for sign, bound in bounds if bound is not None)
 
 
 NO_DEFAULT: Any = object()
@@ -175,7 +175,7 @@ SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid
 class Clients:
     """How many clients there are and how much each computes between two messages."""
 
-    count: int = key("number of clients n", minimum=1)
+    count: int = key("number of clients n", minimum=1, maximum=1_000_000)
     local_steps: int = key("local gradient steps M a round", 1, minimum=1)
 
 
@@ -355,7 +355,7 @@ class Record:
     snapshots: Literal["grid", "aggregations", "none"] = key(
         "models kept: on a time grid, after every server step, or none but the last", "grid"
     )
-    interval_s: float = key("spacing of the time grid", 0.1, unit="s", above=0)
+    interval_s: float = key("spacing of the time grid", 0.1, unit="s", minimum=1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,5 +373,5 @@ class Experiment:
     schedule: ScheduleSettings = ConstantSchedule()
     aggregation: AggregationSettings = EveryUpdates()
     record: Record = Record()
-    name: str = key("name of the experiment, used for the run file", "experiment")
+    name: str = key("name of the run file: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("governs every random draw of the run", 0, minimum=0, below=2**32)

@@ -31,7 +31,10 @@ def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = 
 
 def _flags(mpirun: str, ranks: int) -> list[str]:
     """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
-    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise UserError(f"{mpirun}: cannot be started: {error.strerror}; install MPI anew or load another") from error
     if not any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte")):
         return []
     root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []

@@ -128,5 +128,6 @@ def _check_protocol(protocol: int) -> None:
 
 
 def digest(vector: Vector) -> int:
-    """A fingerprint of a vector's bits (their sum as 32-bit words, modulo 2^64): equal bits give equal digests."""
+    """A fingerprint of a vector's bits: their sum as 32-bit words. Costs one pass over the memory."""
+    # Not as 64-bit words: that sum wraps, and a vector of even length would look like its negative.
     return int(np.add.reduce(vector.view(np.uint32), dtype=np.uint64))

@@ -1,33 +1,69 @@
-"""A live progress line on a terminal; silence elsewhere."""
+"""A live progress line on a terminal; silence elsewhere.
+
+mpirun holds text back until its line ends, so a rank cannot write over its own line. Under `areabench launch` rank 0
+writes whole lines with a mark, and the launching process turns them into one live line.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterable
+from enum import Enum
 
 _REFRESH_S = 0.2
+_MARK = "areabench progress: "
+_WIDTH = 78
+
+
+class Style(Enum):
+    """How progress is shown."""
+
+    NONE = "none"
+    LIVE = "live"  # a line that is written over itself
+    MARKED = "marked"  # marked lines, for the launching process
 
 
 class ProgressLine:
-    """One line that is written over itself, at most five times a second."""
+    """Where a run stands, at most five times a second."""
 
-    def __init__(self, label: str, horizon_s: float | None, *, visible: bool) -> None:
-        self._label, self._visible = label, visible
+    def __init__(self, label: str, horizon_s: float | None, style: Style) -> None:
+        self._label = label
         self._of = f" / {horizon_s:g}" if horizon_s is not None else ""
-        self._begun_s, self._next_s = time.perf_counter(), 0.0
+        self._show: Callable[[str], None] | None = {Style.LIVE: write_live, Style.MARKED: _write_marked}.get(style)
+        self._next_s = 0.0
 
     def __call__(self, time_s: float, updates: int) -> None:
         """Show the run's time and count, if it is time to."""
-        if self._visible and (now_s := time.perf_counter()) >= self._next_s:
+        if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
             rate = updates / max(time_s, 1e-9)
-            self._write(f"{self._label:<12} {time_s:7.1f}{self._of} s  {updates:>9,} updates  {rate:>8,.0f}/s")
+            self._show(f"{self._label:<12} {time_s:7.1f}{self._of} s  {updates:>9,} updates  {rate:>8,.0f}/s")
 
-    def close(self) -> None:
-        """Take the line away."""
-        if self._visible:
-            self._write("")
+    def close(self, remark: str = "") -> None:
+        """Take the line away, or leave a remark on what comes next."""
+        if self._show is not None:
+            self._show(remark)
 
-    def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r{text:<78}" + ("" if text else "\r"))
-        sys.stderr.flush()
+
+def write_live(text: str) -> None:
+    """Write over the current line of the terminal; an empty text clears it."""
+    sys.stderr.write(f"\r{text:<{_WIDTH}}" + ("" if text else "\r"))
+    sys.stderr.flush()
+
+
+def relay(lines: Iterable[str]) -> None:
+    """Show the marked lines of a launched run as a live line and pass the others on."""
+    for line in lines:
+        if line.startswith(_MARK):
+            write_live(line.removeprefix(_MARK).rstrip("\n"))
+        else:
+            write_live("")
+            sys.stderr.write(line)
+            sys.stderr.flush()
+    write_live("")
+
+
+def _write_marked(text: str) -> None:
+    sys.stderr.write(f"{_MARK}{text}\n")
+    sys.stderr.flush()

@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.config import parse_experiment
-from areabench.errors import RunFileError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.problems.base import Vector
 from areabench.recording import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Kind, Provenance, State, Status
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,14 @@ class Run:
         self.path = path
         self._file = _open(path)
         try:
+            _check_format(path, self._file.attrs)
             self.experiment: Experiment = parse_experiment(str(self._file.attrs["experiment"]), f"{path}: experiment")
             self.status = self._read_status()
             self.provenance = self._read_provenance()
-        except (KeyError, ValueError, TypeError, OSError) as error:
+        except UserError:
+            self.close()
+            raise
+        except _DAMAGE as error:
             self.close()
             raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
 
@@ -88,13 +94,11 @@ class Run:
     @cached_property
     def models(self) -> NDArray[Any]:
         """All snapshots, shape (snapshots, parameters)."""
-        models: NDArray[Any] = self._dataset("snapshots/model")[:]
-        return models
+        return self._rows("snapshots/model", slice(None))
 
     def model(self, number: int) -> Vector:
         """One snapshot, without reading the others."""
-        model: Vector = self._dataset("snapshots/model")[number]
-        return model
+        return self._rows("snapshots/model", number)
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -151,19 +155,16 @@ class Run:
         values = {item.name: attributes[item.name] for item in fields(Provenance)}
         return Provenance(**{**values, "ranks": int(values["ranks"]), "seed": int(values["seed"])})
 
-    def _dataset(self, name: str) -> h5py.Dataset:
-        try:
-            return self._file[name]
-        except (KeyError, OSError) as error:
-            raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
-
     def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        dataset = self._dataset(name)
-        if dataset.dtype != dtype:
-            raise RunFileError(f"{self.path}: /{name} has columns {dataset.dtype.names}, expected {dtype.names}")
+        rows = self._rows(name, slice(None))
+        if rows.dtype != dtype:
+            raise RunFileError(f"{self.path}: /{name} has columns {rows.dtype.names}, expected {dtype.names}")
+        return rows
+
+    def _rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
         try:
-            rows: NDArray[Any] = dataset[:]
-        except OSError as error:
+            rows: NDArray[Any] = self._file[name][chosen]
+        except _DAMAGE as error:
             raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
         return rows
 
@@ -174,22 +175,24 @@ def open_run(path: str | Path) -> Run:
 
 
 def _open(path: Path) -> h5py.File:
-    """An HDF5 file that is a run file of a schema we know."""
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
     try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise RunFileError(f"{path}: is not a readable HDF5 file ({error})") from error
-    if file.attrs.get("format") != FORMAT:
-        file.close()
-        raise RunFileError(f"{path}: is not a run file of areabench")
-    if (version := int(file.attrs["schema_version"])) != SCHEMA_VERSION:
-        file.close()
+        return h5py.File(path, "r")
+    except BlockingIOError as error:
+        raise RunFileError(f"{path}: is being written by a run; read it when the run has ended") from error
+    except _DAMAGE as error:
+        raise RunFileError(f"{path}: is not a readable HDF5 file ({error}); give the path of a run file") from error
+
+
+def _check_format(path: Path, attributes: h5py.AttributeManager) -> None:
+    """A UserError unless the file is a run file of the schema we know."""
+    if str(attributes.get("format")) != FORMAT:
+        raise RunFileError(f"{path}: is not a run file of areabench; give the path of one")
+    if (version := int(attributes["schema_version"])) != SCHEMA_VERSION:
         raise RunFileError(
             f"{path}: has schema version {version}, this areabench reads {SCHEMA_VERSION}; use the one that wrote it"
         )
-    return file
 
 
 def _frame(table: NDArray[Any]) -> pd.DataFrame:

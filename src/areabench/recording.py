@@ -14,6 +14,10 @@ docs/run-file.md documents every column with its unit.
 from __future__ import annotations
 
 import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
@@ -23,7 +27,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.errors import RunFileError
+from areabench.errors import RunFailure, RunFileError
 from areabench.messages import UpdateHeader
 from areabench.problems.base import Metrics, Vector
 
@@ -43,6 +47,9 @@ CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank",
 
 _EVENTS_A_BLOCK = 256
 _SNAPSHOTS_A_BLOCK = 16
+_SNAPSHOT_BYTES_A_BLOCK = 2**20
+_BLOCKS_THAT_MAY_WAIT = 16
+_FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
 
 
 class Kind(IntEnum):
@@ -134,26 +141,29 @@ class Recorder:
         self._file.attrs.update({"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": experiment})
         self._events = _table(self._file, "events", EVENT, chunk=_EVENTS_A_BLOCK * 4)
         self._index = _table(self._file, "snapshots/index", SNAPSHOT, chunk=_EVENTS_A_BLOCK)
-        rows = max(1, min(_SNAPSHOTS_A_BLOCK, 2**20 // max(1, dimension * dtype.itemsize)))
+        self._rows_a_block = max(1, min(_SNAPSHOTS_A_BLOCK, _SNAPSHOT_BYTES_A_BLOCK // (dimension * dtype.itemsize)))
+        chunks = (self._rows_a_block, dimension)
         self._models = self._file.create_dataset(
-            "snapshots/model", (0, dimension), dtype, maxshape=(None, dimension), chunks=(rows, dimension)
+            "snapshots/model", (0, dimension), dtype, maxshape=(None, dimension), chunks=chunks
         )
         self._waiting_events: list[tuple[Any, ...]] = []
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._last_snapshot: tuple[float, int, int] | None = None
         self._tally = dict.fromkeys(Kind, 0)
         self._last_time_s = 0.0
+        self._flushed_s = time.perf_counter()
         self.set_status(self.status(State.RUNNING, "the run has not ended, or was killed"))
 
     def provenance(self, provenance: Provenance) -> None:
         """Say who runs what where."""
-        group = self._file.require_group("provenance")
-        group.attrs.update(asdict(provenance))
-        self._file.flush()
+        with self._writing():
+            self._file.require_group("provenance").attrs.update(asdict(provenance))
+            self._file.flush()
 
     def clients(self, table: NDArray[Any]) -> None:
         """Say who the clients are; rows of CLIENT."""
-        self._file.create_dataset("clients", data=table)
+        with self._writing():
+            self._file.create_dataset("clients", data=table)
 
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
@@ -182,27 +192,38 @@ class Recorder:
         return self._last_snapshot is not None and self._last_snapshot[::2] == (time_s, self.event_count)
 
     def spare_moment(self) -> bool:
-        """Write one block if one is full; returns whether there was something to write."""
-        if len(self._waiting_snapshots) >= _SNAPSHOTS_A_BLOCK:
-            self._write_snapshots()
-            return True
-        if len(self._waiting_events) >= _EVENTS_A_BLOCK:
-            self._write_events()
-            return True
-        return False
+        """Write what waits if a block is full or a second has passed; returns whether there was something to write."""
+        if not self._blocks_waiting() >= 1 and time.perf_counter() < self._flushed_s + _FLUSH_S:
+            return False
+        if not self._waiting_events and not self._waiting_snapshots:
+            return False
+        self.flush()  # a run that is killed leaves a file that can be read up to here
+        return True
+
+    def relieve(self) -> None:
+        """Write what waits where there have been no spare moments for long."""
+        if self._blocks_waiting() >= _BLOCKS_THAT_MAY_WAIT:
+            self.flush()
+
+    def _blocks_waiting(self) -> float:
+        snapshots, events = len(self._waiting_snapshots), len(self._waiting_events)
+        return max(snapshots / self._rows_a_block, events / _EVENTS_A_BLOCK)
 
     def flush(self) -> None:
         """Write everything that waits and hand it to the operating system."""
-        self._write_snapshots()
-        self._write_events()
-        self._file.flush()
+        with self._writing():
+            self._write_snapshots()
+            self._write_events()
+            self._file.flush()
+        self._flushed_s = time.perf_counter()
 
     def metrics(self, metrics: Metrics) -> None:
         """Add the quality of every snapshot."""
         table = np.empty(len(metrics.train_loss), METRIC)
         for column in METRIC.names or ():
             table[column] = getattr(metrics, column)
-        self._file.create_dataset("metrics", data=table)
+        with self._writing():
+            self._file.create_dataset("metrics", data=table)
 
     def models(self) -> list[Vector]:
         """All snapshots written so far, read one after the other."""
@@ -211,13 +232,30 @@ class Recorder:
     def set_status(self, status: Status) -> None:
         """Say how the run stands."""
         values = {item.name: getattr(status, item.name) for item in fields(status)}
-        self._file.require_group("status").attrs.update({**values, "state": status.state.text})
-        self._file.flush()
+        with self._writing():
+            self._file.require_group("status").attrs.update({**values, "state": status.state.text})
+            self._file.flush()
 
     def close(self) -> None:
         """Write what waits and close the file."""
         self.flush()
-        self._file.close()
+        with self._writing():
+            self._file.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disc that is full, or has gone, ends the run in one line."""
+        if not self._file:
+            raise RunFailure(f"{self.path}: was given up, it could not be written; choose another --output")
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            _forget(self._file)
+            said = re.search(r"error message = '([^']*)'", str(error))  # the system's words amid those of HDF5
+            reason = said[1] if said else str(error).partition("\n")[0]
+            raise RunFailure(
+                f"{self.path}: cannot be written any more: {reason}; make room or choose another --output"
+            ) from error
 
     def _write_events(self) -> None:
         _append(self._events, np.array(self._waiting_events, dtype=EVENT))
@@ -236,10 +274,21 @@ def _create(path: Path, *, force: bool) -> h5py.File:
         raise RunFileError(f"{path}: exists already; choose another --output or overwrite it with --force")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return h5py.File(path, "w", libver=("v110", "v110"))
+        return h5py.File(path, "w", libver=("v108", "v108"))  # from v110 on, HDF5 locks out readers after a kill
+    except FileExistsError as error:
+        raise RunFileError(f"{path}: {path.parent} is not a folder; choose another --output") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise RunFileError(f"{path}: cannot be written: {reason}; choose another --output") from error
+
+
+def _forget(file: h5py.File) -> None:
+    """Close a file that cannot be written: HDF5 keeps trying and crashes in the end unless its writes go nowhere."""
+    if file.id.valid:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), file.id.get_vfd_handle())
+        with suppress(OSError, RuntimeError):
+            file.close()
 
 
 def _table(file: h5py.File, name: str, dtype: np.dtype[Any], *, chunk: int) -> h5py.Dataset:

@@ -25,9 +25,11 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
 
 
-def number(value: float, digits: int, unit: str = "") -> str:
-    """A number for a table; a dash where there is none."""
-    return "-" if math.isnan(value) else f"{value:,.{digits}f}{unit}"
+def number(value: float, digits: int) -> str:
+    """A number for a table; a dash where there is none, an exponent where it is huge."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.{digits}f}" if abs(value) < 1e5 else f"{value:.2e}"
 
 
 def summary_table(summaries: Sequence[Summary], target: float) -> str:

@@ -8,7 +8,7 @@ Invariant, after every event: x_s + u equals the mean of the clients' memories a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def area(clients: int) -> Method:
 
     def receive(state: AreaState, client: int, payload: Vector) -> Step:
         # u <- u + m_i/n; x_s goes back to client i
-        return Step(replace(state, aggregator=state.aggregator + payload / clients), (client,))
+        return Step(AreaState(state.model, state.aggregator + payload / clients), (client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         return Step(AreaState(state.model + state.aggregator, np.zeros_like(state.model)))

@@ -6,7 +6,7 @@ Data (FedAvg); the buffering that of J. Nguyen et al. (FedBuff).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from areabench.algorithms.base import Method, Report, Step
 from areabench.algorithms.buffered import Buffer, empty_buffer
@@ -31,7 +31,7 @@ def as_fedavg(clients: int) -> Method:
         return Step(AveragingState(model, empty_buffer(model)), tuple(range(clients)))
 
     def receive(state: AveragingState, client: int, payload: Vector) -> Step:
-        return Step(replace(state, buffer=state.buffer.add(payload)), (client,))
+        return Step(AveragingState(state.model, state.buffer.add(payload)), (client,))
 
     return Method("as-fedavg", remember, send_model, start, receive, aggregate_models)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class Buffer:
 
     def add(self, payload: Vector) -> Buffer:
         """The buffer with one more update."""
-        return replace(self, total=self.total + payload, count=self.count + 1)
+        return Buffer(self.total + payload, self.count + 1)
 
     def mean(self) -> Vector:
         """The plain mean of the updates; the buffer must not be empty."""

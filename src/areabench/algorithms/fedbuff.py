@@ -6,7 +6,7 @@ client's step size alpha for the server's eta as well (recovered from its tables
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from areabench.algorithms.base import Method, Report, Step
 from areabench.algorithms.buffered import Buffer, empty_buffer
@@ -34,7 +34,7 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         return Step(FedBuffState(model, empty_buffer(model)), tuple(range(clients)))
 
     def receive(state: FedBuffState, client: int, payload: Vector) -> Step:
-        return Step(replace(state, buffer=state.buffer.add(payload)), (client,))
+        return Step(FedBuffState(state.model, state.buffer.add(payload)), (client,))
 
     def aggregate(state: FedBuffState) -> Step:  # x_s <- x_s - eta · mean of the buffer
         if state.buffer.count == 0:

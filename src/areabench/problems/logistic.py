@@ -40,10 +40,10 @@ class Workspace:
 
     def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
         """Gather the mini-batch; the features stay unscaled, the small factors are scaled instead."""
-        np.take(data.train_features, rows, axis=0, out=self.raw, mode="clip")
+        data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
         np.copyto(self.inputs, self.raw)
-        np.take(data.train_labels, rows, out=self.labels, mode="clip")
-        np.take(self.identity, self.labels, axis=1, out=self.one_hot, mode="clip")
+        data.train_labels.take(rows, out=self.labels, mode="clip")
+        self.identity.take(self.labels, axis=1, out=self.one_hot, mode="clip")
 
     def softmax(self) -> None:
         """Turn the scores into class probabilities, in place, column by column."""

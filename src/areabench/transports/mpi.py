@@ -25,6 +25,7 @@ from areabench.messages import (
     unpack_update,
 )
 from areabench.problems.base import Vector
+from areabench.transports.waiting import Backoff
 
 Result = TypeVar("Result")
 _FAILURE_TAG = 14  # client -> server, pickled: the text that belongs to an UPDATE flagged FAILED
@@ -45,6 +46,10 @@ class SharedFailure(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.message)
         self.trouble = trouble
+
+
+class Unshareable(RunFailure):
+    """A failure that leaves ranks behind which no longer listen: only an abort ends them."""
 
 
 class World:
@@ -72,14 +77,25 @@ class World:
         trouble: Trouble | None = None
         try:
             result = action()
+        except Unshareable:
+            raise
         except (UserError, RunFailure) as error:
             trouble = Trouble(self.rank, str(error), user_error=isinstance(error, UserError))
+        except MemoryError as error:
+            trouble = Trouble(self.rank, f"not enough memory: {error}; use fewer ranks a node", user_error=True)
         except Exception:  # whatever it is, the other ranks must hear of it
             trouble = Trouble(self.rank, traceback.format_exc(), user_error=False)
+        self._assemble()
         troubles = [found for found in self.comm.allgather(trouble) if found is not None]
         if troubles:
             raise SharedFailure(troubles[0])
         return result  # type: ignore[return-value]  # an action without result gives None
+
+    def _assemble(self) -> None:
+        """Wait until all ranks are here; with pauses, for one of them may need the core for minutes."""
+        request, backoff = self.comm.Ibarrier(), Backoff(50e-6, 5e-3)
+        while not request.Test():
+            backoff.pause(1.0)
 
     def of_server(self, action: Callable[[], Result]) -> Result:
         """Do something on every rank, and give everybody rank 0's result."""
@@ -193,6 +209,7 @@ class MpiClientLink:
         self._send_request: MPI.Request = MPI.REQUEST_NULL
         self._order: OrderHeader | None = None  # an order whose model is still under way
         self._stopped = False
+        self._expecting = True  # a model: its receive is posted
         self._order_request.Start()
         self._model_request.Start()
 
@@ -207,6 +224,7 @@ class MpiClientLink:
             return None
         if not self._model_request.Test():
             return None
+        self._expecting = False
         order, self._order = self._order, None
         return order
 
@@ -222,6 +240,7 @@ class MpiClientLink:
         pack_update(self._outgoing.data, header)
         np.copyto(self._payload, payload)
         self._model_request.Start()
+        self._expecting = True
         self._send_request = self._comm.Isend([self._outgoing, MPI.BYTE], dest=0, tag=Tag.UPDATE)
 
     def depart(self, number: int, failure: str = "") -> None:
@@ -253,7 +272,8 @@ class MpiClientLink:
 
     def _close(self) -> None:
         """Give the receives back; one for a model that will not come is cancelled first."""
-        self._model_request.Cancel()
-        self._model_request.Wait()
+        if self._expecting:
+            self._model_request.Cancel()
+            self._model_request.Wait()
         self._model_request.Free()
         self._order_request.Free()

@@ -11,7 +11,7 @@ from areabench.client import Client
 from areabench.messages import Order, digest
 from areabench.problems.base import Vector
 from areabench.reading import Run
-from areabench.recording import Kind
+from areabench.recording import Kind, State
 from areabench.scenario import Scenario
 
 
@@ -44,6 +44,10 @@ class Replay:
 
     def run(self) -> Outcome:
         """Replay to the end or to the first difference."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged is replayed like any other
+            return self._replay()
+
+    def _replay(self) -> Outcome:
         self._keep(self._server.begin())
         difference = self._check_snapshots(0)
         events = self._run.events_array
@@ -52,7 +56,7 @@ class Replay:
             difference = self._event(number, events[number]) or self._check_snapshots(number + 1)
             number += 1
             self._progress(float(events[number - 1]["time_s"]), number)
-        return Outcome(number, self._next_snapshot, difference)
+        return Outcome(number, self._next_snapshot, difference or self._check_end(number))
 
     def _event(self, number: int, row: np.void) -> Difference | None:
         what = self._step(row) if row["kind"] == Kind.STEP else self._update(row)
@@ -98,6 +102,14 @@ class Replay:
                 return Difference(events_done, what)
             self._next_snapshot += 1
         return None
+
+    def _check_end(self, events_done: int) -> Difference | None:
+        """A snapshot that no event leads to: the log lacks events, unless the run was cut off while writing."""
+        index, number = self._run.snapshot_index, self._next_snapshot
+        if number == len(index) or self._run.status.state == State.RUNNING:
+            return None
+        wanted = int(index[number]["event"])
+        return Difference(events_done, f"snapshot {number} was taken after {wanted} events, {events_done} are recorded")
 
     def _keep(self, orders: list[Order]) -> None:
         self._orders.update({order.client: order for order in orders})

@@ -69,6 +69,12 @@ class RealTimeServer:
         )  # fmt: skip
         self._begun_s = time.perf_counter()
         self._departed: set[int] = set()
+        self._dismissed = False
+
+    @property
+    def alone(self) -> bool:
+        """Whether every client has said farewell."""
+        return len(self._departed) == self._clients
 
     def run(self) -> Status:
         """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
@@ -76,8 +82,9 @@ class RealTimeServer:
         self._begun_s = time.perf_counter()
         conductor.start()
         while not (ended := conductor.ended(self._clock())):
-            if self._serve() or self._step_by_clock():
+            if self._serve() | self._step_by_clock():  # both: a stream of updates must not hold the clock's steps up
                 backoff.reset()
+                self._recorder.relieve()
             elif not self._use_spare_moment():
                 backoff.pause(min(conductor.timer_s, conductor.horizon_s) - self._clock())
         self.dismiss()
@@ -85,9 +92,12 @@ class RealTimeServer:
 
     def dismiss(self) -> None:
         """Stop every client and take in what is still in flight, until each has said farewell."""
+        if self._dismissed:
+            return
+        self._dismissed = True
         self._link.stop_all()
         backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _FAREWELL_LIMIT_S
-        while len(self._departed) < self._clients:
+        while not self.alone:
             for update in self._link.arrivals():
                 self._part(update)
             if time.perf_counter() > limit_s:
@@ -98,34 +108,38 @@ class RealTimeServer:
     def _serve(self) -> bool:
         """Handle all updates that are here; none starves, for none is taken twice before the others."""
         arrivals = self._link.arrivals()
+        failed = [update.header.client for update in arrivals if Flag.FAILED in update.header.flags]
+        self._departed.update(failed)
         for update in arrivals:
-            self._check(update)
-            now_s = self._clock()
-            if now_s > self._conductor.horizon_s:
-                self._conductor.discard(update, now_s)
-            else:
-                self._conductor.update(update, now_s)
-            self._link.rearm(update.header.client)
+            if update.header.client not in failed:
+                self._use(update)
+        if failures := [f"client {client} failed:\n{self._link.failure(client)}" for client in failed]:
+            raise ClientFailure(failures[0])  # the others said the same, or fell with it
         return bool(arrivals)
 
-    def _check(self, update: Update) -> None:
-        client = update.header.client
-        if Flag.FAILED in update.header.flags:
-            self._departed.add(client)
-            raise ClientFailure(f"client {client} failed:\n{self._link.failure(client)}")
+    def _use(self, update: Update) -> None:
+        """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
+        now_s = self._clock()
+        if self._conductor.ended(now_s):
+            self._conductor.discard(update, now_s)
+        else:
+            self._conductor.update(update, now_s)
+        self._link.rearm(update.header.client)
 
     def _part(self, update: Update) -> None:
         """One message after the end: a farewell, or an update that comes too late."""
         client = update.header.client
         if update.header.flags & (Flag.FAREWELL | Flag.FAILED):
             self._departed.add(client)
+            if Flag.FAILED in update.header.flags:
+                self._link.failure(client)  # the client waits until its text is taken; the run is over for it anyway
             return
         self._conductor.discard(update, self._clock())
         self._link.rearm(client)
 
     def _step_by_clock(self) -> bool:
         now_s = self._clock()
-        if now_s < self._conductor.timer_s or now_s > self._conductor.horizon_s:
+        if now_s < self._conductor.timer_s or self._conductor.ended(now_s):
             return False
         self._conductor.timer(now_s)
         return True

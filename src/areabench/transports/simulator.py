@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from areabench.client import Client
 from areabench.conductor import Conductor
@@ -18,14 +18,12 @@ from areabench.recording import Recorder, Status
 from areabench.scenario import Scenario
 
 
-@dataclass(order=True)
+@dataclass(frozen=True)
 class Arrival:
-    """An update under way; arrivals order by time, then by the number of the order they answer."""
+    """An update under way."""
 
-    time_s: float
-    sequence: int
-    delay_s: float = field(compare=False)
-    order: Order = field(compare=False)
+    delay_s: float
+    order: Order
 
 
 class Simulator:
@@ -37,7 +35,7 @@ class Simulator:
         self._scenario, self._progress = scenario, progress
         self._delays = scenario.delays()
         self._clients: dict[int, Client] = {}
-        self._heap: list[Arrival] = []
+        self._heap: list[tuple[float, int, Arrival]] = []  # by time, then by sequence number
         self._now_s, self._sequence = 0.0, 0
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._dispatch, self._clock
@@ -53,13 +51,14 @@ class Simulator:
                 self._now_s = conductor.timer_s
                 conductor.timer(self._now_s)
             else:
-                self._arrive(heapq.heappop(self._heap))
+                self._now_s, _, arrival = heapq.heappop(self._heap)
+                self._arrive(arrival)
             self._recorder.spare_moment()
             self._progress(self._now_s, conductor.updates)
         return conductor.finish(ended)
 
     def _arrive(self, arrival: Arrival) -> None:
-        order, self._now_s = arrival.order, arrival.time_s
+        order = arrival.order
         client = self._client(order.client)
         header = UpdateHeader(order.client, client.round, order.version, arrival.delay_s, arrival.delay_s)
         payload = client.work(order.model, order.step_size)
@@ -68,7 +67,7 @@ class Simulator:
     def _dispatch(self, order: Order) -> None:
         delay_s = self._delays.next_s(order.client)
         self._sequence += 1
-        heapq.heappush(self._heap, Arrival(self._now_s + delay_s, self._sequence, delay_s, order))
+        heapq.heappush(self._heap, (self._now_s + delay_s, self._sequence, Arrival(delay_s, order)))
 
     def _client(self, number: int) -> Client:
         if number not in self._clients:
@@ -76,7 +75,7 @@ class Simulator:
         return self._clients[number]
 
     def _heap_s(self) -> float:
-        return self._heap[0].time_s if self._heap else math.inf
+        return self._heap[0][0] if self._heap else math.inf
 
     def _clock(self) -> float:
         return self._now_s

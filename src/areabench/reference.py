@@ -1,0 +1,141 @@
+"""The page docs/experiment-file.md, made from the records of `experiment`: python -m areabench.reference."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from areabench.experiment import Experiment, Limits
+
+_INTRODUCTION = """\
+# The experiment file
+
+One TOML file describes one experiment. A section that comes in several variants names the one it means with `name`;
+the keys of the other variants are refused in it. Unknown keys, wrong types and values out of range are refused, in one
+line that says what is allowed. `areabench check FILE` prints an experiment with all defaults filled in, and
+`--set section.key=value` overrides one key without touching the file.
+
+```toml
+name = "first"
+seed = 1
+
+[clients]
+count = 8
+
+[method]
+name = "area"
+step_size = 10.0
+
+[stop]
+horizon_s = 15.0
+
+[problem]
+name = "logistic"
+```
+
+A whole number stands for a number (`10` for `10.0`). Numbers must be finite. Whole numbers must fit 64 bits.
+Where a default reads "none", leaving the key out has the meaning that its row tells.
+
+This page is generated: `python -m areabench.reference > docs/experiment-file.md`.
+"""
+
+_COMBINATIONS = """\
+## What must fit together
+
+- `[stop]` needs `horizon_s` or `iterations`: a target alone may never be reached.
+- A target needs snapshots: `record.snapshots` must not be `"none"`. `stop.target_accuracy` needs a problem with data.
+- A horizon and a grid may not make more than 1,000,000 snapshots.
+- `rates.values` lists one rate a client, and `method.clients_per_round` is at most `clients.count`.
+- `s-fedavg` goes with `aggregation.name = "updates"` only, which it ignores: its round ends when its clients have
+  answered.
+- `fedbuff` needs `server_step_size` where there is a schedule other than `constant`.
+- `quadratic` takes neither `[data]` nor `[split]`, and its `curvature_max` is not below `curvature_min`.
+- The other problems take `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
+"""
+
+
+def experiment_reference() -> str:
+    """Every key with type, unit, range and default, as Markdown."""
+    hints = get_type_hints(Experiment)
+    items = {item.name: item for item in fields(Experiment)}
+    sections = [name for name in items if is_dataclass(_options(hints[name])[0])]
+    top = _table([items[name] for name in items if name not in sections], hints)
+    parts = [_INTRODUCTION, f"## Top of the file\n\n{top}"]
+    parts += [_section(name, _options(hints[name]), items[name]) for name in sections]
+    return "\n".join([*parts, _COMBINATIONS])
+
+
+def _section(name: str, records: Sequence[Any], item: Field[Any]) -> str:
+    """One section with all its variants."""
+    if len(records) == 1:
+        return f"## [{name}]\n\n{_optional(item)}{_record(records[0])}"
+    variants = [f'### [{name}] name = "{_name_of(record)}"\n\n{_record(record)}' for record in records]
+    return "\n".join([f"## [{name}]\n\n{_optional(item)}", *variants]).replace("\n\n\n", "\n\n")
+
+
+def _optional(item: Field[Any]) -> str:
+    """Whether the section may be left out, and what then holds."""
+    if item.default is MISSING:
+        return "Required.\n\n"
+    if item.default is None:
+        return "May be left out, see [what must fit together](#what-must-fit-together).\n\n"
+    name = getattr(item.default, "name", None)
+    return f"May be left out: then it is `{name}` with its defaults.\n\n" if name else "May be left out.\n\n"
+
+
+def _record(record: Any) -> str:
+    keys = [item for item in fields(record) if "limits" in item.metadata]
+    table = f"\n{_table(keys, get_type_hints(record))}" if keys else "\nIt has no further keys.\n"
+    return f"{record.__doc__}\n{table}"
+
+
+def _table(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
+    heading = "| key | type | unit | allowed | default | meaning |\n| --- | --- | --- | --- | --- | --- |\n"
+    return heading + "".join(_row(item, hints[item.name]) for item in items)
+
+
+def _row(item: Field[Any], kind: Any) -> str:
+    limits: Limits = item.metadata["limits"]
+    cells = [f"`{item.name}`", _type(kind), limits.unit, _allowed(kind, limits), _default(item), limits.doc]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _type(kind: Any) -> str:
+    words = {int: "whole number", float: "number", str: "string"}
+    (option,) = _options(kind)
+    if get_origin(option) is Literal:
+        return "string"
+    return "list of numbers" if get_origin(option) is tuple else words[option]
+
+
+def _allowed(kind: Any, limits: Limits) -> str:
+    (option,) = _options(kind)
+    if get_origin(option) is Literal:
+        return ", ".join(f'`"{choice}"`' for choice in get_args(option))
+    bounds = limits.describe()
+    return f"each {bounds}" if get_origin(option) is tuple else bounds
+
+
+def _default(item: Field[Any]) -> str:
+    if item.default is MISSING:
+        return "required"
+    if item.default is None:
+        return "none"
+    return f'`"{item.default}"`' if isinstance(item.default, str) else f"`{item.default!r}`"
+
+
+def _options(kind: Any) -> tuple[Any, ...]:
+    """The members of a union but None, or the one type there is."""
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return tuple(member for member in members if member is not type(None))
+
+
+def _name_of(record: Any) -> str:
+    return str(next(item.default for item in fields(record) if item.name == "name"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(experiment_reference())

@@ -1,0 +1,152 @@
+"""How runs on MPI end: promptly, with what is in flight counted, at iterations, a target or a divergence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from areabench.client import Client
+from areabench.messages import Flag, OrderHeader, UpdateHeader
+from areabench.recording import Kind, State
+from areabench.transports import waiting
+from areabench.transports import work as work_module
+
+if TYPE_CHECKING:
+    from tests.launched.conftest import Launcher
+
+HEEDLESS_CLIENTS = """
+import time
+
+from areabench.transports import work
+
+def sleep(due_s, link):
+    time.sleep(max(0.0, due_s - time.perf_counter()))
+    return True
+
+work._sleep_until = sleep
+"""
+
+
+@pytest.mark.slow
+def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, "delays.name=fixed", "rates.rate=0.01", "stop.horizon_s=0.5")
+    assert (ended.code, ended.errors) == (0, "")
+    assert ended.wall_s < 60  # start-up and all; the delays are 100 s
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.status.updates, run.status.end_s) == (State.DONE, 0, 0.5)
+        np.testing.assert_array_equal(run.models[0], run.models[-1])
+
+
+@pytest.mark.slow
+def test_updates_in_flight_at_the_end_are_counted_as_discarded(quadratic: Launcher) -> None:
+    settings = ("clients.count=8", "rates.rate=200", "stop.iterations=400", "stop.horizon_s=60")
+    ended = quadratic.run(9, *settings, defect=HEEDLESS_CLIENTS)
+    assert (ended.code, ended.errors) == (0, "")
+    with quadratic.recorded() as run:
+        events, status = run.events_array, run.status
+        late = events[-8:]
+        assert (status.state, status.reason, status.discarded) == (State.DONE, "400 iterations", 8)
+        assert status.updates + status.server_steps == 400 == len(events) - 8
+        assert (late["kind"] == Kind.DISCARDED).all()
+        assert sorted(late["client"]) == list(range(8))
+        assert (late["iteration"] == 400).all()
+        assert (late["time_s"] >= status.end_s).all()
+    assert quadratic.replay() == 0
+
+
+@pytest.mark.slow
+def test_a_run_ends_after_exactly_the_iterations_asked_for(quadratic: Launcher) -> None:
+    ended = quadratic.run(5, "clients.count=4", "rates.rate=500", "stop.iterations=101", "stop.horizon_s=60")
+    assert (ended.code, ended.errors) == (0, "")
+    with quadratic.recorded() as run:
+        status = run.status
+        assert (status.state, status.reason) == (State.DONE, "101 iterations")
+        assert (status.updates, status.server_steps) == (81, 20)  # a step after each four updates
+        assert status.end_s < 60
+    assert quadratic.replay() == 0
+
+
+@pytest.mark.slow
+def test_a_target_accuracy_ends_a_run(logistic: Launcher) -> None:
+    settings = ("data.spread=0.2", "method.step_size=5", "stop.target_accuracy=60", "stop.horizon_s=60")
+    ended = logistic.run(3, *settings)
+    assert (ended.code, ended.errors) == (0, "")
+    with logistic.recorded() as run:
+        assert (run.status.state, run.status.reason[:13]) == (State.TARGET, "test accuracy")
+        assert 0 < run.status.end_s < 60
+        assert run.metrics_array["test_accuracy"].max() >= 60
+    assert logistic.replay() == 0
+
+
+@pytest.mark.slow
+def test_a_divergence_ends_a_run_with_exit_code_3(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, "method.step_size=10", "rates.rate=100", "stop.horizon_s=60")
+    assert ended.code == 3
+    assert "diverged (|x_s| = " in ended.output
+    assert "Traceback" not in ended.errors
+    assert "Warning" not in ended.errors
+    with quadratic.recorded() as run:
+        assert run.status.state == State.DIVERGED
+        assert 0 < run.status.end_s < 60
+    assert quadratic.replay() == 0
+
+
+# ---------------------------------------------------------------------------------------------------- without MPI
+
+
+@dataclass
+class Clock:
+    """Time that passes only while somebody sleeps, in seconds."""
+
+    now_s: float = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_s += max(duration_s, 1e-6)
+
+
+@dataclass
+class Wire:
+    """A client's link: one order at the start if any, a stop at `stop_s`."""
+
+    clock: Clock
+    stop_s: float
+    orders: list[OrderHeader]
+    sent: list[UpdateHeader] = field(default_factory=list)
+    model: NDArray[Any] = field(default_factory=lambda: np.zeros(1))
+
+    def poll(self) -> OrderHeader | None:
+        return self.orders.pop() if self.orders else None
+
+    def send(self, header: UpdateHeader, payload: NDArray[Any]) -> None:
+        self.sent.append(header)
+
+    def stopped(self) -> bool:
+        return self.clock.now_s >= self.stop_s
+
+
+class Idle(Client):
+    """Computes nothing."""
+
+    def __init__(self) -> None:
+        self.round = 0
+
+    def work(self, model: NDArray[Any], step_size: float) -> NDArray[Any]:
+        return model
+
+
+@pytest.mark.parametrize("orders", [0, 1], ids=["waiting for an order", "asleep within a delay"])
+def test_a_client_notices_a_stop_within_half_a_second(monkeypatch: pytest.MonkeyPatch, orders: int) -> None:
+    clock = Clock()
+    monkeypatch.setattr(work_module, "time", clock)
+    monkeypatch.setattr(waiting, "time", clock)
+    link = Wire(clock, 7.03, [OrderHeader(0.1, 0, 0, Flag.NONE)] * orders)
+    work_module.work(link, Idle(), 0, lambda: 30.0)
+    assert 7.03 <= clock.now_s <= 7.53
+    assert link.sent == []

@@ -1,0 +1,190 @@
+"""What goes wrong on one rank ends all ranks, is told once, and leaves a file that says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from areabench.launch import mpirun_command
+from areabench.recording import State
+
+if TYPE_CHECKING:
+    from tests.launched.conftest import Ended, Launcher
+
+pytestmark = pytest.mark.slow
+
+FAILING_CLIENT = """
+from areabench.problems.quadratic import LocalQuadratic
+
+descend, rounds = LocalQuadratic.descend, iter(range(10**6))
+
+def fail(self, model, step_size):
+    if rank in {ranks} and next(rounds) == {round}:
+        raise ArithmeticError("the sum is wrong" + {padding} * "!")
+    return descend(self, model, step_size)
+
+LocalQuadratic.descend = fail
+"""
+FAILING_SERVER = """
+from areabench.conductor import Conductor
+
+update = Conductor.update
+
+def fail(self, message, time_s):
+    if self.updates == 7:
+        raise LookupError("no such model")
+    update(self, message, time_s)
+
+Conductor.update = fail
+"""
+FAILING_SET_UP = """
+from areabench import execute
+
+def fail(experiment, cache):
+    raise EOFError("the data end here")
+
+if rank == 1:
+    execute.build_scenario = fail
+"""
+SILENT_CLIENT = """
+import time
+
+from areabench.problems.quadratic import LocalQuadratic
+from areabench.transports import serve
+
+serve._FAREWELL_LIMIT_S = 0.5
+
+def sleep(self, model, step_size):
+    time.sleep(1000)
+
+if rank == 2:
+    LocalQuadratic.descend = sleep
+"""
+DYING_CLIENT = """
+import os
+
+from areabench.problems.quadratic import LocalQuadratic
+
+descend, rounds = LocalQuadratic.descend, iter(range(10**6))
+
+def die(self, model, step_size):
+    if rank == 2 and next(rounds) == 5:
+        os._exit(9)
+    return descend(self, model, step_size)
+
+LocalQuadratic.descend = die
+"""
+LONG = "stop.horizon_s=600"  # a run that hangs, or goes on, is seen
+
+
+def failing_client(ranks: str, at_round: int, padding: int = 0) -> str:
+    """The defect: clients on these ranks raise in a round."""
+    return FAILING_CLIENT.format(ranks=ranks, round=at_round, padding=padding)
+
+
+def test_an_exception_on_a_client_ends_all_ranks_with_its_traceback(quadratic: Launcher) -> None:
+    ended = quadratic.run(4, "clients.count=3", LONG, defect=failing_client("{2}", 5))
+    assert ended.code == 1
+    assert ended.errors.count("Traceback (most recent call last)") == 1
+    assert "client 1 failed:" in ended.errors
+    assert "ArithmeticError: the sum is wrong" in ended.errors
+    assert "in fail\n" in ended.errors
+    with quadratic.recorded() as run:
+        assert run.status.state == State.FAILED
+        assert "client 1" in run.status.reason
+        assert run.status.reason.endswith("ArithmeticError: the sum is wrong")
+        assert np.count_nonzero(run.events_array["client"] == 1) == 5
+    assert quadratic.replay() == 0
+
+
+def test_clients_that_fail_together_with_long_messages_end_all_ranks(quadratic: Launcher) -> None:
+    defect = failing_client("{1, 2, 3}", 0, padding=200_000)
+    ended = quadratic.run(4, "clients.count=3", "delays.name=fixed", LONG, defect=defect)
+    assert ended.code == 1
+    assert "ArithmeticError: the sum is wrong!!!" in ended.errors
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.status.updates) == (State.FAILED, 0)
+
+
+def test_an_exception_on_the_server_ends_all_ranks_with_its_traceback(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, LONG, defect=FAILING_SERVER)
+    assert ended.code == 1
+    assert ended.errors.count("Traceback (most recent call last)") == 1
+    assert "LookupError: no such model" in ended.errors
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.status.updates) == (State.FAILED, 7)
+        assert run.status.reason == "LookupError: no such model"
+    assert quadratic.replay() == 0
+
+
+def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, LONG, defect=FAILING_SET_UP)
+    assert ended.code == 1
+    assert "areabench: rank 1: Traceback" in ended.errors
+    assert ended.errors.count("EOFError: the data end here") == 1
+    assert not quadratic.run_file.exists()
+
+
+def test_a_client_that_never_stops_is_ended_and_the_run_is_named_failed(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, defect=SILENT_CLIENT)
+    assert ended.code != 0
+    assert "clients [1] did not stop within 0.5 s" in ended.errors
+    with quadratic.recorded() as run:
+        assert run.status.state == State.FAILED
+        assert "clients [1] did not stop" in run.status.reason
+
+
+def test_a_rank_that_dies_ends_all_others(quadratic: Launcher) -> None:
+    ended = quadratic.run(3, LONG, defect=DYING_CLIENT)
+    assert ended.code != 0
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+def told_once(ended: Ended) -> str:
+    """The one line that areabench says about bad input."""
+    assert ended.code == 2
+    assert ended.output == ""
+    assert "Traceback" not in ended.errors
+    lines = [line for line in ended.errors.splitlines() if line.startswith("areabench: ")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_a_wrong_key_is_told_once_and_nothing_is_written(quadratic: Launcher) -> None:
+    line = told_once(quadratic.run(3, "method.stepsize=1"))
+    assert "stepsize" in line
+    assert "step_size" in line
+    assert not quadratic.run_file.exists()
+
+
+def test_a_wrong_number_of_ranks_is_told_once_with_the_command_to_type(quadratic: Launcher) -> None:
+    line = told_once(quadratic.run(3, "clients.count=4"))
+    assert "3 ranks for clients.count = 4" in line
+    assert "mpirun -n 5 areabench run" in line
+    assert not quadratic.run_file.exists()
+
+
+def test_one_rank_is_not_enough(quadratic: Launcher) -> None:
+    line = told_once(quadratic.run(1))
+    assert "1 rank for clients.count = 2" in line
+    assert "mpirun -n 3 areabench run" in line
+
+
+def test_a_run_file_that_exists_is_kept(quadratic: Launcher) -> None:
+    quadratic.run_file.write_text("precious")
+    assert "run.h5: exists already" in told_once(quadratic.run(3))
+    assert quadratic.run_file.read_text() == "precious"
+
+
+def test_launch_starts_the_ranks_and_passes_their_exit_code_on(quadratic: Launcher) -> None:
+    python = mpirun_command(1, [])[-3]
+    words = ["launch", str(quadratic.experiment), "--output", str(quadratic.run_file), "--set", "rates.rate=100"]
+    ended = quadratic.start([python, "-m", "areabench", *words])
+    assert (ended.code, ended.errors) == (0, "")
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.provenance.ranks) == (State.DONE, 3)
+    assert quadratic.start([python, "-m", "areabench", *words]).code == 2

@@ -1,0 +1,117 @@
+"""Whole runs on MPI: every method, problem and criterion ends well and is replayed bit for bit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from areabench.reading import Run
+from areabench.recording import Kind, State
+
+if TYPE_CHECKING:
+    from tests.launched.conftest import Launcher
+
+pytestmark = pytest.mark.slow
+
+EVERY_TWO = ("aggregation.name=updates", "aggregation.updates=2")
+EVERY_50_MS = ("aggregation.name=period", "aggregation.period_s=0.05")
+POISSON = ("aggregation.name=poisson", "aggregation.rate=20")
+CLOCKS = ("time_s", "drawn_delay_s", "realised_delay_s", "compute_s", "service_s")
+
+
+def test_area_on_2_ranks(quadratic: Launcher) -> None:
+    check(quadratic, 1, "area", *POISSON)
+
+
+def test_s_fedavg_on_2_ranks_with_three_local_steps(quadratic: Launcher) -> None:
+    check(quadratic, 1, "s-fedavg", "method.clients_per_round=1", "clients.local_steps=3")
+
+
+def test_area_on_5_ranks_with_three_local_steps(logistic: Launcher) -> None:
+    check(logistic, 4, "area", *EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")
+
+
+def test_fedbuff_on_5_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
+    check(quadratic, 4, "fedbuff", *EVERY_50_MS)
+
+
+def test_as_fedavg_on_5_ranks_with_a_torch_module(perceptron: Launcher) -> None:
+    check(perceptron, 4, "as-fedavg", *EVERY_TWO)
+
+
+def test_s_fedavg_on_5_ranks_draws_two_clients_a_round(logistic: Launcher) -> None:
+    check(logistic, 4, "s-fedavg", "method.clients_per_round=2", "stop.horizon_s=1")
+
+
+def test_fedbuff_on_9_ranks_with_three_local_steps(logistic: Launcher) -> None:
+    check(logistic, 8, "fedbuff", *POISSON, "clients.local_steps=3", "rates.rate=20")
+
+
+def test_as_fedavg_on_9_ranks_with_unequal_rates(quadratic: Launcher) -> None:
+    check(quadratic, 8, "as-fedavg", *EVERY_50_MS, "rates={name = 'normal', mean = 15.0, deviation = 5.0}")
+
+
+def check(launcher: Launcher, clients: int, method: str, *settings: str) -> None:
+    """Run on MPI and hold the run file against the simulator, the replay and the facts that every run obeys."""
+    overrides = (f"clients.count={clients}", f"method.name={method}", *settings)
+    ended = launcher.run(clients + 1, *overrides)
+    assert (ended.code, ended.errors) == (0, "")
+    assert "done (horizon of" in ended.output
+    with launcher.recorded() as run, launcher.simulated(*overrides) as simulated:
+        check_counts(run, clients)
+        check_events(run.events_array)
+        check_rounds(run, clients)
+        check_delays(run, simulated)
+        check_quality(run)
+    assert launcher.replay() == 0
+
+
+def check_counts(run: Run, clients: int) -> None:
+    kinds, status = run.events_array["kind"], run.status
+    assert (status.state, status.end_s) == (State.DONE, run.experiment.stop.horizon_s)
+    assert status.updates == np.count_nonzero(kinds == Kind.UPDATE) > 0
+    assert status.server_steps == np.count_nonzero(kinds == Kind.STEP) > 0
+    assert status.discarded == np.count_nonzero(kinds == Kind.DISCARDED)
+    assert (run.provenance.transport, run.provenance.ranks) == ("mpi", clients + 1)
+    assert list(run.clients_array["rank"]) == list(range(1, clients + 1))
+
+
+def check_events(events: NDArray[Any]) -> None:
+    assert all(np.isfinite(events[name]).all() for name in CLOCKS)
+    assert (np.diff(events["time_s"]) >= 0).all()
+    worked = events[events["kind"] != Kind.STEP]
+    assert (worked["realised_delay_s"] >= worked["drawn_delay_s"] - 1e-6).all()
+    assert (worked["compute_s"] > 0).all()
+    assert (worked["staleness"] == worked["version"] - worked["base_version"]).all()
+    counted = events[events["kind"] != Kind.DISCARDED]
+    assert (counted["iteration"] == np.arange(1, len(counted) + 1)).all()
+
+
+def check_rounds(run: Run, clients: int) -> None:
+    """Each client's rounds count from 0 without a gap."""
+    for client in range(clients):
+        rounds = run.events_array["round"][run.events_array["client"] == client]
+        assert list(rounds) == list(range(len(rounds)))
+
+
+def check_delays(run: Run, simulated: Run) -> None:
+    """The draws depend on client and round only, not on the transport."""
+    here, there = drawn_delays(run), drawn_delays(simulated)
+    shared = here.keys() & there.keys()
+    assert len(shared) >= 3
+    assert {key: here[key] for key in shared} == {key: there[key] for key in shared}
+
+
+def drawn_delays(run: Run) -> dict[tuple[int, int], float]:
+    """Drawn delays in seconds, by client and round."""
+    worked = run.events_array[run.events_array["kind"] != Kind.STEP]
+    return {(int(row["client"]), int(row["round"])): float(row["drawn_delay_s"]) for row in worked}
+
+
+def check_quality(run: Run) -> None:
+    assert len(run.metrics_array) == len(run.snapshot_index) == len(run.models) >= 7
+    assert np.isfinite(run.models).all()
+    assert np.isfinite(run.metrics_array["train_loss"]).all()

@@ -1,0 +1,252 @@
+"""Replay: every method on every problem comes out bit for bit, and what was tampered with is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from areabench.experiment import (
+    AggregationSettings,
+    Area,
+    AsFedAvg,
+    Clients,
+    DataSettings,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    Iid,
+    InverseSchedule,
+    Logistic,
+    MethodSettings,
+    PoissonAggregation,
+    ProblemSettings,
+    Quadratic,
+    Record,
+    SFedAvg,
+    Stop,
+    Synthetic,
+    TorchModule,
+)
+from areabench.reading import Run
+from areabench.recording import Kind, State
+from areabench.scenario import build_scenario
+from areabench.transports.replay import Outcome, Replay
+
+Recorded = Callable[[Experiment], Run]
+
+ASYNCHRONOUS: tuple[MethodSettings, ...] = (
+    Area(step_size=0.05),
+    AsFedAvg(step_size=0.05),
+    FedBuff(step_size=0.05, server_step_size=0.5),
+)
+SYNCHRONOUS = SFedAvg(step_size=0.05, clients_per_round=2)
+CRITERIA: tuple[AggregationSettings, ...] = (
+    EveryUpdates(updates=3),
+    EveryPeriod(period_s=0.13),
+    PoissonAggregation(rate=8.0),
+)
+COMBINATIONS = [(method, criterion) for method in ASYNCHRONOUS for criterion in CRITERIA]
+COMBINATIONS.append((SYNCHRONOUS, EveryUpdates()))
+PROBLEMS: tuple[ProblemSettings, ...] = (
+    Quadratic(dimension=4, noise=0.5),
+    Logistic(batch_size=8),
+    TorchModule(module="areabench.problems.examples:mlp", batch_size=8),
+)
+DATA = Synthetic(train_samples=120, test_samples=20, features=5, classes=3)
+
+
+def experiment_on(problem: ProblemSettings) -> Experiment:
+    """Four clients for a second and a half."""
+    data: DataSettings | None = None if isinstance(problem, Quadratic) else DATA
+    return Experiment(
+        clients=Clients(count=4, local_steps=2),
+        method=Area(step_size=0.05),
+        stop=Stop(horizon_s=1.5),
+        problem=problem,
+        data=data,
+        split=Iid() if data else None,
+        aggregation=EveryUpdates(updates=3),
+        record=Record(interval_s=0.2),
+        seed=4,
+    )
+
+
+def replayed(run: Run) -> Outcome:
+    """The outcome of replaying a run file as it is now."""
+    with Run(run.path) as again:
+        return Replay(again, build_scenario(again.experiment, run.path.parent), lambda _time_s, _number: None).run()
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+@pytest.mark.parametrize(
+    ("method", "criterion"), COMBINATIONS, ids=[f"{method.name} {each.name}" for method, each in COMBINATIONS]
+)
+def test_replay_gives_the_same_bits(
+    record: Recorded, problem: ProblemSettings, method: MethodSettings, criterion: AggregationSettings
+) -> None:
+    if isinstance(problem, TorchModule):
+        pytest.importorskip("torch")
+    run = record(replace(experiment_on(problem), method=method, aggregation=criterion))
+    assert len(run.events_array) > 20
+    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+
+
+def test_replay_follows_a_schedule_and_snapshots_after_steps(record: Recorded) -> None:
+    experiment = replace(
+        experiment_on(PROBLEMS[0]), schedule=InverseSchedule(offset=5.0), record=Record(snapshots="aggregations")
+    )
+    run = record(experiment)
+    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+
+
+def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
+    stop = Stop(horizon_s=5.0, divergence_norm=1e300)
+    run = record(replace(experiment_on(PROBLEMS[1]), method=Area(step_size=1e30), stop=stop))
+    assert run.status.state == State.DIVERGED
+    assert not np.isfinite(run.model(-1)).all()
+    assert replayed(run).difference is None
+
+
+def test_replay_of_a_file_without_snapshots_but_the_last(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(snapshots="none")))
+    assert replayed(run) == Outcome(len(run.events_array), 1, None)
+
+
+# ---------------------------------------------------------------------------------------------------- tampering
+
+
+@pytest.fixture
+def run(record: Recorded) -> Run:
+    """A recorded run on the quadratic, its file closed so that it can be written."""
+    recorded = record(experiment_on(PROBLEMS[0]))
+    assert len(recorded.events_array) > 40
+    assert len(recorded.snapshot_index) == len(recorded.models)
+    recorded.close()
+    return recorded
+
+
+def change_event(run: Run, number: int, column: str, value: float) -> None:
+    """Write one entry of the event log anew."""
+    with h5py.File(run.path, "r+") as file:
+        row = file["events"][number]
+        row[column] = value
+        file["events"][number] = row
+
+
+def test_one_bit_of_a_snapshot(run: Run) -> None:
+    with h5py.File(run.path, "r+") as file:
+        model = file["snapshots/model"][3]
+        model.view(np.uint8)[0] ^= 1
+        file["snapshots/model"][3] = model
+    outcome = replayed(run)
+    assert outcome.difference is not None
+    assert outcome.difference.event == run.snapshot_index["event"][3]
+    assert outcome.difference.what == "snapshot 3: 1 of 4 entries differ"
+    assert outcome.snapshots == 3
+
+
+def test_one_bit_of_the_first_snapshot(run: Run) -> None:
+    with h5py.File(run.path, "r+") as file:
+        model = file["snapshots/model"][0]
+        model.view(np.uint8)[-1] ^= 128
+        file["snapshots/model"][0] = model
+    difference = replayed(run).difference
+    assert difference is not None
+    assert (difference.event, difference.what) == (0, "snapshot 0: 1 of 4 entries differ")
+
+
+@pytest.mark.parametrize("kind", [Kind.UPDATE, Kind.STEP])
+def test_one_digest(run: Run, kind: Kind) -> None:
+    number = int(np.flatnonzero(run.events_array["kind"] == kind)[5])
+    change_event(run, number, "digest", int(run.events_array["digest"][number]) ^ 1)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == number
+    assert "digest" in difference.what
+    assert ("the model after the server step" in difference.what) == (kind == Kind.STEP)
+
+
+def test_client_of_an_event(run: Run) -> None:
+    number = int(np.flatnonzero(run.events_array["kind"] == Kind.UPDATE)[8])
+    change_event(run, number, "client", (run.events_array["client"][number] + 1) % 4)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == number
+
+
+def test_client_that_does_not_exist(run: Run) -> None:
+    change_event(run, 0, "client", 99)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert (difference.event, difference.what) == (0, "an update of client 99, which had no order")
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [(Kind.UPDATE, column) for column in ("round", "base_version", "iteration", "version")]
+    + [(Kind.STEP, column) for column in ("iteration", "version")],
+)
+def test_counter_of_an_event(run: Run, kind: Kind, column: str) -> None:
+    number = int(np.flatnonzero(run.events_array["kind"] == kind)[10])
+    change_event(run, number, column, run.events_array[column][number] + 1)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == number
+
+
+def test_step_size_of_an_event(run: Run) -> None:
+    change_event(run, 0, "step_size", 0.051)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == 0
+    assert "step size 0.05" in difference.what
+
+
+def keep_events(run: Run, numbers: np.ndarray) -> None:
+    """Rewrite the event log with these rows alone."""
+    with h5py.File(run.path, "r+") as file:
+        rows = file["events"][:][numbers]
+        file["events"].resize(len(rows), axis=0)
+        file["events"][:] = rows
+
+
+@pytest.mark.parametrize("kind", [Kind.UPDATE, Kind.STEP])
+def test_event_missing_in_the_middle(run: Run, kind: Kind) -> None:
+    """The row after the one that is missing no longer fits, at the latest by its iteration."""
+    number = int(np.flatnonzero(run.events_array["kind"] == kind)[6])
+    keep_events(run, np.delete(np.arange(len(run.events_array)), number))
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == number
+
+
+def test_events_missing_at_the_end(run: Run) -> None:
+    keep_events(run, np.arange(len(run.events_array) - 2))
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == len(run.events_array) - 2
+    assert f"taken after {len(run.events_array)} events, {len(run.events_array) - 2} are recorded" in difference.what
+
+
+def test_run_that_was_killed_may_lack_its_last_events(run: Run) -> None:
+    """Snapshots and events are written in blocks of their own, so the file of a killed run ends raggedly."""
+    keep_events(run, np.arange(len(run.events_array) - 2))
+    with h5py.File(run.path, "r+") as file:
+        file["status"].attrs["state"] = State.RUNNING.text
+    outcome = replayed(run)
+    assert outcome.difference is None
+    assert outcome.events == len(run.events_array) - 2
+
+
+def test_other_seed(run: Run) -> None:
+    """A file whose experiment was edited does not replay."""
+    with h5py.File(run.path, "r+") as file:
+        file.attrs["experiment"] = str(file.attrs["experiment"]).replace("seed = 4", "seed = 5")
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.event == 0

@@ -1,0 +1,430 @@
+"""The four methods: trajectories by hand, AREA's invariant, and where methods coincide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from areabench.algorithms import Method, area, as_fedavg, build_method, fedbuff, s_fedavg
+from areabench.client import Client
+from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, Quadratic, SFedAvg, Stop
+from areabench.messages import Flag, Order
+from areabench.problems.base import Vector
+from areabench.problems.quadratic import QuadraticProblem, quadratic_from
+from areabench.server import Server
+
+IDENTITY = [[1, 0], [0, 1]]
+
+
+class Table:
+    """A server and its clients around one table: whoever is named delivers next; Delta updates make a step."""
+
+    def __init__(self, method: Method, problem: QuadraticProblem, delta: int, step_size: float = 0.5) -> None:
+        start = problem.start()
+        self.server = Server(method, lambda _iteration: step_size, start)
+        self.clients = [Client(method, problem.local(number), start) for number in range(problem.clients)]
+        self.delta = delta
+        self.orders = {order.client: order for order in self.server.begin()}
+
+    def deliver(self, *numbers: int) -> None:
+        """Clients deliver in this order; each needs an order."""
+        for number in numbers:
+            order = self.orders.pop(number)
+            payload = self.clients[number].work(order.model, order.step_size)
+            self._keep(self.server.receive(number, payload))
+            if self.server.updates_since_step == self.delta:
+                self._keep(self.server.aggregate())
+
+    def model(self) -> list[float]:
+        """x_s."""
+        return [float(entry) for entry in self.server.model]
+
+    def holds(self, client: int) -> tuple[list[float], int, int]:
+        """The order a client works on: model, version, iteration."""
+        order = self.orders[client]
+        return [float(entry) for entry in order.model], order.version, order.iteration
+
+    def counters(self) -> tuple[int, int]:
+        """Iteration k and version."""
+        return self.server.iteration, self.server.version
+
+    def _keep(self, orders: Sequence[Order]) -> None:
+        self.orders.update({order.client: order for order in orders})
+
+
+def two_clients(local_steps: int = 1) -> QuadraticProblem:
+    """Two bowls, start (8, 8).
+
+    With alpha = 1/2 a local step of client 0 is (a, b) -> ((a + 4)/2, b/2), one of client 1 (a, b) -> (0, (b + 8)/2).
+    """
+    return quadratic_from([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
+
+
+def four_clients() -> QuadraticProblem:
+    """Clients 0 and 1 as above; with alpha = 1/2 client 2 halves a point and client 3 goes to (2, 2) at once."""
+    hessians = [IDENTITY, [[2, 0], [0, 1]], IDENTITY, [[2, 0], [0, 2]]]
+    return quadratic_from(hessians, [[4, 0], [0, 8], [0, 0], [2, 2]], [8, 8], 1)
+
+
+# ---------------------------------------------------------------------------------------------------- by hand, M = 1
+# Client 0 is the fast one: it delivers twice before client 1 delivers at all. Delta = 2.
+
+
+def test_area_by_hand() -> None:
+    table = Table(area(2), two_clients(), delta=2)
+    assert table.holds(0) == table.holds(1) == ([8, 8], 0, 0)
+    table.deliver(0)  # k=1: (8,8) -> (6,4), m = (-2,-4), u = (-1,-2); the reply is x_s of version 0
+    assert table.counters() == (1, 0)
+    assert table.holds(0) == ([8, 8], 0, 1)
+    np.testing.assert_array_equal(table.server.state.aggregator, [-1, -2])
+    table.deliver(0)  # k=2: (8,8) -> (6,4) = y_0, m = 0; the step k=3: x_s = (8,8) + (-1,-2)
+    assert table.counters() == (3, 1)
+    assert table.model() == [7, 6]
+    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step that this update triggered
+    np.testing.assert_array_equal(table.server.state.aggregator, [0, 0])
+    table.deliver(1)  # k=4, stale: (8,8) -> (0,8), m = (-8,0), u = (-4,0)
+    assert table.holds(1) == ([7, 6], 1, 4)
+    table.deliver(0)  # k=5, stale: (8,8) -> (6,4) = y_0, m = 0; the step k=6: x_s = (7,6) + (-4,0)
+    assert table.counters() == (6, 2)
+    assert table.model() == [3, 6]
+    assert table.holds(0) == ([7, 6], 1, 5)
+    table.deliver(0)  # k=7: (7,6) -> (5.5,3), m = (-0.5,-1), u = (-0.25,-0.5)
+    assert table.holds(0) == ([3, 6], 2, 7)
+    table.deliver(1)  # k=8: (7,6) -> (0,7), m = (0,-1), u = (-0.25,-1); the step k=9: x_s = (3,6) + (-0.25,-1)
+    assert table.counters() == (9, 3)
+    assert table.model() == [2.75, 5]
+    np.testing.assert_array_equal(table.clients[0].memory, [5.5, 3])
+    np.testing.assert_array_equal(table.clients[1].memory, [0, 7])
+
+
+def test_as_fedavg_by_hand() -> None:
+    table = Table(as_fedavg(2), two_clients(), delta=2)
+    table.deliver(0, 0)  # twice (8,8) -> (6,4); mean (6,4)
+    assert table.model() == [6, 4]
+    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step
+    table.deliver(1)  # k=4, stale: (8,8) -> (0,8)
+    assert table.holds(1) == ([6, 4], 1, 4)
+    table.deliver(0)  # k=5, stale: (8,8) -> (6,4); mean of (0,8) and (6,4)
+    assert table.model() == [3, 6]
+    assert table.holds(0) == ([6, 4], 1, 5)
+    table.deliver(0, 1)  # (6,4) -> (5,2) and (6,4) -> (0,6); mean (2.5,4)
+    assert table.model() == [2.5, 4]
+    assert table.counters() == (9, 3)
+
+
+def test_fedbuff_by_hand() -> None:
+    table = Table(fedbuff(2, server_step_size=0.5), two_clients(), delta=2)
+    table.deliver(0, 0)  # twice (8,8) - (6,4) = (2,4); x_s = (8,8) - (2,4)/2
+    assert table.model() == [7, 6]
+    assert table.holds(0) == ([8, 8], 0, 2)  # from before the step
+    table.deliver(1)  # k=4, stale: (8,8) - (0,8) = (8,0)
+    assert table.holds(1) == ([7, 6], 1, 4)
+    table.deliver(0)  # k=5, stale: (2,4); mean (5,2); x_s = (7,6) - (2.5,1)
+    assert table.model() == [4.5, 5]
+    table.deliver(0, 1)  # (7,6) - (5.5,3) = (1.5,3) and (7,6) - (0,7) = (7,-1); mean (4.25,1)
+    assert table.model() == [2.375, 4.5]
+    assert table.counters() == (9, 3)
+
+
+def test_s_fedavg_by_hand() -> None:
+    table = Table(s_fedavg(2, clients_per_round=2, seed=0), two_clients(), delta=2)
+    table.deliver(0)  # k=1: (8,8) -> (6,4); nobody works on until the round is full
+    assert sorted(table.orders) == [1]
+    table.deliver(1)  # k=2: (8,8) -> (0,8); the step k=3: mean (3,6)
+    assert table.model() == [3, 6]
+    assert table.holds(0) == table.holds(1) == ([3, 6], 1, 3)
+    table.deliver(1, 0)  # (3,6) -> (0,7) and (3,6) -> (3.5,3); mean (1.75,5)
+    assert table.model() == [1.75, 5]
+    assert table.counters() == (6, 2)
+
+
+def test_area_of_four_clients_by_hand() -> None:
+    table = Table(area(4), four_clients(), delta=2)
+    table.deliver(2, 2)  # (8,8) -> (4,4): m = (-4,-4), then 0; u = (-1,-1)
+    assert table.model() == [7, 7]
+    assert table.holds(2) == ([8, 8], 0, 2)
+    table.deliver(3, 2)  # (8,8) -> (2,2): m = (-6,-6), then client 2 once more from (8,8): 0; u = (-1.5,-1.5)
+    assert table.model() == [5.5, 5.5]
+    table.deliver(2, 0)  # (7,7) -> (3.5,3.5): m = (-0.5,-0.5); (8,8) -> (6,4): m = (-2,-4); u = (-0.625,-1.125)
+    assert table.model() == [4.875, 4.375]
+
+
+def test_as_fedavg_of_four_clients_forgets_who_is_silent() -> None:
+    table = Table(as_fedavg(4), four_clients(), delta=2)
+    table.deliver(2, 2)  # (4,4) twice: clients 0, 1 and 3 have no say
+    assert table.model() == [4, 4]
+    table.deliver(3, 2)  # (2,2) and, stale, (4,4)
+    assert table.model() == [3, 3]
+
+
+# ---------------------------------------------------------------------------------------------------- by hand, M = 2
+# From (8,8) client 0 goes (6,4), (5,2) and client 1 goes (0,8), (0,8).
+
+
+def test_area_with_two_local_steps() -> None:
+    table = Table(area(2), two_clients(local_steps=2), delta=2)
+    table.deliver(0, 1)  # m = (-3,-6) and (-8,0); u = (-5.5,-3)
+    assert table.model() == [2.5, 5]
+    assert table.holds(0) == ([8, 8], 0, 1)
+    assert table.holds(1) == ([8, 8], 0, 2)
+    table.deliver(0)  # stale: (5,2) = y_0, m = 0
+    table.deliver(0)  # (2.5,5) -> (3.25,2.5) -> (3.625,1.25); m = (-1.375,-0.75), u = (-0.6875,-0.375)
+    assert table.model() == [1.8125, 4.625]
+
+
+def test_as_fedavg_with_two_local_steps() -> None:
+    table = Table(as_fedavg(2), two_clients(local_steps=2), delta=2)
+    table.deliver(0, 1)  # (5,2) and (0,8)
+    assert table.model() == [2.5, 5]
+    table.deliver(0, 0)  # stale (5,2), then (2.5,5) -> (3.625,1.25)
+    assert table.model() == [4.3125, 1.625]
+
+
+def test_fedbuff_with_two_local_steps() -> None:
+    table = Table(fedbuff(2, server_step_size=0.5), two_clients(local_steps=2), delta=2)
+    table.deliver(0, 1)  # (3,6) and (8,0); mean (5.5,3)
+    assert table.model() == [5.25, 6.5]
+    # stale (3,6), then (5.25,6.5) -> (4.625,3.25) -> (4.3125,1.625): (0.9375,4.875); mean (1.96875,5.4375)
+    table.deliver(0, 0)
+    assert table.model() == [4.265625, 3.78125]
+
+
+def test_s_fedavg_with_two_local_steps() -> None:
+    table = Table(s_fedavg(2, clients_per_round=2, seed=0), two_clients(local_steps=2), delta=2)
+    table.deliver(0, 1)  # (5,2) and (0,8)
+    assert table.model() == [2.5, 5]
+    table.deliver(0, 1)  # (3.625,1.25), and (2.5,5) -> (0,6.5) -> (0,7.25)
+    assert table.model() == [1.8125, 4.25]
+
+
+# ---------------------------------------------------------------------------------------------------- the invariant
+
+ENTRIES = st.integers(-64, 64)
+
+
+def mean(memories: Sequence[Vector | None]) -> Vector:
+    """The mean of the clients' memories."""
+    return np.asarray(np.mean(np.array(memories), axis=0))
+
+
+EVENTS = st.lists(st.one_of(st.none(), st.tuples(st.integers(0, 7), ENTRIES, ENTRIES)), max_size=40)
+
+
+@given(clients=st.sampled_from([1, 2, 4, 8]), start=st.tuples(ENTRIES, ENTRIES), events=EVENTS)
+def test_area_invariant_is_exact_on_dyadic_numbers(
+    clients: int, start: tuple[int, int], events: list[tuple[int, int, int] | None]
+) -> None:
+    """x_s + u equals the mean of the memories after every event, in whatever order updates (or steps: None) come."""
+    method, origin = area(clients), np.array(start, dtype=np.float64)
+    memories = [method.remember(origin) for _ in range(clients)]
+    state = method.start(origin).state
+    for event in events:
+        if event is None:
+            state = method.aggregate(state).state
+        else:
+            client, local = event[0] % clients, np.array(event[1:], dtype=np.float64)
+            report = method.report(memories[client], origin, local)
+            memories[client] = report.memory
+            state = method.receive(state, client, report.payload).state
+        np.testing.assert_array_equal(state.model + state.aggregator, mean(memories))
+
+
+def test_area_invariant_holds_to_rounding_in_float32() -> None:
+    generator = np.random.default_rng(3)
+    clients, dimension = 7, 50
+    method, origin = area(clients), generator.standard_normal(dimension).astype(np.float32)
+    memories = [method.remember(origin) for _ in range(clients)]
+    state = method.start(origin).state
+    for event in range(500):
+        client = int(generator.integers(clients))
+        report = method.report(memories[client], origin, generator.standard_normal(dimension).astype(np.float32))
+        memories[client] = report.memory
+        state = method.receive(state, client, report.payload).state
+        if event % 3 == 2:
+            state = method.aggregate(state).state
+        assert state.model.dtype == state.aggregator.dtype == report.payload.dtype == np.float32
+        np.testing.assert_allclose(state.model + state.aggregator, mean(memories), atol=2e-5)
+
+
+# ---------------------------------------------------------------------------------------------------- coincidences
+
+
+def random_problem(clients: int, local_steps: int = 3) -> QuadraticProblem:
+    """Noisy quadratics in six dimensions."""
+    settings = Quadratic(dimension=6, curvature_max=4.0, noise=0.3, start_distance=5.0)
+    return QuadraticProblem(settings, clients, local_steps, seed=11)
+
+
+def test_fedbuff_with_unit_server_step_is_averaging_when_nobody_is_stale() -> None:
+    averaging = Table(s_fedavg(3, 3, seed=5), random_problem(3), delta=3, step_size=0.1)
+    buffered = Table(fedbuff(3, server_step_size=1.0), random_problem(3), delta=3, step_size=0.1)
+    for _ in range(10):
+        averaging.deliver(0, 1, 2)
+        buffered.deliver(0, 1, 2)
+        # Everybody starts the next round from the current model.
+        buffered.orders = {
+            client: Order(client, buffered.server.model, 0.1, buffered.server.version, 0) for client in range(3)
+        }
+        np.testing.assert_allclose(buffered.server.model, averaging.server.model, rtol=1e-12)
+
+
+def test_fedbuff_with_unit_server_step_equals_as_fedavg_until_somebody_is_stale() -> None:
+    tables = [Table(method, random_problem(4), 4, 0.1) for method in (fedbuff(4, 1.0), as_fedavg(4))]
+    for table in tables:
+        table.deliver(2, 0, 3, 1)
+    np.testing.assert_allclose(tables[0].server.model, tables[1].server.model, rtol=1e-12)
+    for table in tables:
+        table.deliver(1, 1, 2, 3)  # stale: pseudo-gradients and models no longer mean the same
+    assert np.abs(tables[0].server.model - tables[1].server.model).max() > 1e-3
+
+
+def test_area_equals_fedavg_when_all_clients_report_each_round() -> None:
+    synchronous = Table(s_fedavg(4, 4, seed=1), four_clients(), delta=4)
+    area_table = Table(area(4), four_clients(), delta=4)
+    for _ in range(5):
+        synchronous.deliver(0, 1, 2, 3)
+        area_table.deliver(0, 1, 2, 3)
+        model, version = area_table.server.model, area_table.server.version
+        area_table.orders = {client: Order(client, model, 0.5, version, 0) for client in range(4)}
+        assert area_table.model() == synchronous.model()  # exact: dyadic numbers
+
+
+def plain_descent(problem: QuadraticProblem, rounds: int, step_size: float) -> list[np.ndarray]:
+    """The models of client 0 on its own, round by round."""
+    local, models = problem.local(0), [problem.start()]
+    for _ in range(rounds):
+        models.append(local.descend(models[-1], step_size))
+    return models
+
+
+def test_s_fedavg_of_one_client_is_plain_stochastic_descent() -> None:
+    table = Table(s_fedavg(1, 1, seed=0), random_problem(1), delta=1, step_size=0.1)
+    for expected in plain_descent(random_problem(1), 8, 0.1)[1:]:
+        table.deliver(0)
+        np.testing.assert_array_equal(table.server.model, expected)
+
+
+@pytest.mark.parametrize("method", [area(1), as_fedavg(1), fedbuff(1, 1.0)], ids=lambda method: method.name)
+def test_one_asynchronous_client_runs_one_round_behind(method: Method) -> None:
+    """The reply leaves before the step, so with n = Delta = 1 two descents alternate; without noise they are equal."""
+    problem = quadratic_from([IDENTITY], [[4, 0]], [8, 8], 1)
+    table = Table(method, problem, delta=1)
+    models = plain_descent(problem, 3, 0.5)
+    expected = [models[1], models[1], models[2], models[2], models[3], models[3]]
+    if method.name == "fedbuff":  # applies each pseudo-gradient to a model one step further
+        # (8,8): (2,4) -> (6,4); stale (2,4) -> (4,0); from (6,4): (1,2) -> (3,-2); from (4,0): (0,0) -> (3,-2)
+        expected = [np.array(model) for model in ([6, 4], [4, 0], [3, -2], [3, -2])]
+    for model in expected:
+        table.deliver(0)
+        np.testing.assert_array_equal(table.server.model, model)
+
+
+@pytest.mark.parametrize("method", [area(2), as_fedavg(2), fedbuff(2, 0.5)], ids=lambda method: method.name)
+def test_step_without_updates_changes_no_model_but_counts(method: Method) -> None:
+    table = Table(method, two_clients(), delta=100)
+    table.deliver(0, 1)
+    table.server.aggregate()
+    before = table.model()
+    assert table.server.aggregate() == []
+    assert table.model() == before != [8, 8]
+    assert table.counters() == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "method", [area(2), as_fedavg(2), fedbuff(2, 0.5), s_fedavg(2, 2, 0)], ids=lambda method: method.name
+)
+def test_payload_is_only_lent(method: Method) -> None:
+    """What the caller does to a payload's buffer after the call reaches no state; old states stay as they were."""
+    first = method.start(np.array([8.0, 8.0])).state
+    payload = np.array([2.0, 4.0])
+    second = method.receive(first, 0, payload).state
+    payload[:] = np.nan
+    third = method.aggregate(method.receive(second, 1, np.array([2.0, 4.0])).state).state
+    assert np.isfinite(third.model).all()
+    np.testing.assert_array_equal(first.model, [8, 8])
+    np.testing.assert_array_equal(second.model, [8, 8])
+
+
+# ---------------------------------------------------------------------------------------------------- selection
+
+
+def draws(clients: int, clients_per_round: int, seed: int, rounds: int) -> list[tuple[int, ...]]:
+    """Who is called in each round."""
+    method, model = s_fedavg(clients, clients_per_round, seed), np.zeros(1)
+    step = method.start(model)
+    calls = [step.calls]
+    for _ in range(rounds - 1):
+        step = method.aggregate(method.receive(step.state, 0, model).state)
+        calls.append(step.calls)
+    return calls
+
+
+def test_draws_are_distinct_clients() -> None:
+    for calls in draws(10, 4, seed=2, rounds=50):
+        assert len(calls) == len(set(calls)) == 4
+        assert set(calls) <= set(range(10))
+
+
+def test_draws_are_uniform_in_the_long_run() -> None:
+    counts = Counter(client for calls in draws(8, 2, seed=0, rounds=2000) for client in calls)
+    # 2000 draws, each client with probability 1/4: mean 500, standard deviation sqrt(2000·3/16) = 19.4
+    assert set(counts) == set(range(8))
+    assert all(abs(count - 500) < 5 * 19.4 for count in counts.values())
+
+
+def test_draws_depend_on_the_seed_and_the_round_alone() -> None:
+    assert draws(10, 4, seed=2, rounds=20) == draws(10, 4, seed=2, rounds=20)
+    assert draws(10, 4, seed=2, rounds=20) != draws(10, 4, seed=3, rounds=20)
+    method = s_fedavg(10, 4, seed=2)
+    state = method.start(np.ones(3)).state
+    for client in (1, 1, 5):  # other models and other senders than in `draws`
+        state = method.receive(state, client, np.arange(3.0)).state
+    assert method.aggregate(state).calls == draws(10, 4, seed=2, rounds=2)[1]
+
+
+def test_only_drawn_clients_work() -> None:
+    table = Table(s_fedavg(4, 2, seed=9), four_clients(), delta=2)
+    for round_number, calls in enumerate(draws(4, 2, seed=9, rounds=5)):
+        assert sorted(table.orders) == sorted(calls)
+        assert {order.version for order in table.orders.values()} == {round_number}
+        assert {order.flags for order in table.orders.values()} == {Flag.NONE}
+        table.deliver(*calls)
+
+
+# ---------------------------------------------------------------------------------------------------- build_method
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (Area(step_size=0.5), [7, 6]),
+        (AsFedAvg(step_size=0.5), [6, 4]),
+        (FedBuff(step_size=0.5, server_step_size=0.25), [7.5, 7]),  # (8,8) - (2,4)/4
+        (FedBuff(step_size=0.5), [7, 6]),  # eta = alpha: (8,8) - (2,4)/2
+    ],
+    ids=["area", "as-fedavg", "fedbuff", "fedbuff, eta = alpha"],
+)
+def test_build_method_makes_what_the_settings_name(settings: MethodSettings, expected: list[float]) -> None:
+    experiment = Experiment(
+        clients=Clients(count=2), method=settings, stop=Stop(iterations=1), problem=Quadratic(dimension=2)
+    )
+    method = build_method(experiment)
+    table = Table(method, two_clients(), delta=2)
+    table.deliver(0, 0)
+    assert (method.name, method.updates_per_step) == (settings.name, None)
+    assert table.model() == expected
+
+
+def test_build_method_gives_s_fedavg_its_round_and_seed() -> None:
+    experiment = Experiment(
+        clients=Clients(count=10), method=SFedAvg(step_size=1, clients_per_round=4), stop=Stop(iterations=1),
+        problem=Quadratic(), seed=2,
+    )  # fmt: skip
+    method = build_method(experiment)
+    assert method.updates_per_step == 4
+    assert method.start(np.zeros(1)).calls == draws(10, 4, seed=2, rounds=1)[0]

@@ -1,0 +1,511 @@
+"""The command line: exit codes, output, and errors in one line. MPI is only touched in subprocesses."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+from areabench import __version__, cli
+from areabench.cli import main
+from areabench.config import load_experiment, parse_experiment
+from areabench.reading import open_run
+from areabench.recording import State
+
+EXPERIMENT = """
+name = "tiny"
+seed = 3
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 20
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+COMMANDS = ("simulate", "launch", "run", "check", "replay", "show", "summary")
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small experiment file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "tiny.toml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(experiment: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The run file of the small experiment."""
+    output = experiment.with_name("tiny.h5")
+    assert main(["simulate", str(experiment), "--output", str(output)]) == 0
+    capsys.readouterr()
+    return output
+
+
+def in_process(
+    *arguments: str, before: str = "", environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`areabench ARGUMENTS` in a process of its own, after some lines of Python."""
+    script = f"import sys\n{before}\nfrom areabench.cli import main\nsys.exit(main(sys.argv[1:]))"
+    return finished([sys.executable, "-c", script, *arguments], environment or {})
+
+
+def finished(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    source = str(Path(cli.__file__).parents[1])
+    surroundings = {**os.environ, "PYTHONPATH": source, **environment}
+    return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60, check=False)
+
+
+def complaint(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was written to stderr: one line, and nothing to stdout."""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("areabench: ")
+    assert captured.err.count("\n") == 1
+    return captured.err.strip()
+
+
+# ---------------------------------------------------------------------------------------------------- usage
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([command, "--help"])
+    assert caught.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "example: " in shown
+    assert f"areabench {command} " in shown.partition("example: ")[2]
+    assert "exit codes: 0 done" in shown
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {command}" in shown for command in COMMANDS)
+
+
+def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: areabench")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"areabench {__version__}\n"
+
+
+def test_as_a_module(experiment: Path) -> None:
+    done = finished([sys.executable, "-m", "areabench", "check", str(experiment)], {})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert parse_experiment(done.stdout) == load_experiment(experiment)
+
+
+# ---------------------------------------------------------------------------------------------------- check, simulate
+
+
+def test_check_prints_the_same_experiment(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(experiment), "--set", "seed=9"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert parse_experiment(captured.out) == load_experiment(experiment, ["seed=9"])
+
+
+def test_simulate_writes_and_says_where(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = experiment.parent / "new" / "folder" / "run.h5"
+    assert main(["simulate", str(experiment), "-o", str(output)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{output}: done (20 iterations): 16 updates, 4 server steps, 0 discarded\n"
+    assert captured.err == ""  # quiet: no terminal
+    with open_run(output) as recorded:
+        assert recorded.status.state == State.DONE
+        assert recorded.experiment == load_experiment(experiment)
+
+
+def test_default_output(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment)]) == 0
+    assert (experiment.parent / "runs" / "tiny-area-3.h5").is_file()
+    assert capsys.readouterr().out.startswith("runs/tiny-area-3.h5: done")
+
+
+def test_a_run_file_is_not_overwritten(experiment: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = run.read_bytes()
+    assert main(["simulate", str(experiment), "-o", str(run), "--set", "seed=8"]) == 2
+    assert "exists already; choose another --output or overwrite it with --force" in complaint(capsys)
+    assert run.read_bytes() == before
+
+
+def test_force_overwrites(experiment: Path, run: Path) -> None:
+    assert main(["simulate", str(experiment), "-o", str(run), "--set", "seed=8", "--force"]) == 0
+    with open_run(run) as recorded:
+        assert recorded.experiment.seed == 8
+
+
+def test_a_bad_experiment_leaves_an_old_run_alone(experiment: Path, run: Path) -> None:
+    before = run.read_bytes()
+    assert main(["simulate", str(experiment), "-o", str(run), "--set", "seed=-1", "--force"]) == 2
+    assert run.read_bytes() == before
+
+
+def test_divergence(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = experiment.with_name("far.h5")
+    overrides = ["--set", "method.step_size=1e6", "--set", "stop.iterations=1000"]
+    assert main(["simulate", str(experiment), "-o", str(output), *overrides]) == 3
+    assert "diverged (|x_s| = " in capsys.readouterr().out
+    with open_run(output) as recorded:
+        assert recorded.status.state == State.DIVERGED
+        assert recorded.status.updates > 0
+
+
+@pytest.mark.parametrize("command", ["simulate", "check", "launch"])
+def test_a_bad_experiment(command: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, str(experiment), "--set", "method.stepsize=1"]) == 2
+    assert f"{experiment}: method.stepsize: unknown key 'stepsize'; did you mean 'step_size'?" in complaint(capsys)
+    assert list(experiment.parent.iterdir()) == [experiment]
+
+
+def test_a_missing_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(tmp_path / "none.toml")]) == 2
+    assert "none.toml: cannot be read: No such file or directory" in complaint(capsys)
+
+
+def test_output_below_a_regular_file(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "-o", str(experiment / "run.h5")]) == 2
+    assert f"{experiment}/run.h5: {experiment} is not a folder; choose another --output" in complaint(capsys)
+    assert experiment.read_text(encoding="utf-8") == EXPERIMENT
+
+
+def test_output_that_is_a_folder(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "-o", str(experiment.parent), "--force"]) == 2
+    assert "cannot be written: Is a directory; choose another --output" in complaint(capsys)
+
+
+@pytest.mark.parametrize("limit_bytes", [3_000, 9_000, 200_000])
+def test_a_disc_that_fills_up(experiment: Path, limit_bytes: int) -> None:
+    limits = (
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
+    )
+    more = ["--set", "problem.dimension=100", "--set", "stop.iterations=4000"]
+    done = in_process("simulate", str(experiment), "-o", "full.h5", *more, before=limits)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        "areabench: full.h5: cannot be written any more: File too large; make room or choose another --output\n"
+    )
+
+
+def test_not_enough_memory(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "--set", "problem.dimension=1000000000000000"]) == 2
+    assert complaint(capsys).startswith("areabench: not enough memory: Unable to allocate ")
+
+
+def test_interruption(
+    experiment: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("areabench.execute.Simulator.run", interrupt)
+    assert main(["simulate", str(experiment), "-o", "run.h5"]) == 130
+    assert complaint(capsys) == "areabench: interrupted"
+    with open_run("run.h5") as recorded:
+        assert (recorded.status.state, recorded.status.reason) == (State.FAILED, "KeyboardInterrupt: ")
+
+
+# ---------------------------------------------------------------------------------------------------- progress
+
+
+@pytest.mark.parametrize("choice", ["auto", "never"])
+def test_silent_progress(choice: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "--progress", choice]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_always(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "--progress", "always"]) == 0
+    shown = capsys.readouterr().err
+    assert shown.startswith("\rarea ")
+    assert " updates " in shown
+    assert shown.endswith("\r")
+    assert "\n" not in shown
+
+
+# ---------------------------------------------------------------------------------------------------- replay
+
+
+def test_replay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run)]) == 0
+    assert capsys.readouterr().out.startswith(f"{run}: 20 events and ")
+
+
+def test_replay_finds_a_changed_event(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File(run, "r+") as file:
+        row = file["events"][7]
+        row["digest"] += 1
+        file["events"][7] = row
+    assert main(["replay", str(run)]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert f"{run}: event 7 differs: " in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_replay_finds_a_changed_snapshot(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File(run, "r+") as file:
+        file["snapshots/model"][-1, 0] += 1e-12
+    assert main(["replay", str(run)]) == 1
+    assert "1 of 3 entries differ" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- show, summary
+
+
+def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    for words in ("done: 20 iterations", "16 updates, 4 server steps, 0 discarded", "transport      simulator"):
+        assert words in shown
+
+
+def test_show_as_toml_can_be_run_again(run: Path, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run), "--toml"]) == 0
+    assert parse_experiment(capsys.readouterr().out) == load_experiment(experiment)
+
+
+def test_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", str(run), str(run), "--target", "75"]) == 0
+    heading, rule, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split()[:2] == ["method", "alpha"]
+    assert "time to 75 %" in heading
+    assert set(rule) == {"-"}
+    assert [row.split() for row in rows] == [rows[0].split()] * 2
+    assert rows[0].split()[:3] == ["area", "0.05", "-"]
+    assert rows[0].split()[4:8] == ["not", "reached", "16", "4"]
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_plot(suffix: str, start: bytes, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    picture = run.parent / "plots" / f"runs.{suffix}"
+    assert main(["summary", str(run), "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(start)
+    assert f"plot: {picture}" in capsys.readouterr().out
+
+
+def test_plot_of_a_run_that_diverged(experiment: Path) -> None:
+    pytest.importorskip("matplotlib")
+    overrides = ["--set", "method.step_size=1e300", "--set", "stop.iterations=1000"]
+    assert main(["simulate", str(experiment), "-o", "far.h5", *overrides]) == 3
+    assert main(["summary", "far.h5", "--plot", "far.png"]) == 0
+    assert main(["show", "far.h5"]) == 0
+
+
+@pytest.mark.parametrize("name", ["runs.xyz", "tiny.toml/runs.png"])
+def test_a_plot_that_cannot_be_written(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["summary", str(run), "--plot", name]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"areabench: {name}: the plot cannot be written: ")
+    assert shown.count("\n") == 1
+
+
+def test_a_plot_without_matplotlib(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any) -> Any:
+        if name.startswith(("matplotlib", "areabench.plots")):
+            raise ImportError("No module named 'matplotlib'")
+        return real(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main(["summary", str(run), "--plot", "runs.png"]) == 2
+    assert "needs matplotlib" in capsys.readouterr().err
+
+
+def test_the_reader_of_the_output_may_leave(run: Path) -> None:
+    script = f'"{sys.executable}" -m areabench show "{run}" | head -n 1'
+    done = finished(["bash", "-c", f"set -o pipefail; {script}"], {})
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{run}\n", "")
+
+
+# ---------------------------------------------------------------------------------------------------- broken run files
+
+
+def broken_missing(run: Path) -> None:
+    run.unlink()
+
+
+def broken_folder(run: Path) -> None:
+    run.unlink()
+    run.mkdir()
+
+
+def broken_text(run: Path) -> None:
+    run.write_text("no HDF5 at all", encoding="utf-8")
+
+
+def broken_empty(run: Path) -> None:
+    run.write_bytes(b"")
+
+
+def broken_foreign(run: Path) -> None:
+    run.unlink()
+    with h5py.File(run, "w") as file:
+        file["numbers"] = [1, 2, 3]
+
+
+def broken_truncated(run: Path) -> None:
+    run.write_bytes(run.read_bytes()[: run.stat().st_size // 2])
+
+
+def broken_version(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        file.attrs["schema_version"] = 99
+
+
+def broken_no_version(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        del file.attrs["schema_version"]
+
+
+def broken_experiment(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        file.attrs["experiment"] = "seed = -1"
+
+
+def broken_status(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        file["status"].attrs["state"] = "fine"
+
+
+def broken_provenance(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        del file["provenance"]
+
+
+def broken_events(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        del file["events"]
+        file["events"] = [1.0, 2.0]
+
+
+def broken_no_events(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        del file["events"]
+
+
+@pytest.mark.parametrize("command", ["summary", "show"])
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (broken_missing, "no such file; give the path of a run file (.h5)"),
+        (broken_folder, "no such file; give the path of a run file (.h5)"),
+        (broken_text, "is not a readable HDF5 file (Unable to synchronously open file (file signature not found))"),
+        (broken_empty, "is not a readable HDF5 file ("),
+        (broken_foreign, "is not a run file of areabench"),
+        (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
+        (broken_version, "has schema version 99, this areabench reads 1; use the one that wrote it"),
+        (broken_no_version, "is damaged ("),
+        (broken_experiment, "experiment: clients: is missing"),
+        (broken_status, "is damaged ('fine'); run the experiment again"),
+        (broken_provenance, "is damaged ("),
+        (broken_events, "/events has columns None, expected ('time_s', 'kind',"),
+        (broken_no_events, "/events cannot be read ("),
+    ],
+)
+def test_broken_run_files(
+    damage: Any, words: str, command: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    damage(run)
+    assert main([command, str(run)]) == 2
+    message = complaint(capsys)
+    assert message.startswith(f"areabench: {run}: ")
+    assert words in message
+
+
+def test_a_run_that_is_being_written(run: Path) -> None:
+    with h5py.File(run, "r+"):
+        done = in_process("summary", str(run), environment={"HDF5_USE_FILE_LOCKING": "TRUE"})
+    assert done.returncode == 2
+    assert done.stderr == f"areabench: {run}: is being written by a run; read it when the run has ended\n"
+
+
+# ---------------------------------------------------------------------------------------------------- processes
+
+
+def test_run_on_one_rank_says_what_to_type(experiment: Path) -> None:
+    pytest.importorskip("mpi4py")
+    done = finished([sys.executable, "-m", "areabench", "run", str(experiment)], {})
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("areabench: 1 rank for clients.count = 2: ")
+    assert "type `mpirun -n 3 areabench run ...`, or `areabench launch ...`" in done.stderr
+    assert list(experiment.parent.iterdir()) == [experiment]
+
+
+def test_a_run_that_is_killed_can_be_read(experiment: Path) -> None:
+    kill = (
+        "import os\nfrom areabench.progress import ProgressLine\n"
+        "ProgressLine.__call__ = lambda self, time_s, updates: os._exit(9) if updates == 600 else None"
+    )
+    assert (
+        in_process("simulate", "tiny.toml", "-o", "run.h5", "--set", "stop.iterations=5000", before=kill).returncode
+        == 9
+    )
+    with open_run("run.h5") as recorded:
+        assert recorded.status.state == State.RUNNING
+        assert len(recorded.events_array) >= 512  # 600 updates and 149 or 150 steps, in blocks of 256 at the most
+        assert recorded.summary().updates > 400
+    assert main(["show", "run.h5"]) == 0
+
+
+def test_simulation_imports_nothing_it_does_not_need(experiment: Path) -> None:
+    logistic = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
+    experiment.write_text(logistic, encoding="utf-8")
+    watch = (
+        "import atexit\nheavy = ('torch', 'matplotlib', 'pandas', 'mpi4py', 'sklearn')\n"
+        "atexit.register(lambda: print('loaded', [name for name in heavy if name in sys.modules]))"
+    )
+    done = in_process("simulate", str(experiment), before=watch)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "loaded []"
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are always text")
+def test_a_file_name_that_is_no_text(experiment: Path) -> None:
+    name = os.fsdecode(b"\xff.h5")
+    command = [sys.executable, "-m", "areabench", "simulate", str(experiment), "-o", name]
+    done = finished(command, {"PYTHONIOENCODING": "utf-8"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("\\udcff.h5: done")
+    with open_run(name) as recorded:
+        assert recorded.provenance.command.endswith("-o '\\udcff.h5'")
+
+
+def test_one_thread_unless_told(experiment: Path) -> None:
+    chosen = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}
+    assert in_process("simulate", str(experiment), "-o", "run.h5", environment=chosen).returncode == 0
+    with open_run("run.h5") as recorded:
+        assert recorded.provenance.threads.startswith("OPENBLAS_NUM_THREADS=2,OMP_NUM_THREADS=3,MKL_NUM_THREADS=")

@@ -1,0 +1,424 @@
+"""The conductor, the aggregation criteria and the watches for a target."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from areabench.aggregation import Criterion, build_criterion
+from areabench.algorithms import as_fedavg, build_method, s_fedavg
+from areabench.conductor import Conductor, TargetWatch
+from areabench.evaluation import BackgroundWatch, NoTarget, VirtualWatch, has_target, target_met
+from areabench.experiment import (
+    AggregationSettings,
+    AsFedAvg,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    PoissonAggregation,
+    Quadratic,
+    Record,
+    SFedAvg,
+    Stop,
+)
+from areabench.messages import Order, Update, UpdateHeader, digest
+from areabench.problems.base import Metrics, Vector
+from areabench.problems.quadratic import QuadraticProblem, quadratic_from
+from areabench.recording import Kind, Recorder, State, Status
+from areabench.server import Server
+from areabench.streams import Purpose, stream
+
+EXPERIMENT = Experiment(
+    clients=Clients(count=2),
+    method=AsFedAvg(step_size=0.5),
+    stop=Stop(horizon_s=10.0),
+    problem=Quadratic(dimension=2),
+    aggregation=EveryUpdates(updates=2),
+    record=Record(snapshots="grid", interval_s=1.0),
+)
+
+
+class Stage:
+    """A conductor of AS-FedAvg from (8, 8) whose clock and updates the test makes; alpha_k = 1/(1 + k)."""
+
+    def __init__(self, path: Path, experiment: Experiment = EXPERIMENT, watch: TargetWatch | None = None) -> None:
+        self.now_s, self.orders, self.path = 0.0, list[Order](), path
+        self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
+        self.server = Server(as_fedavg(2), lambda iteration: 1 / (1 + iteration), np.array([8.0, 8.0]))
+        criterion = build_criterion(experiment, as_fedavg(2))
+        self.conductor = Conductor(
+            experiment, self.server, criterion, self.recorder, watch or NoTarget(), self.orders.append,
+            lambda: self.now_s,
+        )  # fmt: skip
+        self.conductor.start()
+
+    def update(self, time_s: float, client: int, model: Sequence[float], base_version: int = 0) -> None:
+        """An update comes in."""
+        self.now_s = time_s
+        self.conductor.update(self.message(client, model, base_version), time_s)
+
+    def message(self, client: int, model: Sequence[float], base_version: int = 0) -> Update:
+        """An update with made-up times."""
+        header = UpdateHeader(client, round=5, base_version=base_version, drawn_delay_s=0.25, realised_delay_s=0.3)
+        return Update(header, np.array(model, dtype=np.float64))
+
+    def close(self) -> tuple[np.ndarray, list[tuple[float, int, int]], np.ndarray]:
+        """Events, snapshot index and snapshots as they are in the file."""
+        self.recorder.close()
+        with h5py.File(self.path, "r") as file:
+            index = [(float(time_s), int(version), int(event)) for time_s, version, event in file["snapshots/index"][:]]
+            return file["events"][:], index, file["snapshots/model"][:]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path / "run.h5")
+
+
+# ---------------------------------------------------------------------------------------------------- events
+
+
+def test_update_is_answered_before_the_step_it_triggers(stage: Stage) -> None:
+    stage.update(0.5, 0, [2, 2])
+    stage.update(0.75, 1, [4, 0])
+    replies = stage.orders[2:]
+    assert [(order.client, order.version, order.iteration, order.step_size) for order in replies] == [
+        (0, 0, 1, 1 / 2),
+        (1, 0, 2, 1 / 3),
+    ]
+    np.testing.assert_array_equal(replies[1].model, [8, 8])
+    np.testing.assert_array_equal(stage.server.model, [3, 1])
+    assert stage.conductor.updates == 2
+
+
+def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(stage: Stage) -> None:
+    stage.update(0.5, 0, [2, 2])  # k=1, from the first order: alpha_0 = 1
+    stage.update(0.75, 0, [4, 0])  # k=2, from the reply of k=1: alpha_1 = 1/2; then the step k=3
+    stage.update(1.5, 1, [0, 0], base_version=0)  # k=4, from the first order, one step ago
+    events, _, _ = stage.close()
+    assert [Kind(kind) for kind in events["kind"]] == [Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE]
+    assert events["iteration"].tolist() == [1, 2, 3, 4]
+    assert events["version"].tolist() == [0, 0, 1, 1]
+    assert events["staleness"].tolist() == [0, 0, 0, 1]
+    assert events["client"].tolist() == [0, 0, -1, 1]
+    assert events["step_size"][[0, 1, 3]].tolist() == [1, 0.5, 1]
+    assert events["time_s"].tolist() == [0.5, 0.75, 0.75, 1.5]
+    assert events["round"].tolist() == [5, 5, -1, 5]
+    assert events["drawn_delay_s"][0] == 0.25
+    assert events["digest"].tolist() == [digest(np.array(v)) for v in ([2.0, 2.0], [4.0, 0.0], [3.0, 1.0], [0.0, 0.0])]
+
+
+def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> None:
+    stage.update(0.5, 0, [2, 2])
+    stage.conductor.discard(stage.message(1, [4, 0]), 11.0)
+    assert (stage.server.iteration, stage.conductor.updates, len(stage.orders)) == (1, 1, 3)
+    status = stage.recorder.status(State.DONE, "")
+    assert (status.updates, status.discarded, status.server_steps) == (1, 1, 0)
+    events, _, _ = stage.close()
+    assert events["kind"].tolist() == [Kind.UPDATE, Kind.DISCARDED]
+    assert events["iteration"].tolist() == [1, 1]
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+
+
+def end(stage: Stage, time_s: float) -> Status:
+    """The status of a run that has ended, after `finish`."""
+    ended = stage.conductor.ended(time_s)
+    assert ended is not None
+    return stage.conductor.finish(ended)
+
+
+def test_run_ends_after_the_horizon_and_not_at_it(stage: Stage) -> None:
+    assert stage.conductor.ended(10.0) is None
+    assert end(stage, 10.001) == Status(State.DONE, "horizon of 10 s", 10.0, 0, 0, 0)
+
+
+def test_run_ends_at_the_iteration_count_even_before_a_due_step(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(iterations=2)))
+    stage.update(0.5, 0, [2, 2])
+    assert stage.conductor.ended(0.6) is None
+    stage.update(0.75, 1, [4, 0])  # k=2: the step would be k=3
+    assert end(stage, 0.8) == Status(State.DONE, "2 iterations", 0.75, 2, 0, 0)
+    np.testing.assert_array_equal(stage.server.model, [8, 8])
+
+
+@pytest.mark.parametrize("entry", [3e5, math.inf, math.nan])
+def test_run_that_diverges_is_named_so(tmp_path: Path, entry: float) -> None:
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=10.0, divergence_norm=1e5)))
+    stage.update(0.5, 0, [entry, 0])
+    assert stage.conductor.ended(0.6) is None  # nothing has reached x_s
+    stage.update(0.75, 1, [0, 0])
+    status = end(stage, 0.8)
+    assert (status.state, status.end_s) == (State.DIVERGED, 0.75)
+    assert "at iteration 3 is beyond 100000" in status.reason
+
+
+def test_divergence_comes_before_other_ends(tmp_path: Path) -> None:
+    stop = Stop(horizon_s=10.0, iterations=3, divergence_norm=1.0)
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=stop))
+    stage.update(0.5, 0, [2, 2])
+    stage.update(0.75, 1, [2, 2])
+    assert end(stage, 11.0).state == State.DIVERGED
+
+
+class FirstBelow:
+    """A watch that is met by the first snapshot whose first entry is below a limit."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.offered, self.found = limit, list[float](), ""
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        self.offered.append(time_s)
+        if model[0] < self.limit and not self.found:
+            self.found = f"below at {time_s:g} s"
+
+    def reached(self) -> str | None:
+        return self.found or None
+
+
+def test_run_ends_with_the_snapshot_that_meets_the_target(tmp_path: Path) -> None:
+    watch = FirstBelow(4)
+    stage = Stage(tmp_path / "run.h5", watch=watch)
+    stage.update(0.5, 0, [2, 2])
+    stage.update(0.75, 1, [4, 0])
+    assert stage.conductor.ended(0.9) is None
+    status = end(stage, 3.5)  # the grid's point at 1 s shows it; nothing else happened until 3.5 s
+    assert status == Status(State.TARGET, "below at 1 s", 1.0, 2, 0, 1)
+    assert watch.offered == [0.0, 1.0]
+    _, index, models = stage.close()
+    assert index == [(0, 0, 0), (1, 1, 3)]
+    np.testing.assert_array_equal(models, [[8, 8], [3, 1]])
+
+
+def test_start_that_meets_the_target_ends_the_run_at_once(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run.h5", watch=FirstBelow(9))
+    assert end(stage, 0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
+    assert stage.close()[1] == [(0, 0, 0)]
+
+
+# ---------------------------------------------------------------------------------------------------- snapshots
+
+
+def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(stage: Stage) -> None:
+    stage.update(1.0, 0, [2, 2])
+    stage.update(2.0, 1, [4, 0])  # the step at 2 s exactly belongs to the snapshot at 2 s
+    stage.update(3.5, 1, [0, 0])
+    end(stage, 10.5)
+    _, index, models = stage.close()
+    assert [time_s for time_s, _, _ in index] == [float(time_s) for time_s in range(11)]
+    assert [event for _, _, event in index] == [0, 1, 3, 3] + 7 * [4]
+    assert [version for _, version, _ in index] == [0, 0] + 9 * [1]
+    np.testing.assert_array_equal(models[:3], [[8, 8], [8, 8], [3, 1]])
+
+
+def test_snapshots_after_steps(tmp_path: Path) -> None:
+    record = Record(snapshots="aggregations", interval_s=1.0)
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, record=record))
+    stage.update(1.5, 0, [2, 2])
+    stage.update(2.25, 1, [4, 0])
+    stage.update(3.0, 1, [4, 0])
+    end(stage, 10.5)
+    assert stage.close()[1] == [(2.25, 1, 3), (10, 1, 4)]
+
+
+def test_no_snapshots_but_the_last(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, record=Record(snapshots="none")))
+    stage.update(1.5, 0, [2, 2])
+    stage.update(2.25, 1, [4, 0])
+    end(stage, 10.5)
+    assert stage.close()[1] == [(10, 1, 3)]
+
+
+def test_last_snapshot_is_not_taken_twice(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, record=Record(snapshots="aggregations"), stop=Stop(iterations=3))
+    stage = Stage(tmp_path / "run.h5", experiment)
+    stage.update(1.5, 0, [2, 2])
+    stage.update(2.25, 1, [4, 0])  # k=2, the step k=3: the end
+    end(stage, 2.5)
+    assert stage.close()[1] == [(2.25, 1, 3)]
+
+
+# ---------------------------------------------------------------------------------------------------- criteria
+
+
+def criterion(settings: AggregationSettings, seed: int = 0) -> Criterion:
+    """The criterion of an asynchronous method."""
+    experiment = replace(EXPERIMENT, aggregation=settings, seed=seed)
+    return build_criterion(experiment, build_method(experiment))
+
+
+def times(found: Criterion, count: int) -> list[float]:
+    """The next times of a criterion."""
+
+    def walk() -> Iterator[float]:
+        while True:
+            yield found.next_s
+            found.advance()
+
+    return list(islice(walk(), count))
+
+
+def test_counting_criterion() -> None:
+    found = criterion(EveryUpdates(updates=3))
+    assert [found.counted(updates) for updates in (0, 2, 3)] == [False, False, True]
+    assert found.next_s == math.inf
+    found.advance()
+    assert found.next_s == math.inf
+
+
+def test_periodic_criterion_does_not_add_up_rounding() -> None:
+    found = criterion(EveryPeriod(period_s=0.1))
+    assert not found.counted(10**9)
+    assert times(found, 30) == [0.1 * number for number in range(1, 31)]
+
+
+def test_poisson_criterion_draws_from_its_own_stream() -> None:
+    gaps = stream(7, Purpose.AGGREGATION).standard_exponential(5) / 4.0
+    found = criterion(PoissonAggregation(rate=4.0), seed=7)
+    assert not found.counted(10**9)
+    assert times(found, 5) == pytest.approx(np.cumsum(gaps).tolist(), rel=1e-15)
+    assert times(criterion(PoissonAggregation(rate=4.0), seed=8), 1)[0] != pytest.approx(gaps[0])
+
+
+def test_synchronous_method_brings_its_own_criterion() -> None:
+    experiment = replace(EXPERIMENT, method=SFedAvg(step_size=1, clients_per_round=2))
+    found = build_criterion(replace(experiment, aggregation=EveryUpdates(updates=7)), s_fedavg(5, 2, 0))
+    assert (found.counted(1), found.counted(2), found.next_s) == (False, True, math.inf)
+
+
+def test_timer_steps_and_goes_on_to_the_next_time(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.5)))
+    for client in (0, 1, 0):
+        stage.update(0.25, client, [2, 2])
+    assert (stage.server.version, stage.conductor.timer_s) == (0, 0.5)
+    stage.conductor.timer(0.5)
+    np.testing.assert_array_equal(stage.server.model, [2, 2])
+    stage.conductor.timer(1.0)  # nothing has come in meanwhile
+    np.testing.assert_array_equal(stage.server.model, [2, 2])
+    assert (stage.server.iteration, stage.server.version, stage.conductor.timer_s) == (5, 2, 1.5)
+
+
+# ---------------------------------------------------------------------------------------------------- watches
+
+
+def bowl() -> QuadraticProblem:
+    """f(x) = |x|²/2."""
+    return quadratic_from([[[1, 0], [0, 1]]], [[0, 0]], [8, 8], 1)
+
+
+def metrics(loss: float, accuracy: float) -> Metrics:
+    """The quality of one model."""
+    return Metrics(np.array([loss]), np.array([accuracy]), np.array([np.nan]))
+
+
+@pytest.mark.parametrize(
+    ("stop", "loss", "accuracy", "expected"),
+    [
+        (Stop(target_accuracy=80.0), 0.5, 80.0, "test accuracy 80.00 % >= 80 %"),
+        (Stop(target_accuracy=80.0), 0.5, 79.99, None),
+        (Stop(target_accuracy=80.0), 0.5, math.nan, None),
+        (Stop(target_loss=0.5), 0.5, math.nan, "training loss 0.5 <= 0.5"),
+        (Stop(target_loss=0.5), 0.51, 99.0, None),
+        (Stop(target_loss=0.5), math.nan, 99.0, None),
+        (Stop(target_loss=0.5, target_accuracy=80.0), 0.4, 70.0, "training loss 0.4 <= 0.5"),
+        (Stop(), 0.0, 100.0, None),
+    ],
+)
+def test_target_met(stop: Stop, loss: float, accuracy: float, expected: str | None) -> None:
+    assert target_met(stop, metrics(loss, accuracy)) == expected
+
+
+def test_has_target() -> None:
+    assert not has_target(Stop(horizon_s=1.0))
+    assert has_target(Stop(target_loss=0.0))
+    assert has_target(Stop(target_accuracy=1.0))
+
+
+def test_no_target_is_never_reached() -> None:
+    watch = NoTarget()
+    watch.offer(0.0, np.zeros(2))
+    assert watch.reached() is None
+
+
+def test_virtual_watch_keeps_the_first_that_meets_the_target() -> None:
+    watch = VirtualWatch(Stop(target_loss=2.5), bowl())
+    watch.offer(0.0, np.array([3.0, 0.0]))  # 4.5
+    assert watch.reached() is None
+    watch.offer(0.1, np.array([2.0, 1.0]))  # 2.5
+    watch.offer(0.2, np.array([0.0, 0.0]))
+    assert watch.reached() == "training loss 2.5 <= 2.5 at 0.1 s"
+
+
+class Gated(QuadraticProblem):
+    """|x|²/2 whose evaluation waits for a gate and may fail."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        like = bowl()
+        super().__init__(like.settings, 1, 1, 0, bowls=(like.bowl(0),), start=like.start())
+        self.gate, self.fails, self.evaluated = threading.Event(), fails, list[float]()
+
+    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+        assert self.gate.wait(30)
+        if self.fails:
+            raise ValueError("the evaluation failed")
+        self.evaluated.append(float(models[0][0]))
+        return super().evaluate(models)
+
+
+def open_gate(problem: Gated, watch: BackgroundWatch) -> None:
+    """Let the evaluation under way end, and wait for it."""
+    problem.gate.set()
+    watch.close()
+
+
+def test_background_watch_passes_over_snapshots_while_it_evaluates() -> None:
+    problem = Gated()
+    watch = BackgroundWatch(Stop(target_loss=2.5), problem)
+    watch.offer(0.1, np.array([2.0, 1.0]))
+    watch.offer(0.2, np.array([0.0, 0.0]))
+    assert watch.reached() is None  # does not wait
+    open_gate(problem, watch)
+    assert watch.reached() == "training loss 2.5 <= 2.5 at 0.1 s"
+    watch.offer(0.3, np.array([1.0, 0.0]))  # the target has been met: nothing more to do
+    assert watch.reached() == "training loss 2.5 <= 2.5 at 0.1 s"
+    assert problem.evaluated == [2.0]
+
+
+def test_background_watch_goes_on_until_the_target_is_met() -> None:
+    problem = Gated()
+    problem.gate.set()
+    watch = BackgroundWatch(Stop(target_loss=2.5), problem)
+    for time_s, entry in ((0.1, 4.0), (0.2, 3.0), (0.3, 1.0)):
+        watch.offer(time_s, np.array([entry, 0.0]))
+        assert watch._under_way is not None
+        watch._under_way.exception(30)  # it has ended
+        watch.reached()
+    assert problem.evaluated == [4.0, 3.0, 1.0]
+    assert watch.reached() == "training loss 0.5 <= 2.5 at 0.3 s"
+    watch.close()
+
+
+def test_exception_of_the_evaluation_comes_out_of_the_watch() -> None:
+    problem = Gated(fails=True)
+    watch = BackgroundWatch(Stop(target_loss=2.5), problem)
+    watch.offer(0.1, np.array([2.0, 1.0]))
+    open_gate(problem, watch)
+    with pytest.raises(ValueError, match="the evaluation failed"):
+        watch.reached()
+
+
+def test_exception_of_the_evaluation_comes_out_of_the_virtual_watch() -> None:
+    problem = Gated(fails=True)
+    problem.gate.set()
+    with pytest.raises(ValueError, match="the evaluation failed"):
+        VirtualWatch(Stop(target_loss=2.5), problem).offer(0.1, np.array([2.0, 1.0]))

@@ -1,0 +1,582 @@
+"""Experiment files: what is read, what is refused and in which words."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
+from areabench.experiment import (
+    Area,
+    Clients,
+    Dirichlet,
+    EveryUpdates,
+    Experiment,
+    ExponentialDelays,
+    FedBuff,
+    Limits,
+    ListedRates,
+    Logistic,
+    Mnist,
+    NormalRates,
+    Quadratic,
+    SFedAvg,
+    Stop,
+    TraceDelays,
+    UniformRates,
+)
+from areabench.reference import experiment_reference
+
+QUADRATIC = """
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.1
+[stop]
+horizon_s = 1.0
+[problem]
+name = "quadratic"
+"""
+LOGISTIC = QUADRATIC.replace("quadratic", "logistic")
+ROOT = Path(__file__).parents[2]
+
+
+def refusal(text: str = QUADRATIC, *overrides: str) -> str:
+    """The one line with which an experiment is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(text, "try.toml", overrides)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 400
+    return message
+
+
+def read(*overrides: str, text: str = QUADRATIC) -> Experiment:
+    """The experiment that the overrides make of a small one."""
+    return parse_experiment(text, "try.toml", overrides)
+
+
+def options(kind: Any) -> list[Any]:
+    """The members of a union but None, or the one type there is."""
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return [member for member in members if member is not type(None)]
+
+
+def sections() -> Iterator[tuple[str, Any]]:
+    """Every section with every record it may hold."""
+    hints = get_type_hints(Experiment)
+    for item in fields(Experiment):
+        yield from ((item.name, record) for record in options(hints[item.name]) if is_dataclass(record))
+
+
+def keys() -> Iterator[tuple[str, Any, str, Any, Limits]]:
+    """Every key below a section: section, record, name, type, limits."""
+    for section, record in sections():
+        hints = get_type_hints(record)
+        for item in fields(record):
+            if item.name != "name":
+                yield section, record, item.name, options(hints[item.name])[0], item.metadata["limits"]
+
+
+def variant(section: str, record: Any) -> list[str]:
+    """The overrides that choose a record for a section, with its required keys."""
+    chosen = [f"{section}.name={item.default}" for item in fields(record) if item.name == "name"]
+    return chosen + [f"{section}.{key}" for key in required(record)]
+
+
+def required(record: Any) -> list[str]:
+    """key=value for the keys a record cannot do without."""
+    values = {
+        "module": "a:b", "values": "[1.0, 2.0]", "file": "trace.csv", "step_size": "1", "period_s": "1", "rate": "1",
+        "count": "2",
+    }  # fmt: skip
+    return [f"{item.name}={values[item.name]}" for item in fields(record) if item.default is MISSING]
+
+
+def name_of(record: Any) -> str:
+    return str(next(item.default for item in fields(record) if item.name == "name"))
+
+
+def labels(case: tuple[Any, ...]) -> str:
+    return f"{case[0]}-{case[1].__name__}" + (f"-{case[2]}" if len(case) > 2 else "")
+
+
+def base(section: str) -> str:
+    """An experiment in which the section may stand."""
+    return LOGISTIC if section in ("data", "split") else QUADRATIC
+
+
+SECTIONS = list(sections())
+KEYS = list(keys())
+NUMBERS = [case for case in KEYS if case[3] in (int, float)]
+VALUE_ERRORS = {
+    int: ["word", "true", "1.5", "{a=1}", "[1]", "1979-05-27", "9223372036854775808", "-1"],
+    float: ["word", "false", "{a=1}", "[1.0]", "1979-05-27", "nan", "inf", "-inf", "1" + "0" * 400, "-1"],
+    str: ["1", "true", "{a=1}", '["a"]', "", '"two\\nlines"', '"a\\u0000b"'],
+    tuple: ["1", "word", "{a=1}", '["a"]', "[true]", "[[1.0]]", "[nan]", "[0.0]"],
+    Literal: ["1", "true", "{a=1}", '["grid"]', "no-such-choice"],
+}
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def test_defaults_of_a_quadratic() -> None:
+    experiment = read()
+    assert experiment == Experiment(
+        clients=Clients(count=2), method=Area(step_size=0.1), stop=Stop(horizon_s=1.0), problem=Quadratic()
+    )
+    assert (experiment.name, experiment.seed) == ("experiment", 0)
+    assert (experiment.rates, experiment.delays) == (UniformRates(rate=10.0), ExponentialDelays())
+    assert experiment.aggregation == EveryUpdates(updates=4)
+
+
+def test_logistic_takes_mnist_and_a_dirichlet_split_unless_told() -> None:
+    experiment = read(text=LOGISTIC)
+    assert (experiment.problem, experiment.data, experiment.split) == (Logistic(), Mnist(), Dirichlet())
+    told = read("data.name=digits", "split.concentration=2", "split.name=dirichlet-equal", text=LOGISTIC)
+    assert told.data is not None
+    assert told.split is not None
+    assert (told.data.name, told.split.name) == ("digits", "dirichlet-equal")
+
+
+def test_a_quadratic_has_no_data() -> None:
+    assert (read().data, read().split) == (None, None)
+
+
+def test_overrides_of_every_kind() -> None:
+    experiment = read(
+        "name=other", "seed = 7", "stop.horizon_s=2", "method.name='s-fedavg'", "method.clients_per_round=2",
+        "rates.name=list", "rates.values=[1, 2.5]", "schedule.name=1/k", "record.snapshots=none",
+    )  # fmt: skip
+    assert (experiment.name, experiment.seed, experiment.stop.horizon_s) == ("other", 7, 2.0)
+    assert isinstance(experiment.stop.horizon_s, float)
+    assert experiment.method == SFedAvg(step_size=0.1, clients_per_round=2)
+    assert experiment.rates == ListedRates(values=(1.0, 2.5))
+    assert (experiment.schedule.name, experiment.record.snapshots) == ("1/k", "none")
+
+
+def test_the_last_override_counts() -> None:
+    assert read("seed=1", "seed=2").seed == 2
+
+
+def test_an_override_may_make_a_section() -> None:
+    assert read("rates.name=normal").rates == NormalRates()
+
+
+def test_a_trace_file_lies_beside_the_experiment_file(tmp_path: Path) -> None:
+    path = tmp_path / "try.toml"
+    path.write_text(QUADRATIC + '[delays]\nname = "trace"\nfile = "in/delays.csv"\n', encoding="utf-8")
+    experiment = load_experiment(path)
+    assert experiment.delays == TraceDelays(file=str(tmp_path / "in" / "delays.csv"))
+    assert parse_experiment(to_toml(experiment)) == experiment
+
+
+def test_an_absolute_trace_path_stays(tmp_path: Path) -> None:
+    path = tmp_path / "try.toml"
+    path.write_text(QUADRATIC, encoding="utf-8")
+    experiment = load_experiment(path, ["delays.name=trace", "delays.file=/far/away.csv"])
+    assert experiment.delays == TraceDelays(file="/far/away.csv")
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "try.toml"
+    path.write_text(QUADRATIC, encoding="utf-8-sig")
+    assert load_experiment(path) == read()
+
+
+@pytest.mark.parametrize("case", SECTIONS, ids=labels)
+def test_every_variant_can_be_chosen(case: tuple[str, Any]) -> None:
+    section, record = case
+    fitting = ["method.clients_per_round=2"] if record is SFedAvg else []
+    experiment = read(*variant(section, record), *fitting, text=base(section))
+    assert isinstance(getattr(experiment, section), record)
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("case", SECTIONS, ids=labels)
+def test_unknown_key_in_every_record(case: tuple[str, Any]) -> None:
+    section, record = case
+    message = refusal(base(section), *variant(section, record), f"{section}.colour=1")
+    assert message.startswith(f"try.toml: {section}.colour: unknown key 'colour'; allowed: ")
+    assert all(item.name in message for item in fields(record))
+
+
+@pytest.mark.parametrize("case", KEYS, ids=labels)
+def test_misspelt_key_names_the_nearest(case: tuple[str, Any, str, Any, Limits]) -> None:
+    section, record, name, _, _ = case
+    overrides = [*variant(section, record), f"{section}.{name}x=1"]
+    assert f"try.toml: {section}.{name}x: unknown key '{name}x'; did you mean '{name}'?" in refusal(
+        base(section), *overrides
+    )
+
+
+@pytest.mark.parametrize("case", KEYS, ids=labels)
+def test_wrong_value_of_every_key(case: tuple[str, Any, str, Any, Limits]) -> None:
+    section, record, name, kind, limits = case
+    for value in VALUE_ERRORS[get_origin(kind) or kind]:
+        message = refusal(base(section), *variant(section, record), f"{section}.{name}={value}")
+        assert message.startswith(f"try.toml: {section}.{name}")
+        assert kind not in (int, float) or limits.describe() in message
+        assert "allowed" in message or " is not " in message
+
+
+@pytest.mark.parametrize("case", NUMBERS, ids=labels)
+def test_limits_of_every_number(case: tuple[str, Any, str, Any, Limits]) -> None:
+    section, record, name, kind, limits = case
+    outward = [(limits.minimum, -1), (limits.above, 0), (limits.maximum, 1), (limits.below, 0)]
+    for bound, distance in outward:
+        if bound is not None:
+            value = kind(bound + distance)
+            message = refusal(base(section), *variant(section, record), f"{section}.{name}={value}")
+            assert f"{section}.{name}: {value!r} is out of range; allowed is a" in message
+            assert limits.describe() in message
+
+
+def test_limits_are_told_exactly() -> None:
+    assert refusal(QUADRATIC, "seed=4294967296").endswith(
+        "allowed is a whole number >= 0 and < 4294967296 (given by --set)"
+    )
+    assert refusal(QUADRATIC, "stop.target_accuracy=101").endswith(
+        "allowed is a number > 0 and <= 100 % (given by --set)"
+    )
+    assert refusal(QUADRATIC, "rates.rate=0", "rates.name=uniform").endswith(
+        "allowed is a number > 0 1/s (given by --set)"
+    )
+    assert read("seed=4294967295").seed == 2**32 - 1
+
+
+@pytest.mark.parametrize("section", [item.name for item in fields(Experiment) if item.name not in ("name", "seed")])
+@pytest.mark.parametrize("value", ["1", "word", "[{count=2}]", "true"])
+def test_a_value_is_no_section(section: str, value: str) -> None:
+    message = refusal(QUADRATIC, f"{section}={value}")
+    assert message.startswith(f"try.toml: {section}: ")
+    assert f"is a value; write {'it as ' if section in ('clients', 'stop', 'record') else ''}a section" in message
+
+
+@pytest.mark.parametrize("section", ["clients", "method", "stop", "problem"])
+def test_missing_section(section: str) -> None:
+    text = "\n".join(f"[{part}" for part in QUADRATIC.split("\n[")[1:] if not part.startswith(section))
+    assert f"try.toml: {section}: is missing; add a section [{section}]" in refusal(text)
+
+
+@pytest.mark.parametrize(
+    "section", ["method", "problem", "data", "split", "rates", "delays", "schedule", "aggregation"]
+)
+def test_a_section_with_variants_needs_a_name(section: str) -> None:
+    allowed = ", ".join(sorted(name_of(record) for where, record in SECTIONS if where == section))
+    assert refusal(without_name(section)) == f"try.toml: {section}: has no `name`; choose one of {allowed}"
+
+
+def without_name(section: str) -> str:
+    """A whole experiment in which one section lacks its name."""
+    if section in ("method", "problem"):
+        name = "area" if section == "method" else "quadratic"
+        return QUADRATIC.replace(f'name = "{name}"\n', "")
+    return f"{base(section)}[{section}]\n"
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("method.name=area", "method.step_size"),
+        ("aggregation.name=period", "aggregation.period_s"),
+        ("aggregation.name=poisson", "aggregation.rate"),
+        ("rates.name=list", "rates.values"),
+        ("delays.name=trace", "delays.file"),
+        ("problem.name=torch", "problem.module"),
+    ],
+)
+def test_missing_required_key(override: str, key: str) -> None:
+    message = refusal(QUADRATIC.replace("step_size = 0.1\n", "") if "step_size" in key else QUADRATIC, override)
+    assert message.startswith(f"try.toml: {key}: is missing (")
+    assert message.endswith("; add it")
+
+
+def test_missing_count() -> None:
+    assert refusal(QUADRATIC.replace("count = 2", "")) == (
+        "try.toml: clients.count: is missing (number of clients n); add it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "method.name=areo",
+            "method.name: unknown value 'areo'; did you mean 'area'? allowed: area, as-fedavg, fedbuff",
+        ),
+        ("method.name=7", "method.name: unknown value 7; allowed: area, as-fedavg"),
+        ("problem.name=logistics", "did you mean 'logistic'?"),
+        ("schedule.name=1/sqrt", "did you mean '1/sqrt(k)'?"),
+        (
+            "record.snapshots=gird",
+            "record.snapshots: unknown value 'gird'; did you mean 'grid'? allowed: aggregations,",
+        ),
+        ("clients.count=2 clients", "clients.count: '2 clients' is not a whole number >= 1"),
+        ("seeds=1", "try.toml: seeds: unknown key or section 'seeds'; did you mean 'seed'?"),
+        ("metod.name=area", "try.toml: metod: unknown key or section 'metod'; did you mean 'method'?"),
+        ("rates.values=[1, 0]", "rates.values.1: 0.0 is out of range; allowed is a number > 0 1/s"),
+    ],
+)
+def test_words_of_refusals(override: str, words: str) -> None:
+    rates = ["rates.name=list"] if "rates" in override else []
+    assert words in refusal(QUADRATIC, *rates, override)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("seed", "--set seed: write it as section.key=value"),
+        ("=1", "--set =1: write it as section.key=value"),
+        ("method.=1", "--set method.=1: write it as section.key=value"),
+        (".seed=1", "--set .seed=1: write it as section.key=value"),
+        ("", "--set : write it as section.key=value"),
+        ("clients.count.deep=1", "--set clients.count.deep=1: 'count' is a value, not a section; write count=..."),
+    ],
+)
+def test_bad_override(override: str, words: str) -> None:
+    assert words in refusal(QUADRATIC, override)
+
+
+def test_an_override_is_one_value_and_no_more() -> None:
+    assert "'1\\nname = \"sly\"' is not a whole number" in refusal(QUADRATIC, 'seed=1\nname = "sly"')
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["stop.iterations=5"], None),
+        (["record.snapshots=none", "stop.target_loss=1"], 'record.snapshots: "none" leaves nothing to check'),
+        (["stop.target_accuracy=90"], 'stop.target_accuracy: problem "quadratic" has no accuracy; use stop'),
+        (
+            ["record.interval_s=1e-3", "stop.horizon_s=1001"],
+            "record.interval_s: 0.001 s over a horizon of 1001.0 s is more than 1,000",
+        ),
+        (["record.interval_s=1e-3", "stop.horizon_s=1000"], None),
+        (["record.interval_s=1e-3", "stop.horizon_s=1001", "record.snapshots=aggregations"], None),
+        (["rates.name=list", "rates.values=[1.0]"], "rates.values: 1 rates for clients.count = 2; give one"),
+        (["rates.name=list", "rates.values=[]"], "rates.values: 0 rates for clients.count = 2"),
+        (["method.name=s-fedavg"], "method.clients_per_round: 4 is more than clients.count = 2; use at most 2"),
+        (["method.name=s-fedavg", "method.clients_per_round=2"], None),
+        (
+            ["method.name=s-fedavg", "method.clients_per_round=2", "aggregation.name=poisson", "aggregation.rate=1"],
+            'aggregation.name: "poisson" makes no sense with s-fedavg',
+        ),
+        (
+            ["method.name=fedbuff", "schedule.name=1/k"],
+            'method.server_step_size: is needed with schedule "1/k"',
+        ),
+        (["method.name=fedbuff", "schedule.name=1/k", "method.server_step_size=1"], None),
+        (["method.name=area", "schedule.name=1/k"], None),
+        (["data.name=mnist"], 'data: problem "quadratic" uses no data; remove the section [data]'),
+        (["split.name=iid"], 'split: problem "quadratic" uses no data; remove the section [split]'),
+        (["problem.curvature_max=0.5"], "problem.curvature_max: 0.5 is below curvature_min = 1.0; swap them"),
+        (["problem.curvature_max=1"], None),
+    ],
+)  # fmt: skip
+def test_combinations(overrides: list[str], words: str | None) -> None:
+    if words is None:
+        read(*overrides)
+    else:
+        assert f"try.toml: {words}" in refusal(QUADRATIC, *overrides)
+
+
+def test_a_target_alone_does_not_end_a_run() -> None:
+    message = refusal(QUADRATIC.replace("horizon_s = 1.0", "target_loss = 1.0"))
+    assert message.startswith("try.toml: stop: has neither horizon_s nor iterations; add one")
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a b", "é", "a" * 101, "../../x", "a\\b", "-", "ok.1_b-C", "a" * 100])
+def test_names_are_safe_in_file_names(name: str) -> None:
+    text = f"name = '{name}'\n{QUADRATIC}"
+    if name in ("..", "-", "ok.1_b-C", "a" * 100):  # dots are harmless: the file's name goes on
+        assert parse_experiment(text).name == name
+    else:
+        message = refusal(text)
+        assert message.startswith("try.toml: name: '")
+        assert message.endswith("use 1 to 100 letters, digits, '.', '_' and '-'")
+
+
+@pytest.mark.parametrize("override", ["name=", 'name="a\\u0000b"', 'name="a\\nb"', "name=\udcff"])
+def test_empty_names_and_control_characters(override: str) -> None:
+    assert "is empty or has control characters; allowed is a line of text" in refusal(QUADRATIC, override)
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seed = ", "is not valid TOML: Invalid value (at "),
+        ("seed = 1\nseed = 2", "is not valid TOML: Cannot overwrite a value (at "),
+        (QUADRATIC + "[method]", "is not valid TOML: Cannot declare ('method',) twice"),
+        ("seed = " + "1" * 5000, "is not valid TOML: Exceeds the limit (4300"),
+        ("seed = " + "[" * 50_000, "is not valid TOML: "),
+        ("seed = \0", "is not valid TOML: Invalid value"),
+        ('"a\\nb" = 1\n' + QUADRATIC, "try.toml: a\\nb: unknown key or section 'a\\nb'"),
+        ("seed = 0x" + "f" * 5000 + QUADRATIC, "seed: a number of thousands of digits is out of range; allowed is"),
+        ("seed = [0x" + "f" * 5000 + "]" + QUADRATIC, "seed: a number of thousands of digits is not a whole number"),
+        ("name = '" + "x" * 5000 + "'" + QUADRATIC, "name: 'xxxxx"),
+        ("", "try.toml: clients: is missing; add a section [clients]"),
+    ],
+    ids=range(11),
+)
+def test_texts_that_are_refused(text: str, words: str) -> None:
+    assert words in refusal(text)
+
+
+def test_huge_numbers_where_a_float_is_meant() -> None:
+    words = "method.step_size: a number of thousands of digits is too large; allowed is a number > 0 below 1.8e308"
+    assert words in refusal(QUADRATIC, "method.step_size=0x" + "f" * 5000)
+
+
+def unreadable_missing(folder: Path) -> Path:
+    return folder / "none.toml"
+
+
+def unreadable_directory(folder: Path) -> Path:
+    return folder
+
+
+def unreadable_latin(folder: Path) -> Path:
+    path = folder / "latin.toml"
+    path.write_bytes(b"name = '\xe9'\n")
+    return path
+
+
+def unreadable_below_a_file(folder: Path) -> Path:
+    return unreadable_latin(folder) / "try.toml"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (unreadable_missing, "cannot be read: No such file or directory; give the path of an experiment file"),
+        (unreadable_directory, "cannot be read: Is a directory; give the path of an experiment file"),
+        (unreadable_below_a_file, "cannot be read: Not a directory; give the path of an experiment file"),
+        (unreadable_latin, "is not UTF-8 at byte 8; save it as UTF-8 text"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, make: Callable[[Path], Path], words: str) -> None:
+    path = make(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(path)
+    assert str(caught.value) == f"{path}: {words}"
+
+
+# ---------------------------------------------------------------------------------------------------- round trip
+
+texts = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
+names = st.text("abcXYZ019._-", min_size=1, max_size=100)
+
+
+def values_of(kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
+    """Values that one key takes."""
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
+        return st.just((1.0, 2.5))
+    if kind is str:
+        return texts
+    if kind is int:
+        lowest = int(limits.minimum or 0)
+        highest = 2**63 - 1 if limits.maximum is limits.below else int(limits.maximum or (limits.below or 0) - 1)
+        return st.integers(lowest, highest)
+    lowest_number = limits.minimum if limits.above is None else limits.above
+    return st.floats(
+        lowest_number, limits.maximum, exclude_min=limits.above is not None, allow_nan=False, allow_infinity=False
+    )
+
+
+def records(record: Any) -> st.SearchStrategy[Any]:
+    """Valid records of one type; keys that may be left out sometimes are."""
+    hints = get_type_hints(record)
+    strategies = {}
+    for item in fields(record):
+        if item.name == "name":
+            continue
+        strategies[item.name] = values_of(options(hints[item.name])[0], item.metadata["limits"])
+        if item.default is None:
+            strategies[item.name] = st.none() | strategies[item.name]
+    return st.builds(record, **strategies)
+
+
+def mended(experiment: Experiment) -> Experiment:
+    """The same experiment, with what does not fit together made to fit."""
+    count = 2 if isinstance(experiment.rates, ListedRates) else experiment.clients.count
+    experiment = replace(experiment, clients=replace(experiment.clients, count=count))
+    experiment = replace(experiment, stop=replace(experiment.stop, target_accuracy=None, target_loss=None))
+    if experiment.stop.horizon_s is None and experiment.stop.iterations is None:
+        experiment = replace(experiment, stop=replace(experiment.stop, iterations=3))
+    if experiment.stop.horizon_s is not None:
+        experiment = replace(experiment, record=replace(experiment.record, snapshots="aggregations"))
+    if isinstance(experiment.method, SFedAvg):
+        experiment = replace(
+            experiment, aggregation=EveryUpdates(), method=replace(experiment.method, clients_per_round=1)
+        )
+    if isinstance(experiment.method, FedBuff):
+        experiment = replace(experiment, method=replace(experiment.method, server_step_size=0.5))
+    if isinstance(experiment.problem, Quadratic):
+        problem = replace(experiment.problem, curvature_max=experiment.problem.curvature_min)
+        return replace(experiment, problem=problem, data=None, split=None)
+    return experiment
+
+
+def experiments() -> st.SearchStrategy[Experiment]:
+    """Valid experiments of all variants."""
+    parts: dict[str, st.SearchStrategy[Any]] = {}
+    for section, record in sections():
+        parts[section] = parts[section] | records(record) if section in parts else records(record)
+    return st.builds(Experiment, **parts, name=names, seed=st.integers(0, 2**32 - 1)).map(mended)
+
+
+@settings(max_examples=150, deadline=None)
+@given(experiments())
+def test_what_is_written_reads_the_same(experiment: Experiment) -> None:
+    text = to_toml(experiment)
+    assert parse_experiment(text) == experiment
+    assert to_toml(parse_experiment(text)) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts)
+def test_any_text_survives_as_a_value(text: str) -> None:
+    experiment = replace(read(), delays=TraceDelays(file=text))
+    assert parse_experiment(to_toml(experiment)).delays == TraceDelays(file=text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=30))
+def test_no_text_gets_past_as_anything_but_an_experiment_or_one_line(text: str) -> None:
+    refusal(text)
+
+
+# ---------------------------------------------------------------------------------------------------- documentation
+
+
+def test_every_key_is_documented() -> None:
+    assert all(limits.doc for *_, limits in KEYS)
+    assert all(record.__doc__ for _, record in sections())
+    assert all(item.metadata["limits"].doc for item in fields(Experiment) if item.name in ("name", "seed"))
+
+
+def test_the_reference_page_is_current() -> None:
+    page = (ROOT / "docs" / "experiment-file.md").read_text(encoding="utf-8")
+    assert page == experiment_reference(), "run: python -m areabench.reference > docs/experiment-file.md"
+
+
+def test_the_example_of_the_reference_page_is_an_experiment() -> None:
+    example = experiment_reference().partition("```toml\n")[2].partition("```")[0]
+    assert parse_experiment(example).name == "first"

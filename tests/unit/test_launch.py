@@ -1,0 +1,144 @@
+"""Which mpirun is started, and with which flags; a script stands in for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.launch import find_mpirun, mpirun_command
+
+EXPERIMENT = """
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+horizon_s = 1.0
+[problem]
+name = "quadratic"
+"""
+OPEN_MPI = "mpirun (Open MPI) 5.0.10"
+MPICH = "HYDRA build details:\\n    Version: 4.3.0"
+
+
+def stand_in(folder: Path, version: str, name: str = "mpirun", exit_code: int = 0) -> Path:
+    """A script that tells its version, or else writes down its arguments."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(
+        f'#!/bin/sh\nif [ "$1" = --version ]; then printf "{version}\\n"; exit 0; fi\n'
+        f'printf "%s\\n" "$@" > "{folder}/arguments"\nexit {exit_code}\n',
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with two cores, an ordinary user, and no mpirun yet; Python's own folder is `python`."""
+    (tmp_path / "python").mkdir()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    return tmp_path
+
+
+def test_the_mpirun_beside_python_comes_first(machine: Path) -> None:
+    stand_in(machine / "path", OPEN_MPI)
+    beside = stand_in(machine / "python", OPEN_MPI)
+    assert find_mpirun() == str(beside)
+
+
+def test_an_mpirun_on_the_path(machine: Path) -> None:
+    found = stand_in(machine / "path", OPEN_MPI)
+    stand_in(machine / "path", OPEN_MPI, "mpiexec")
+    assert find_mpirun() == str(found)
+
+
+def test_an_mpiexec_on_the_path(machine: Path) -> None:
+    found = stand_in(machine / "path", MPICH, "mpiexec")
+    assert find_mpirun() == str(found)
+
+
+@pytest.mark.usefixtures("machine")
+def test_no_mpirun_at_all() -> None:
+    with pytest.raises(UserError, match="no mpirun found; install one with `pip install areabench"):
+        find_mpirun()
+
+
+def test_an_mpirun_that_does_not_start(machine: Path) -> None:
+    path = stand_in(machine / "path", OPEN_MPI)
+    path.write_bytes(b"\0\1\2 no program")
+    with pytest.raises(UserError, match=f"{path}: cannot be started: Exec format error"):
+        mpirun_command(2, [])
+
+
+@pytest.mark.parametrize(
+    ("version", "user", "ranks", "flags"),
+    [
+        (OPEN_MPI, 1000, 2, []),
+        (OPEN_MPI, 1000, 3, ["--oversubscribe", "--bind-to", "none"]),
+        (OPEN_MPI, 0, 2, ["--allow-run-as-root"]),
+        (OPEN_MPI, 0, 3, ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]),
+        (MPICH, 0, 3, []),
+        (MPICH, 1000, 2, []),
+    ],
+)
+def test_flags(
+    version: str, user: int, ranks: int, flags: list[str], machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    mpirun = stand_in(machine / "path", version)
+    expected = [str(mpirun), *flags, "-x", "-n", str(ranks), sys.executable, "-m", "areabench", "run", "a b.toml"]
+    assert mpirun_command(ranks, ["run", "a b.toml"], extra=["-x"]) == expected
+
+
+def launched(machine: Path, *options: str, exit_code: int = 0) -> tuple[int, list[str]]:
+    """The exit code of `areabench launch`, and what it told mpirun."""
+    experiment = machine / "try it.toml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    stand_in(machine / "path", MPICH, exit_code=exit_code)
+    code = main(["launch", str(experiment), *options])
+    return code, (machine / "path" / "arguments").read_text(encoding="utf-8").splitlines()
+
+
+def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Path) -> None:
+    code, told = launched(machine)
+    assert code == 0
+    assert told == [
+        "-n", "3", sys.executable, "-m", "areabench", "run", str(machine / "try it.toml"),
+        "--output", "runs/experiment-area-0.h5", "--progress", "never",
+    ]  # fmt: skip
+
+
+def test_launch_passes_the_options_on(machine: Path) -> None:
+    options = ["--set", "clients.count=5", "--set", "name=a", "--force", "-o", "out put.h5"]
+    _, told = launched(machine, *options)
+    assert told[:2] == ["-n", "6"]
+    assert told[7:] == [
+        "--output", "out put.h5", "--progress", "never", "--force", "--set", "clients.count=5", "--set", "name=a",
+    ]  # fmt: skip
+
+
+def test_launch_with_a_live_line_asks_for_marked_ones(machine: Path) -> None:
+    _, told = launched(machine, "--progress", "always")
+    assert told[told.index("--progress") + 1] == "marked"
+
+
+def test_launch_returns_the_exit_code_of_the_run(machine: Path) -> None:
+    assert launched(machine, exit_code=3)[0] == 3
+
+
+def test_launch_without_mpi(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = machine / "try.toml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["launch", str(experiment)]) == 2
+    assert capsys.readouterr().err.startswith("areabench: no mpirun found; install one with")

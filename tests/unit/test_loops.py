@@ -1,0 +1,476 @@
+"""The server's and the clients' loop in real time, over wires made of lists and queues instead of MPI."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.algorithms import Method, as_fedavg
+from areabench.client import Client
+from areabench.config import to_toml
+from areabench.evaluation import NoTarget
+from areabench.experiment import (
+    Area,
+    AsFedAvg,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    MethodSettings,
+    Quadratic,
+    Record,
+    SFedAvg,
+    Stop,
+    UniformRates,
+)
+from areabench.messages import Flag, Order, OrderHeader, Update, UpdateHeader
+from areabench.problems.base import Vector
+from areabench.provenance import gather_provenance
+from areabench.reading import Run
+from areabench.recording import Kind, Recorder, State, Status
+from areabench.scenario import Scenario, build_scenario
+from areabench.transports.replay import Replay
+from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
+from areabench.transports.waiting import Backoff
+from areabench.transports.work import work
+
+PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
+
+EXPERIMENT = Experiment(
+    clients=Clients(count=3),
+    method=AsFedAvg(step_size=0.5),
+    stop=Stop(iterations=6, horizon_s=60.0),
+    problem=Quadratic(dimension=2),
+    aggregation=EveryUpdates(updates=3),
+    record=Record(snapshots="none"),
+)
+
+# ---------------------------------------------------------------------------------------------------- the server
+
+
+def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE) -> Update:
+    """A message of a client."""
+    return Update(UpdateHeader(client, 0, 0, flags=flags), np.array([entry, entry]))
+
+
+@dataclass
+class ScriptedLink:
+    """A wire on which one poll after the other brings what the script says; after a stop, farewells follow."""
+
+    polls: list[list[Update]]
+    clients: int = 3
+    orders: list[Order] = field(default_factory=list)
+    rearmed: list[int] = field(default_factory=list)
+    failures: list[int] = field(default_factory=list)
+    stopped: bool = False
+    on_poll: Callable[[], None] = lambda: None
+
+    def arrivals(self) -> Sequence[Update]:
+        self.on_poll()
+        if self.polls:
+            return self.polls.pop(0)
+        return [update(client, flags=Flag.FAREWELL) for client in range(self.clients)] if self.stopped else []
+
+    def rearm(self, client: int) -> None:
+        self.rearmed.append(client)
+
+    def order(self, order: Order) -> None:
+        self.orders.append(order)
+
+    def release(self) -> bool:
+        return False
+
+    def stop_all(self) -> None:
+        self.stopped = True
+
+    def failure(self, client: int) -> str:
+        self.failures.append(client)
+        return f"the traceback of client {client}"
+
+
+@contextmanager
+def serving(path: Path, experiment: Experiment, link: ScriptedLink) -> Iterator[RealTimeServer]:
+    """A server on a scripted wire, writing to `path`."""
+    scenario = build_scenario(experiment, path.parent)
+    recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
+    recorder.provenance(gather_provenance("mpi", "", "1", experiment.seed))
+    yield RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
+    recorder.close()
+
+
+def serve(path: Path, experiment: Experiment, link: ScriptedLink) -> tuple[Status, np.ndarray]:
+    """Run a server to its end; how it ended, and its events."""
+    with serving(path, experiment, link) as server:
+        status = server.run()
+        assert server.alone
+    with Run(path) as run:
+        return status, run.events_array
+
+
+def test_all_arrivals_of_a_poll_are_served(tmp_path: Path) -> None:
+    link = ScriptedLink([[], [update(2), update(0), update(1)], [update(1), update(2)]])
+    status, events = serve(tmp_path / "run.h5", EXPERIMENT, link)
+    assert events["client"].tolist() == [2, 0, 1, -1, 1, 2]
+    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1, 1, 2]
+    assert link.rearmed == [2, 0, 1, 1, 2]
+    assert (status.state, status.reason) == (State.DONE, "6 iterations")
+    assert (status.updates, status.server_steps, status.discarded) == (5, 1, 0)
+    assert link.stopped
+
+
+def test_replies_carry_the_model_from_before_the_step(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(2), update(0), update(1)], [update(1), update(2)]])
+    serve(tmp_path / "run.h5", EXPERIMENT, link)
+    start = link.orders[0].model
+    replies = link.orders[3:]
+    assert all(np.array_equal(order.model, start) for order in replies[:3])
+    assert all(np.array_equal(order.model, [1, 1]) for order in replies[3:])
+    assert [order.version for order in replies] == [0, 0, 0, 1, 1]
+    assert {order.flags for order in replies} == {Flag.REPLY}
+
+
+def test_iterations_end_the_run_in_the_middle_of_a_poll(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(2), update(0), update(1)]])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, events = serve(tmp_path / "run.h5", experiment, link)
+    assert events["kind"].tolist() == [Kind.UPDATE, Kind.UPDATE, Kind.DISCARDED]
+    assert events["iteration"].tolist() == [1, 2, 2]
+    assert (status.updates, status.discarded, status.reason) == (2, 1, "2 iterations")
+    assert link.rearmed == [2, 0, 1]
+
+
+def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(0), update(1)], [update(2)], [], [update(0)]])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, events = serve(tmp_path / "run.h5", experiment, link)
+    assert events["kind"].tolist() == 2 * [Kind.UPDATE] + 2 * [Kind.DISCARDED]
+    assert events["client"].tolist() == [0, 1, 2, 0]
+    assert (status.updates, status.discarded, status.server_steps) == (2, 2, 0)
+    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # nobody is answered after the end
+    assert link.rearmed == [0, 1, 2, 0]
+
+
+def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
+    link = ScriptedLink([])
+    begun_s = time.perf_counter()
+    status, events = serve(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), link)
+    assert time.perf_counter() - begun_s >= 0.03
+    assert (status.state, status.reason, status.end_s) == (State.DONE, "horizon of 0.03 s", 0.03)
+    assert len(events) == 0
+
+
+def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(0)]], on_poll=lambda: time.sleep(0.03))  # the first poll takes longer than the run
+    status, events = serve(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.02)), link)
+    assert events["kind"].tolist() == [Kind.DISCARDED]
+    assert (status.updates, status.discarded) == (0, 1)
+    assert events["time_s"][0] >= 0.03
+
+
+def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(0), update(1, flags=Flag.FAILED), update(2)]])
+    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
+        with pytest.raises(ClientFailure, match="client 1 failed:\nthe traceback of client 1"):
+            server.run()
+        assert link.rearmed == [0, 2]  # the others of the poll are not lost
+        server.dismiss()
+        assert server.alone
+    assert link.stopped
+
+
+def test_clients_that_fail_together_are_all_heard(tmp_path: Path) -> None:
+    link = ScriptedLink([[update(client, flags=Flag.FAILED) for client in (2, 0)], [], [update(1, flags=Flag.FAILED)]])
+    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
+        with pytest.raises(ClientFailure, match="client 2 failed"):
+            server.run()
+        server.dismiss()  # client 1 fails while it is being stopped: no exception hides the first one
+        assert server.alone
+    assert link.failures == [2, 0, 1]  # a client waits until its text has been taken
+
+
+class StreamLink(ScriptedLink):
+    """A wire on which every poll brings an update, until the stop."""
+
+    def arrivals(self) -> Sequence[Update]:
+        return super().arrivals() if self.stopped else [update(0)]
+
+
+def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.05), stop=Stop(horizon_s=0.25))
+    status, events = serve(tmp_path / "run.h5", experiment, StreamLink([]))
+    steps = events["time_s"][events["kind"] == Kind.STEP]
+    assert status.updates > 0
+    assert 1 <= len(steps) <= 5
+    assert all(time_s >= 0.05 * number for number, time_s in enumerate(steps, start=1))
+
+
+# ---------------------------------------------------------------------------------------------------- a client
+
+
+class SlowBowl:
+    """A local problem that moves by one and takes its time."""
+
+    def __init__(self, compute_s: float = 0.0) -> None:
+        self.compute_s, self.begun_s = compute_s, list[float]()
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        self.begun_s.append(time.perf_counter())
+        time.sleep(self.compute_s)
+        return np.asarray(model + step_size)
+
+
+@dataclass
+class ClientWire:
+    """A client's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
+
+    orders: list[OrderHeader]
+    expected: int
+    sent: list[Update] = field(default_factory=list)
+    sent_s: list[float] = field(default_factory=list)
+    told_to_stop: threading.Event = field(default_factory=threading.Event)
+    looked: threading.Event = field(default_factory=threading.Event)
+    model: Vector = field(default_factory=lambda: np.array([8.0, 8.0]))
+
+    def poll(self) -> OrderHeader | None:
+        self.looked.set()
+        return self.orders.pop(0) if self.orders else None
+
+    def send(self, header: UpdateHeader, payload: Vector) -> None:
+        self.sent_s.append(time.perf_counter())
+        self.sent.append(Update(header, payload))
+
+    def stopped(self) -> bool:
+        return len(self.sent) >= self.expected or self.told_to_stop.is_set()
+
+
+def order(flags: Flag = Flag.REPLY, version: int = 0) -> OrderHeader:
+    """An order with step size 1/2."""
+    return OrderHeader(0.5, version, 0, flags)
+
+
+def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
+    """A client at its first round."""
+    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]))
+
+
+def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
+    problem, wire = SlowBowl(compute_s=0.005), ClientWire([order(Flag.NONE), order(version=3)], expected=2)
+    delays = iter([0.04, 0.03])
+    begun_s = time.perf_counter()
+    work(wire, client_of(problem), 7, lambda: next(delays))
+    assert wire.sent_s[0] - begun_s >= 0.04
+    assert wire.sent_s[1] - wire.sent_s[0] >= 0.03 - 1e-4  # between two updates, a reply's latency included
+    headers = [sent.header for sent in wire.sent]
+    assert [(header.client, header.round, header.base_version) for header in headers] == [(7, 0, 0), (7, 1, 3)]
+    assert [header.drawn_delay_s for header in headers] == [0.04, 0.03]
+    for header, computing_s, sent_s in zip(headers, problem.begun_s, wire.sent_s, strict=True):
+        assert 0.005 <= header.compute_s <= header.realised_delay_s
+        assert header.realised_delay_s >= header.drawn_delay_s
+        assert computing_s < sent_s
+    np.testing.assert_array_equal(wire.sent[0].payload, [8.5, 8.5])
+
+
+def test_client_that_is_in_time_reports_no_overrun() -> None:
+    wire = ClientWire([order()], expected=1)
+    work(wire, client_of(SlowBowl()), 0, lambda: 0.5)
+    assert wire.sent[0].header.flags == Flag.NONE
+
+
+def test_client_that_computes_longer_than_its_delay_reports_an_overrun() -> None:
+    wire = ClientWire([order(Flag.NONE)], expected=1)
+    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, lambda: 0.001)
+    header = wire.sent[0].header
+    assert header.flags == Flag.OVERRUN
+    assert header.realised_delay_s >= 0.02 > header.drawn_delay_s
+
+
+@dataclass
+class LateWire(ClientWire):
+    """A wire whose first order comes 50 ms after the client began to look for it."""
+
+    asked_s: float = 0.0
+
+    def poll(self) -> OrderHeader | None:
+        self.asked_s = self.asked_s or time.perf_counter()
+        return super().poll() if time.perf_counter() >= self.asked_s + 0.05 else None
+
+
+def test_delay_of_a_call_runs_from_the_call() -> None:
+    """S-FedAvg's clients wait for a round; that time is no part of the next delay."""
+    wire = LateWire([order(Flag.NONE)], expected=1)
+    work(wire, client_of(SlowBowl()), 0, lambda: 0.2)
+    assert wire.sent_s[0] - wire.asked_s >= 0.25
+
+
+def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:
+    wire = LateWire([order(Flag.REPLY)], expected=1)
+    work(wire, client_of(SlowBowl()), 0, lambda: 0.02)
+    header = wire.sent[0].header
+    assert header.realised_delay_s >= 0.05  # the wait is a part of the delay, and longer than it
+    assert header.flags == Flag.OVERRUN
+
+
+def run_until_stopped(wire: ClientWire, delay_s: float, rounds: int) -> float:
+    """Seconds from the stop to the end of the loop; the stop comes when the client has done its rounds."""
+    client = client_of(SlowBowl())
+    thread = threading.Thread(target=work, args=(wire, client, 0, lambda: delay_s))
+    thread.start()
+    assert wire.looked.wait(30)
+    while wire.orders or client.round < rounds:  # the client is computing
+        time.sleep(1e-3)
+    told_s = time.perf_counter()
+    wire.told_to_stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert client.round == rounds
+    return time.perf_counter() - told_s
+
+
+def test_stop_is_noticed_during_a_long_sleep() -> None:
+    wire = ClientWire([order()], expected=1)
+    assert run_until_stopped(wire, delay_s=1000.0, rounds=1) < PATIENCE_S
+    assert wire.sent == []
+
+
+def test_stop_is_noticed_while_waiting_for_an_order() -> None:
+    assert run_until_stopped(ClientWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
+
+
+def test_exception_of_the_local_problem_comes_out() -> None:
+    class Broken(SlowBowl):
+        def descend(self, model: Vector, step_size: float) -> Vector:
+            raise ValueError("no gradient")
+
+    with pytest.raises(ValueError, match="no gradient"):
+        work(ClientWire([order()], expected=1), client_of(Broken()), 0, lambda: 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- pauses
+
+
+def test_backoff_grows_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    backoff = Backoff(0.25, 1.0)
+    for _ in range(5):
+        backoff.pause(10.0)
+    backoff.reset()
+    backoff.pause(10.0)
+    backoff.pause(0.125)
+    backoff.pause(-1.0)
+    assert pauses == [0.25, 0.375, 0.5625, 0.84375, 1.0, 0.25, 0.125, 0.0]
+
+
+# ---------------------------------------------------------------------------------------------------- both together
+
+
+class QueueClientLink:
+    """A client's end of a wire of queues."""
+
+    def __init__(self, server: QueueServerLink) -> None:
+        self._server, self._orders = server, queue.SimpleQueue[Order | None]()
+        self._next: Order | None = None
+        self._stopped = False
+        self.model: Vector = np.zeros(0)
+
+    def put(self, order: Order | None) -> None:
+        self._orders.put(order)
+
+    def poll(self) -> OrderHeader | None:
+        self._look()
+        order, self._next = self._next, None
+        if order is None:
+            return None
+        self.model = order.model
+        return OrderHeader(order.step_size, order.version, order.iteration, order.flags)
+
+    def send(self, header: UpdateHeader, payload: Vector) -> None:
+        self._server.incoming.put(Update(header, payload))
+
+    def stopped(self) -> bool:
+        self._look()
+        return self._stopped
+
+    def _look(self) -> None:
+        while self._next is None and not self._orders.empty():
+            self._next = self._orders.get()
+            self._stopped = self._stopped or self._next is None
+            if self._stopped:
+                return
+
+
+class QueueServerLink:
+    """The server's end of a wire of queues."""
+
+    def __init__(self, clients: int) -> None:
+        self.incoming = queue.SimpleQueue[Update]()
+        self.ends = [QueueClientLink(self) for _ in range(clients)]
+
+    def arrivals(self) -> Sequence[Update]:
+        return [self.incoming.get() for _ in range(self.incoming.qsize())]
+
+    def rearm(self, client: int) -> None:
+        """Queues are always ready."""
+
+    def order(self, order: Order) -> None:
+        self.ends[order.client].put(order)
+
+    def release(self) -> bool:
+        return False
+
+    def stop_all(self) -> None:
+        for end in self.ends:
+            end.put(None)
+
+    def failure(self, client: int) -> str:
+        return ""
+
+
+def run_client(scenario: Scenario, link: QueueClientLink, number: int) -> None:
+    """What a client's rank does."""
+    delays = scenario.delays()
+    work(link, scenario.client(number), number, lambda: delays.next_s(number))
+    link.send(UpdateHeader(number, -1, -1, flags=Flag.FAREWELL), np.zeros(0))
+
+
+@pytest.mark.parametrize(
+    "method", [Area(step_size=0.05), SFedAvg(step_size=0.05, clients_per_round=2)], ids=lambda method: method.name
+)
+def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSettings) -> None:
+    """Threads instead of ranks; what they did is what the replay does, discarded updates included."""
+    experiment = replace(
+        EXPERIMENT, method=method, problem=Quadratic(dimension=2, noise=1.0), rates=UniformRates(rate=200.0),
+        stop=Stop(horizon_s=0.3), record=Record(interval_s=0.05),
+    )  # fmt: skip
+    scenario, path = build_scenario(experiment, tmp_path), tmp_path / "run.h5"
+    link = QueueServerLink(3)
+    threads = [
+        threading.Thread(target=run_client, args=(scenario, end, number)) for number, end in enumerate(link.ends)
+    ]
+    recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
+    recorder.provenance(gather_provenance("mpi", "", "1", 0))
+    server = RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
+    for thread in threads:
+        thread.start()
+    status = server.run()
+    for thread in threads:
+        thread.join(30)
+    recorder.set_status(status)
+    recorder.close()
+    with Run(path) as run:
+        assert status.updates > 0
+        assert (run.status, len(run.events_array)) == (status, status.updates + status.discarded + status.server_steps)
+        updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+        assert (updates["realised_delay_s"] >= updates["drawn_delay_s"]).all()
+        assert run.snapshot_index["time_s"].tolist() == [0.05 * number for number in range(6)] + [0.3]
+        outcome = Replay(run, scenario, lambda _time_s, _number: None).run()
+    assert outcome.difference is None
+    assert (outcome.events, outcome.snapshots) == (len(run.events_array), 7)

@@ -1,0 +1,84 @@
+"""Headers survive the journey; digests tell vectors apart."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from areabench.messages import (
+    HEADER_BYTES,
+    PROTOCOL_VERSION,
+    Flag,
+    OrderHeader,
+    ProtocolError,
+    UpdateHeader,
+    digest,
+    pack_order,
+    pack_update,
+    unpack_order,
+    unpack_update,
+)
+
+WHOLE = st.integers(-(2**63), 2**63 - 1)
+REAL = st.floats(allow_nan=False)
+FLAGS = st.integers(0, 31).map(Flag)
+
+
+@given(header=st.builds(OrderHeader, step_size=REAL, version=WHOLE, iteration=WHOLE, flags=FLAGS))
+def test_order_header_survives(header: OrderHeader) -> None:
+    buffer = bytearray(HEADER_BYTES)
+    pack_order(buffer, header)
+    assert len(buffer) == HEADER_BYTES
+    assert unpack_order(buffer) == header
+
+
+@given(
+    header=st.builds(
+        UpdateHeader, client=WHOLE, round=WHOLE, base_version=WHOLE, drawn_delay_s=REAL, realised_delay_s=REAL,
+        compute_s=REAL, flags=FLAGS,
+    )
+)  # fmt: skip
+def test_update_header_survives_in_front_of_a_payload(header: UpdateHeader) -> None:
+    message = np.full(HEADER_BYTES + 16, 7, np.uint8)
+    pack_update(message.data, header)
+    assert unpack_update(message.data) == header
+    assert (message[HEADER_BYTES:] == 7).all()
+
+
+def test_message_of_another_protocol_version_is_refused() -> None:
+    buffer = bytearray(HEADER_BYTES)
+    pack_order(buffer, OrderHeader(1.0, 0, 0, Flag.NONE))
+    struct.pack_into("<I", buffer, 0, PROTOCOL_VERSION + 1)
+    with pytest.raises(ProtocolError, match=f"version {PROTOCOL_VERSION + 1} reached .* version {PROTOCOL_VERSION};"):
+        unpack_order(buffer)
+    with pytest.raises(ProtocolError, match="one installation"):
+        unpack_update(buffer)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 101])
+def test_digest_sees_every_bit(dtype: type[np.floating], size: int) -> None:
+    vector = np.random.default_rng(0).standard_normal(size).astype(dtype)
+    expected = digest(vector)
+    assert digest(vector.copy()) == expected
+    assert 0 <= expected < 2**64
+    for bit in range(0, vector.nbytes * 8, 5):
+        changed = vector.copy()
+        changed.view(np.uint8)[bit // 8] ^= 1 << (bit % 8)
+        assert digest(changed) != expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_digest_tells_a_vector_from_its_negative(dtype: type[np.floating], size: int) -> None:
+    vector = np.arange(1, size + 1).astype(dtype)
+    assert digest(vector) != digest(-vector)
+
+
+def test_digest_of_zero_tells_the_sign() -> None:
+    assert digest(np.zeros(3)) == 0
+    assert digest(np.array([0.0, -0.0, 0.0])) != 0

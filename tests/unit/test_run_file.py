@@ -1,0 +1,447 @@
+"""The run file: what the recorder writes, what the reading side gives back, tables and documentation."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from datetime import datetime
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from areabench.config import parse_experiment
+from areabench.errors import RunFailure, RunFileError
+from areabench.execute import Surroundings, simulate
+from areabench.experiment import Experiment
+from areabench.messages import Flag, UpdateHeader
+from areabench.problems.base import Metrics, Vector
+from areabench.progress import Style
+from areabench.provenance import gather_provenance
+from areabench.reading import Run, Summary, open_run
+from areabench.recording import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, Recorder, State, Status
+from areabench.tables import align, describe_run, number, summary_table
+
+EXPERIMENT = """
+name = "tiny"
+seed = 3
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 20
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+PAGE = Path(__file__).parents[2] / "docs" / "run-file.md"
+FLOAT = np.dtype(np.float64)
+
+
+def tiny(*overrides: str) -> Experiment:
+    """The small experiment."""
+    return parse_experiment(EXPERIMENT, overrides=overrides)
+
+
+def surroundings(output: Path) -> Surroundings:
+    return Surroundings(output, output.parent, "areabench simulate tiny.toml", "ONE=1", False, Style.NONE)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """The small experiment's run, open."""
+    path = tmp_path_factory.mktemp("runs") / "tiny.h5"
+    simulate(tiny(), surroundings(path))
+    with open_run(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """A recorder of models with two parameters."""
+    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
+    recorder.provenance(gather_provenance("simulator", "", "", 0))
+    recorder.clients(np.zeros(2, CLIENT))
+    yield recorder
+    with suppress(RunFailure):  # a test may have made it give up
+        recorder.close()
+
+
+def an_event(kind: Kind = Kind.UPDATE, time_s: float = 0.5) -> Event:
+    return Event(time_s, kind, 1, 0, 0.1, 0.0, digest=7)
+
+
+def events_in(recorder: Recorder) -> int:
+    """How many events a second reader of the file sees."""
+    with h5py.File(recorder.path, "r") as file:
+        return len(file["events"])
+
+
+def rewritten(path: Path, accuracies: list[float]) -> Run:
+    """A run file with these accuracies, a snapshot a second."""
+    recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
+    recorder.provenance(gather_provenance("simulator", "", "", 0))
+    for time_s in range(len(accuracies)):
+        recorder.snapshot(float(time_s), 0, np.zeros(2))
+    recorder.flush()
+    nothing = np.full(len(accuracies), np.nan)
+    recorder.metrics(Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing))
+    recorder.close()
+    return open_run(path)
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def test_typed_arrays(run: Run) -> None:
+    assert run.events_array.dtype == EVENT
+    assert run.snapshot_index.dtype == SNAPSHOT
+    assert run.metrics_array.dtype == METRIC
+    assert run.clients_array.dtype == CLIENT
+    assert (run.models.dtype, run.models.shape[1]) == (FLOAT, 3)
+
+
+def test_lengths_agree(run: Run) -> None:
+    assert len(run.events_array) == 20 == run.status.updates + run.status.server_steps + run.status.discarded
+    assert len(run.snapshot_index) == len(run.metrics_array) == len(run.models) > 2
+    assert len(run.clients_array) == 2
+
+
+def test_events_are_in_order(run: Run) -> None:
+    events = run.events_array
+    assert (np.diff(events["time_s"]) >= 0).all()
+    assert events["iteration"].tolist() == list(range(1, 21))
+    steps = events[events["kind"] == Kind.STEP]
+    assert steps["version"].tolist() == [1, 2, 3, 4]
+    assert (steps["client"] == -1).all()
+    updates = events[events["kind"] == Kind.UPDATE]
+    assert ((updates["version"] - updates["base_version"]) == updates["staleness"]).all()
+    assert (updates["step_size"] == 0.05).all()
+
+
+def test_snapshots_tell_how_many_events_came_before(run: Run) -> None:
+    index, events = run.snapshot_index, run.events_array
+    assert index["event"][0] == 0
+    assert index["event"][-1] == len(events)
+    for snapshot in index:
+        assert snapshot["event"] == np.count_nonzero(events["time_s"] <= snapshot["time_s"])
+        assert snapshot["version"] == np.count_nonzero(events["kind"][: snapshot["event"]] == Kind.STEP)
+
+
+def test_one_model_and_all_models(run: Run) -> None:
+    assert np.array_equal(run.model(1), run.models[1])
+    assert np.array_equal(run.model(-1), run.models[-1])
+
+
+def test_a_model_that_is_not_there(run: Run) -> None:
+    with pytest.raises(IndexError):
+        run.model(10_000)
+
+
+def test_frames(run: Run) -> None:
+    pytest.importorskip("pandas")
+    assert tuple(run.events.columns) == EVENT.names
+    assert set(run.events["kind"]) == {"update", "step"}
+    assert tuple(run.metrics.columns) == (*(SNAPSHOT.names or ()), *(METRIC.names or ()))
+    assert len(run.metrics) == len(run.snapshot_index)
+    assert tuple(run.clients.columns) == CLIENT.names
+    assert run.clients["host"].tolist() == ["", ""]
+    assert run.clients["rank"].tolist() == [-1, -1]
+    assert run.clients["rate"].tolist() == [10.0, 10.0]
+
+
+def test_status_and_provenance(run: Run) -> None:
+    assert run.status == Status(State.DONE, "20 iterations", run.events_array["time_s"][-1], 16, 0, 4)
+    known = run.provenance
+    assert (known.transport, known.command, known.threads) == ("simulator", "areabench simulate tiny.toml", "ONE=1")
+    assert (known.seed, known.ranks, known.mpi) == (3, 1, "")
+    for item in fields(Provenance):
+        if item.name not in ("mpi", "git_revision"):
+            assert getattr(known, item.name) not in ("", None)
+    assert datetime.fromisoformat(known.started_at).utcoffset() is not None
+
+
+def test_the_experiment_comes_back(run: Run) -> None:
+    assert run.experiment == tiny()
+
+
+def test_arrays_stay_when_the_file_is_closed(tmp_path: Path) -> None:
+    simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    with open_run(str(tmp_path / "run.h5")) as opened:
+        before = opened.events_array
+    assert len(opened.events_array) == len(before) == 20
+    with pytest.raises(RunFileError):
+        _ = opened.models
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "percent", "expected_s"),
+    [
+        ([10.0, 50.0, 90.0], 50.0, 1.0),
+        ([10.0, 50.0, 90.0], 50.1, 2.0),
+        ([10.0, 50.0, 90.0], 0.0, 0.0),
+        ([10.0, 50.0, 90.0], 91.0, math.nan),
+        ([math.nan, 60.0, math.nan], 60.0, 1.0),
+        ([math.nan, math.nan], 1.0, math.nan),
+        ([70.0, 10.0, 80.0], 60.0, 0.0),
+    ],
+)
+def test_time_to_accuracy(accuracies: list[float], percent: float, expected_s: float, tmp_path: Path) -> None:
+    with rewritten(tmp_path / "run.h5", accuracies) as opened:
+        assert opened.time_to_accuracy(percent) == pytest.approx(expected_s, nan_ok=True)
+
+
+def test_summary_of_a_run(run: Run) -> None:
+    summary = run.summary()
+    assert (summary.name, summary.method, summary.step_size, summary.state) == ("tiny", "area", 0.05, "done")
+    assert (summary.updates, summary.server_steps) == (16, 4)
+    assert summary.train_loss == run.metrics_array["train_loss"][-1]
+    assert math.isnan(summary.test_accuracy)
+    assert math.isnan(summary.target_s)
+    updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+    assert summary.mean_staleness == updates["staleness"].mean()
+
+
+# ---------------------------------------------------------------------------------------------------- recording
+
+
+def test_a_file_is_running_until_told_otherwise(recorder: Recorder) -> None:
+    with open_run(recorder.path) as opened:
+        assert opened.status.state == State.RUNNING
+        assert "was killed" in opened.status.reason
+
+
+def test_events_go_out_in_blocks(recorder: Recorder) -> None:
+    for _ in range(255):
+        recorder.event(an_event())
+        assert not recorder.spare_moment()
+    recorder.event(an_event())
+    assert events_in(recorder) == 0
+    assert recorder.spare_moment()
+    assert events_in(recorder) == 256
+    assert not recorder.spare_moment()
+
+
+def test_a_full_block_takes_the_others_along(recorder: Recorder) -> None:
+    recorder.event(an_event())
+    for number_ in range(16):
+        recorder.snapshot(float(number_), number_, np.full(2, number_))
+    assert recorder.spare_moment()
+    assert (len(recorder.models()), events_in(recorder)) == (16, 1)
+    assert not recorder.spare_moment()
+
+
+def test_rows_do_not_wait_longer_than_a_second(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder.event(an_event())
+    assert not recorder.spare_moment()
+    now_s = time.perf_counter()
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s + 1.5)
+    assert recorder.spare_moment()
+    assert events_in(recorder) == 1
+
+
+def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
+    for _ in range(16 * 256 - 1):
+        recorder.event(an_event())
+    recorder.relieve()
+    assert events_in(recorder) == 0
+    recorder.event(an_event())
+    recorder.relieve()
+    assert events_in(recorder) == 16 * 256
+
+
+def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
+    header = UpdateHeader(1, 4, 2, drawn_delay_s=0.5, realised_delay_s=0.625, compute_s=0.25, flags=Flag.OVERRUN)
+    recorder.event(Event(1.5, Kind.UPDATE, 9, 3, 0.1, 0.125, digest=2**64 - 1, staleness=1, header=header))
+    recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
+    recorder.flush()
+    with open_run(recorder.path) as opened:
+        (row,) = opened.events_array
+        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, 0.5, 0.625, 0.25, 0.125, 1, 2**64 - 1)
+        assert opened.snapshot_index.tolist() == [(2.0, 3, 1)]
+        assert opened.models.tolist() == [[1.0, -1.0]]
+        assert len(opened.metrics_array) == 0
+
+
+def test_status_counts(recorder: Recorder) -> None:
+    for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
+        recorder.event(an_event(kind, time_s=2.5))
+    assert recorder.event_count == 6
+    assert recorder.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
+    assert recorder.status(State.DONE, "end", 4.0).end_s == 4.0
+
+
+def test_covers(recorder: Recorder) -> None:
+    assert not recorder.covers(0.0)
+    recorder.snapshot(1.0, 0, np.zeros(2))
+    assert recorder.covers(1.0)
+    assert not recorder.covers(1.5)
+    recorder.event(an_event())
+    assert not recorder.covers(1.0)
+
+
+@pytest.mark.parametrize("state", State)
+def test_every_state_comes_back(state: State, recorder: Recorder) -> None:
+    recorder.set_status(recorder.status(state, "because"))
+    with open_run(recorder.path) as opened:
+        assert (opened.status.state, opened.status.reason) == (state, "because")
+
+
+def test_an_old_file_is_kept(recorder: Recorder) -> None:
+    with pytest.raises(RunFileError, match=r"exists already; choose another --output or overwrite it with --force"):
+        Recorder(recorder.path, "", 2, FLOAT, force=False)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("first line\nsecond line")])
+def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("areabench.recording._append", refuse)
+    recorder.event(an_event())
+    with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
+        recorder.flush()
+    with pytest.raises(RunFailure, match="was given up"):
+        recorder.set_status(recorder.status(State.FAILED, ""))
+    monkeypatch.undo()
+    with pytest.raises(RunFailure, match="was given up"):
+        recorder.close()
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+def test_a_failure_keeps_what_happened_until_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from areabench.client import Client
+
+    rounds, real = [0], Client.work
+
+    def work(client: Client, model: Vector, step_size: float) -> Vector:
+        rounds[0] += 1
+        if rounds[0] > 6:
+            raise ZeroDivisionError("seventh round\nmore\nlast words")
+        return real(client, model, step_size)
+
+    monkeypatch.setattr(Client, "work", work)
+    with pytest.raises(ZeroDivisionError):
+        simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    with open_run(tmp_path / "run.h5") as opened:
+        assert opened.status.state == State.FAILED
+        assert opened.status.reason == "ZeroDivisionError: seventh round ... last words"
+        assert (opened.status.updates, opened.status.server_steps) == (6, 1)
+        assert opened.status.end_s == opened.events_array["time_s"][-1] > 0
+        assert len(opened.events_array) == 7
+        assert len(opened.snapshot_index) > 0
+        assert len(opened.metrics_array) == 0
+        assert "failed: ZeroDivisionError" in describe_run(opened)
+        assert "not evaluated" in describe_run(opened)
+        assert math.isnan(opened.summary().train_loss)
+
+
+def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluate(*_: object) -> Metrics:
+        raise FloatingPointError("no loss")
+
+    monkeypatch.setattr("areabench.problems.quadratic.QuadraticProblem.evaluate", evaluate)
+    with pytest.raises(FloatingPointError):
+        simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    with open_run(tmp_path / "run.h5") as opened:
+        assert (opened.status.state, opened.status.updates) == (State.FAILED, 16)
+        assert len(opened.events_array) == 20
+
+
+# ---------------------------------------------------------------------------------------------------- tables, plots
+
+
+def test_align() -> None:
+    assert align([["a", "bb"], ["ccc", "d"]]) == "a    bb\n-------\nccc   d\n"
+
+
+@pytest.mark.parametrize(("value", "text"), [(1234.567, "1,234.57"), (math.nan, "-"), (math.inf, "inf"), (0.0, "0.00")])
+def test_number(value: float, text: str) -> None:
+    assert number(value, 2) == text
+
+
+def test_summary_table() -> None:
+    summary = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
+    other = replace(summary, method="fedbuff", target_s=math.nan, test_accuracy=math.nan)
+    heading, _, first, second = summary_table([summary, other], 80.0).splitlines()
+    assert "time to 80 %" in heading
+    assert first.split() == ["area", "10", "81.25", "0.500", "3.2", "s", "1,200", "300", "1.50", "done"]
+    assert second.split() == ["fedbuff", "10", "-", "0.500", "not", "reached", "1,200", "300", "1.50", "done"]
+    assert len(heading) == len(first) == len(second)
+
+
+def test_description_names_every_part(run: Run) -> None:
+    shown = describe_run(run)
+    parts = [line.split()[0] for line in shown.splitlines()[1:] if line and not line.startswith(" ")]
+    assert parts == ["status", "snapshots", "updates", "clients", "experiment", "provenance"]
+    assert "0 of 16 were not ready when due" in shown
+    assert "2; rates 10 to 10 1/s, samples 0 to 0" in shown
+
+
+def test_plot_of_several_runs(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.plots import plot_runs
+
+    plot_runs([run, run, run, run, run], tmp_path / "deep" / "runs.png", 80.0)
+    assert (tmp_path / "deep" / "runs.png").stat().st_size > 10_000
+
+
+# ---------------------------------------------------------------------------------------------------- documentation
+
+
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """One section of the page."""
+    _, found, rest = page().partition(f"\n## {title}")
+    assert found
+    return rest.partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("title", "dtype"),
+    [("/events", EVENT), ("/snapshots", SNAPSHOT), ("/metrics", METRIC), ("/clients", CLIENT)],
+)
+def test_every_column_is_documented_with_its_type(title: str, dtype: np.dtype[np.void]) -> None:
+    text = section(title)
+    for name in dtype.names or ():
+        kind = dtype[name].str.lstrip("<|>=")
+        assert f"| `{name}` | {kind} |" in text
+
+
+@pytest.mark.parametrize(("title", "record"), [("/status", Status), ("/provenance", Provenance)])
+def test_every_attribute_is_documented(title: str, record: type[Status] | type[Provenance]) -> None:
+    for item in fields(record):
+        assert f"| `{item.name}` | " in section(title)
+
+
+def test_every_object_of_the_file_is_documented(run: Run) -> None:
+    with h5py.File(run.path, "r") as file:
+        file.visit(lambda name: page().index(f"/{name}"))
+        assert all(f"| `{name}` | " in section("/ (attributes)") for name in file.attrs)
+
+
+def test_kinds_states_and_flags_are_documented() -> None:
+    assert all(f"| {kind.value} | `{kind.name.lower()}` | " in page() for kind in Kind)
+    assert all(f"| `{state.text}` | " in section("/status") for state in State)
+    assert all(f"`{flag.name}`" in section("/events") for flag in Flag)
+
+
+def test_the_example_runs(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    (tmp_path / "RUN.h5").write_bytes(run.path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    example = page().partition("```python\n")[2].partition("```")[0]
+    names: dict[str, object] = {}
+    exec(example, names)
+    assert np.array_equal(np.asarray(names["last_model"]), run.model(-1))

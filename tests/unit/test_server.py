@@ -1,0 +1,88 @@
+"""The server's counters, the orders it gives and the client around its local problem."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from areabench.algorithms import area, as_fedavg, s_fedavg
+from areabench.client import Client
+from areabench.experiment import ConstantSchedule, InverseRootSchedule, InverseSchedule
+from areabench.messages import Flag, Order
+from areabench.problems.quadratic import quadratic_from
+from areabench.server import Server
+from areabench.stepsizes import Schedule, build_schedule
+
+START = np.array([8.0, 8.0])
+HALVING: Schedule = build_schedule(InverseSchedule(offset=1.0), 8.0)  # alpha_k = 8/(1 + k)
+
+
+def facts(orders: list[Order]) -> list[tuple[int, float, int, int, Flag]]:
+    """Everything about orders but their models."""
+    return [(order.client, order.step_size, order.version, order.iteration, order.flags) for order in orders]
+
+
+def test_begin_calls_all_clients_with_the_first_step_size() -> None:
+    server = Server(area(2), HALVING, START)
+    orders = server.begin()
+    assert facts(orders) == [(0, 8, 0, 0, Flag.NONE), (1, 8, 0, 0, Flag.NONE)]
+    assert all(np.array_equal(order.model, START) for order in orders)
+    assert (server.iteration, server.version, server.updates_since_step) == (0, 0, 0)
+
+
+def test_reply_carries_the_step_size_of_its_own_iteration() -> None:
+    server = Server(area(2), HALVING, START)
+    server.begin()
+    zero = np.zeros(2)
+    assert facts(server.receive(1, zero)) == [(1, 4, 0, 1, Flag.REPLY)]  # k=1: 8/2
+    assert server.aggregate() == []  # k=2
+    assert facts(server.receive(0, zero)) == [(0, 2, 1, 3, Flag.REPLY)]  # k=3: 8/4
+    for _ in range(3):  # k=4, 5, 6
+        server.receive(0, zero)
+    assert facts(server.receive(1, zero)) == [(1, 1, 1, 7, Flag.REPLY)]  # k=7: 8/8
+    assert (server.iteration, server.version, server.updates_since_step) == (7, 1, 5)
+
+
+def test_calls_of_a_synchronous_round_are_no_replies() -> None:
+    server = Server(s_fedavg(3, 3, seed=0), HALVING, START)
+    assert {order.flags for order in server.begin()} == {Flag.NONE}
+    for client in range(3):
+        assert server.receive(client, START) == []  # k=1, 2, 3
+    orders = server.aggregate()  # k=4: 8/5
+    assert sorted(facts(orders)) == [(client, 1.6, 1, 4, Flag.NONE) for client in range(3)]
+    assert server.updates_since_step == 0
+
+
+def test_model_that_was_sent_out_never_changes() -> None:
+    server = Server(as_fedavg(2), build_schedule(ConstantSchedule(), 1.0), START)
+    sent = server.begin()[0].model
+    server.receive(0, np.array([2.0, 2.0]))
+    reply = server.receive(1, np.array([4.0, 0.0]))[0].model
+    server.aggregate()
+    np.testing.assert_array_equal(sent, [8, 8])
+    np.testing.assert_array_equal(reply, [8, 8])
+    np.testing.assert_array_equal(server.model, [3, 1])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (build_schedule(ConstantSchedule(), 3.0), [3, 3, 3]),
+        (build_schedule(InverseSchedule(offset=4.0), 3.0), [3, 1.5, 1]),  # 3/1, 3/2, 3/3
+        (build_schedule(InverseRootSchedule(offset=4 / 3), 4.0), [4, 2, 4 / np.sqrt(7)]),  # roots of 1, 4, 7
+    ],
+    ids=["constant", "1/k", "1/sqrt(k)"],
+)
+def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
+    assert [schedule(iteration) for iteration in (0, 4, 8)] == pytest.approx(expected, rel=1e-15)
+
+
+def test_client_counts_rounds_and_keeps_its_memory() -> None:
+    problem = quadratic_from([[[1, 0], [0, 1]]], [[4, 0]], [8, 8], 1)
+    client = Client(area(1), problem.local(0), START)
+    np.testing.assert_array_equal(client.memory, START)
+    np.testing.assert_array_equal(client.work(START, 0.5), [-2, -4])  # (6,4) - (8,8)
+    np.testing.assert_array_equal(client.work(START, 0.25), [1, 2])  # (7,6) - (6,4)
+    np.testing.assert_array_equal(client.memory, [7, 6])
+    assert client.round == 2
+    np.testing.assert_array_equal(START, [8, 8])
