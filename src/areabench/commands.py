@@ -18,7 +18,7 @@ from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
 from areabench.progress import ProgressLine, Style, relay
-from areabench.recording import State, Status
+from areabench.recording import State, Status, refuse_existing
 
 if TYPE_CHECKING:
     from areabench.reading import Run
@@ -78,6 +78,7 @@ def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
 
     experiment = load_experiment(path, overrides)
     output = wishes.surroundings(experiment).output
+    refuse_existing(output, force=wishes.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
     live = wishes.progress == Style.LIVE
     arguments += ["--progress", "marked" if live else "never"]
@@ -86,11 +87,11 @@ def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
         arguments += ["--set", override]
     command = mpirun_command(experiment.clients.count + 1, arguments)
     try:
-        with subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace") as ranks:
-            with _terminated_with_us(ranks):
-                if ranks.stderr is not None:
-                    relay(ranks.stderr)
-                return ranks.wait()
+        ranks = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
+        with ranks, _terminated_with_us(ranks):
+            if ranks.stderr is not None:
+                relay(ranks.stderr)
+            return ranks.wait()
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
 

@@ -24,9 +24,11 @@ from areabench.provenance import gather_provenance
 from areabench.recording import CLIENT, Recorder, State, Status
 from areabench.scenario import Scenario, build_scenario
 from areabench.transports.simulator import Simulator
+from areabench.transports.waiting import sharpen_sleep
 
 if TYPE_CHECKING:
     from areabench.transports.mpi import World
+    from areabench.transports.serve import RealTimeServer
 
 
 @dataclass(frozen=True)
@@ -102,38 +104,44 @@ def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world
     from areabench.transports.serve import RealTimeServer, Watchers
 
     problem, stop = scenario.problem, scenario.experiment.stop
-    link = MpiServerLink(world, scenario.experiment.clients.count, problem.dimension, problem.dtype)
-    watch = BackgroundWatch(stop, problem) if has_target(stop) else NoTarget()
-    server = RealTimeServer(scenario, link, recorder, Watchers(watch, progress))
+    sharpen_sleep()
 
     def run() -> Status:
+        watch = BackgroundWatch(stop, problem) if has_target(stop) else NoTarget()
+        link = world.together(
+            lambda: MpiServerLink(world, scenario.experiment.clients.count, problem.dimension, problem.dtype)
+        )
+        server = RealTimeServer(scenario, link, recorder, Watchers(watch, progress))
+        world.barrier()
         try:
-            return server.run()
-        except Exception:
-            server.dismiss()
-            raise
+            return _to_the_end(server)
+        except Exception as error:
+            if server.alone:
+                raise
+            raise Unshareable(f"{error}; all ranks are ended") from error
         finally:
             if server.alone:
                 link.close()
             _close_watch(watch)
 
-    world.barrier()
+    return _record(recorder, problem, progress, run)
+
+
+def _to_the_end(server: RealTimeServer) -> Status:
     try:
-        return _record(recorder, problem, progress, run)
-    except Exception as error:
-        if server.alone:
-            raise
-        raise Unshareable("clients are left that do not answer: all ranks are ended") from error
+        return server.run()
+    except Exception:
+        server.dismiss()
+        raise
 
 
 def _work(scenario: Scenario, client: Client, world: World) -> None:
     """A client's rank: work, and tell the server when that fails."""
     from areabench.transports.mpi import MpiClientLink
-    from areabench.transports.waiting import sharpen_sleep
     from areabench.transports.work import work
 
     number, delays = world.rank - 1, scenario.delays()
-    link = MpiClientLink(world, scenario.problem.dimension, scenario.problem.dtype)
+    link = world.together(lambda: MpiClientLink(world, scenario.problem.dimension, scenario.problem.dtype))
     sharpen_sleep()
     failure = ""
     world.barrier()

@@ -148,7 +148,15 @@ class Run:
         attributes = dict(self._file["status"].attrs)
         state = {state.text: state for state in State}[attributes["state"]]
         numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
-        return Status(state, str(attributes["reason"]), float(attributes["end_s"]), **numbers)
+        status = Status(state, str(attributes["reason"]), float(attributes["end_s"]), **numbers)
+        return self._status_so_far(status) if state == State.RUNNING else status
+
+    def _status_so_far(self, status: Status) -> Status:
+        """The status of a run under way, or killed: counted from the events that reached the file."""
+        events = self.events_array
+        updates, steps, discarded = np.bincount(events["kind"], minlength=len(Kind))
+        end_s = float(events["time_s"][-1]) if len(events) else 0.0
+        return Status(status.state, status.reason, end_s, int(updates), int(discarded), int(steps))
 
     def _read_provenance(self) -> Provenance:
         attributes = dict(self._file["provenance"].attrs)

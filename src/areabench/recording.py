@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -50,6 +50,7 @@ _SNAPSHOTS_A_BLOCK = 16
 _SNAPSHOT_BYTES_A_BLOCK = 2**20
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
+_LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
 
 
 class Kind(IntEnum):
@@ -108,8 +109,7 @@ class Provenance:
     seed: int
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One event as the server saw it; times in seconds since the start."""
 
     time_s: float
@@ -202,7 +202,8 @@ class Recorder:
 
     def relieve(self) -> None:
         """Write what waits where there have been no spare moments for long."""
-        if self._blocks_waiting() >= _BLOCKS_THAT_MAY_WAIT:
+        overdue = time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S
+        if overdue or self._blocks_waiting() >= _BLOCKS_THAT_MAY_WAIT:
             self.flush()
 
     def _blocks_waiting(self) -> float:
@@ -268,10 +269,15 @@ class Recorder:
             self._waiting_snapshots.clear()
 
 
-def _create(path: Path, *, force: bool) -> h5py.File:
-    """A new run file; an old one is kept unless `force`."""
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """A run file is never overwritten unasked."""
     if path.exists() and not force:
         raise RunFileError(f"{path}: exists already; choose another --output or overwrite it with --force")
+
+
+def _create(path: Path, *, force: bool) -> h5py.File:
+    """A new run file; an old one is kept unless `force`."""
+    refuse_existing(path, force=force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return h5py.File(path, "w", libver=("v108", "v108"))  # from v110 on, HDF5 locks out readers after a kill

@@ -48,6 +48,15 @@ def fail(experiment, cache):
 if rank == 1:
     execute.build_scenario = fail
 """
+FAILING_LINK = """
+from areabench.transports.mpi import {link}
+
+def fail(self, *_):
+    raise MemoryError("no room for the buffers")
+
+if rank == {rank}:
+    {link}.__init__ = fail
+"""
 SILENT_CLIENT = """
 import time
 
@@ -125,6 +134,15 @@ def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launche
     assert "areabench: rank 1: Traceback" in ended.errors
     assert ended.errors.count("EOFError: the data end here") == 1
     assert not quadratic.run_file.exists()
+
+
+@pytest.mark.parametrize(("rank", "link"), [(0, "MpiServerLink"), (2, "MpiClientLink")])
+def test_a_rank_without_room_for_its_buffers_ends_all_ranks(quadratic: Launcher, rank: int, link: str) -> None:
+    ended = quadratic.run(3, LONG, defect=FAILING_LINK.format(rank=rank, link=link))
+    assert "not enough memory: no room for the buffers" in told_once(ended)
+    with quadratic.recorded() as run:
+        assert run.status.state == State.FAILED
+        assert "no room for the buffers" in run.status.reason
 
 
 def test_a_client_that_never_stops_is_ended_and_the_run_is_named_failed(quadratic: Launcher) -> None:

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from areabench.problems.base import Vector
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What a client sends after its local steps, and what it remembers."""
 
     payload: Vector
     memory: Vector | None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The server's state after an event, and the clients that are told to work next, in order."""
 
     state: Any

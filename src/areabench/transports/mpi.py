@@ -77,7 +77,7 @@ class World:
         trouble: Trouble | None = None
         try:
             result = action()
-        except Unshareable:
+        except (SharedFailure, Unshareable):  # all ranks know already, or cannot be told
             raise
         except (UserError, RunFailure) as error:
             trouble = Trouble(self.rank, str(error), user_error=isinstance(error, UserError))

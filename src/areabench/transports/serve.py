@@ -70,6 +70,7 @@ class RealTimeServer:
         self._begun_s = time.perf_counter()
         self._departed: set[int] = set()
         self._dismissed = False
+        self._late_failures: list[str] = []
 
     @property
     def alone(self) -> bool:
@@ -88,6 +89,8 @@ class RealTimeServer:
             elif not self._use_spare_moment():
                 backoff.pause(min(conductor.timer_s, conductor.horizon_s) - self._clock())
         self.dismiss()
+        if self._late_failures:  # in the round that the end cut short
+            raise ClientFailure(self._late_failures[0])
         return conductor.finish(ended)
 
     def dismiss(self) -> None:
@@ -132,7 +135,7 @@ class RealTimeServer:
         if update.header.flags & (Flag.FAREWELL | Flag.FAILED):
             self._departed.add(client)
             if Flag.FAILED in update.header.flags:
-                self._link.failure(client)  # the client waits until its text is taken; the run is over for it anyway
+                self._late_failures.append(f"client {client} failed:\n{self._link.failure(client)}")
             return
         self._conductor.discard(update, self._clock())
         self._link.rearm(client)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from areabench.client import Client
 from areabench.conductor import Conductor
@@ -18,8 +18,7 @@ from areabench.recording import Recorder, Status
 from areabench.scenario import Scenario
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(NamedTuple):
     """An update under way."""
 
     delay_s: float
@@ -53,7 +52,7 @@ class Simulator:
             else:
                 self._now_s, _, arrival = heapq.heappop(self._heap)
                 self._arrive(arrival)
-            self._recorder.spare_moment()
+            self._recorder.relieve()
             self._progress(self._now_s, conductor.updates)
         return conductor.finish(ended)
 
