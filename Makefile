@@ -23,13 +23,13 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format clean distclean
+.PHONY: help install demo cells bench-simulator test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
 help: ## print this list
 	@echo "usage: make [PYTHON=python3.12] TARGET    (PYTHON counts when $(VENV) is made)"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
 
 # ------------------------------------------------------------------------------------------------ set-up
 
@@ -90,6 +90,14 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 	$(BIN)/areabench launch benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \
 	  || { status=$$?; if [ -e '$@' ]; then mv -f '$@' 'runs/demo/$*.failed.h5'; \
 	       echo "error: the run failed; its file is kept as runs/demo/$*.failed.h5" >&2; fi; exit $$status; }
+
+# ------------------------------------------------------------------------------------------- benchmarks
+
+cells: $(VENV)/installed ## simulate seven cells of the paper's tables, one trial each (about a minute)
+	@$(BIN)/python benchmarks/check_cells.py
+
+bench-simulator: $(VENV)/installed ## time one simulated run of the paper's setting against its bare gradient
+	@$(BIN)/python benchmarks/one_run.py
 
 # ------------------------------------------------------------------------------------------------- tests
 

@@ -1,6 +1,6 @@
 """Seven cells of the paper's tables, one simulated trial each, beside the published values (Markdown).
 
-python benchmarks/check_cells.py [--seed 1]
+make cells, or: python benchmarks/check_cells.py [--seed 1]
 """
 
 from __future__ import annotations
