@@ -59,13 +59,12 @@ $(VENV)/tests-installed: $(VENV)/installed
 	@touch $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
-$(VENV)/torch-tried: $(VENV)/tests-installed
+$(VENV)/torch-installed: $(VENV)/tests-installed
 	@echo "installing torch (CPU) into $(VENV)"
 	@if $(PIP) install -c constraints.txt $(TORCH_NEEDS) && $(PIP) install --no-deps '$(TORCH)' 2>/dev/null \
-	    && $(BIN)/python -W ignore -c 'import torch' 2>/dev/null; then :; else \
+	    && $(BIN)/python -W ignore -c 'import torch' 2>/dev/null; then touch $@; else \
 	  $(PIP) uninstall -y torch 2>/dev/null; \
-	  echo "torch not available for this Python: its tests are skipped"; fi
-	@touch $@
+	  echo "note: no CPU build of $(TORCH) for this Python in the package index; tests that need torch are skipped"; fi
 
 # -------------------------------------------------------------------------------------------------- demo
 
@@ -93,7 +92,7 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 
 # ------------------------------------------------------------------------------------------- benchmarks
 
-cells: $(VENV)/installed ## simulate seven cells of the paper's tables, one trial each (about a minute)
+cells: $(VENV)/installed ## simulate seven cells of the paper's tables, three trials each (about two minutes)
 	@$(BIN)/python benchmarks/check_cells.py
 
 bench-simulator: $(VENV)/installed ## time one simulated run of the paper's setting against its bare gradient
@@ -103,7 +102,7 @@ bench-simulator: $(VENV)/installed ## time one simulated run of the paper's sett
 
 # In the ranks: the first failure ends its rank, which shows its traceback, and the time limit then ends the others,
 # from a thread because a rank that waits in MPI hears no signal.
-test: lint $(VENV)/torch-tried ## check style and types, run all tests, those inside MPI ranks included
+test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest

@@ -1,14 +1,16 @@
-"""Seven cells of the paper's tables, one simulated trial each, beside the published values (Markdown).
+"""Seven cells of the paper's tables, three simulated trials each, beside the published values (Markdown).
 
-make cells, or: python benchmarks/check_cells.py [--seed 1]
+make cells, or: python benchmarks/check_cells.py [--trials 3]
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,33 +65,43 @@ CELLS = (
 )
 
 
-def simulate(cell: Cell, seed: int, folder: Path) -> areabench.Run:
-    """Run one cell in the simulator."""
+@dataclass(frozen=True)
+class Quality:
+    """A model's loss and accuracy (%)."""
+
+    loss: float
+    accuracy: float
+
+
+def simulate(cell: Cell, seed: int, folder: Path) -> Quality:
+    """Run one trial of one cell in the simulator; the quality at its end."""
     output = folder / "cell.h5"
     command = [sys.executable, "-m", "areabench", "simulate", str(HERE / "paper.toml")]
     command += ["--output", str(output), "--force"]
     for setting in (*cell.settings, f"seed={seed}", "record.snapshots=none"):
         command += ["--set", setting]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return areabench.open_run(output)
+    with areabench.open_run(output) as run:
+        end = run.metrics_array[-1]
+        return Quality(float(end["train_loss"]), float(end["test_accuracy"]))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean (min - max)."""
+    return f"{statistics.mean(values):.2f} ({min(values):.2f} - {max(values):.2f})"
 
 
 def main() -> None:
     """Print the table, a row as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=1, help="seed of the trial (default 1)")
-    seed = parser.parse_args().seed
-    print("| cell | loss | paper: mean (min - max) | accuracy % | paper: mean (min - max) |")
-    print("|---|---|---|---|---|")
+    parser.add_argument("--trials", type=int, default=3, help="trials a cell, seeds 1 to TRIALS (default 3)")
+    trials = parser.parse_args().trials
+    print("| cell: mean (min - max) | loss | paper | accuracy % | paper |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for cell in CELLS:
-            with simulate(cell, seed, Path(folder)) as run:
-                end = run.metrics_array[-1]
-                print(
-                    f"| {cell.name} | {end['train_loss']:.2f} | {cell.paper_loss} | {end['test_accuracy']:.2f} "
-                    f"| {cell.paper_accuracy} |",
-                    flush=True,
-                )
+            found = [simulate(cell, seed, Path(folder)) for seed in range(1, trials + 1)]
+            loss, accuracy = spread([one.loss for one in found]), spread([one.accuracy for one in found])
+            print(f"| {cell.name} | {loss} | {cell.paper_loss} | {accuracy} | {cell.paper_accuracy} |", flush=True)
 
 
 if __name__ == "__main__":

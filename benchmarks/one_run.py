@@ -19,8 +19,9 @@ import numpy as np
 from areabench.config import load_experiment, to_toml
 from areabench.problems.base import Vector
 from areabench.problems.logistic import LocalLogistic, LogisticProblem
-from areabench.recording import Kind, Recorder
+from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
+from areabench.schema import Kind
 from areabench.transports.simulator import Simulator
 
 HERE = Path(__file__).parent

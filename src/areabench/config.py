@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from areabench.combinations import check_combinations
+from areabench.delays import read_trace
 from areabench.errors import UserError
-from areabench.experiment import Experiment, Limits
+from areabench.experiment import Experiment, Limits, TraceDelays
 
 _LONGEST_SHOWN = 80  # characters of a value in an error
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
@@ -54,7 +55,10 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
-    return parse_experiment(text, str(path), overrides, path.parent)
+    experiment = parse_experiment(text, str(path), overrides, path.parent)
+    if isinstance(experiment.delays, TraceDelays):  # before anything starts; a replay needs no trace
+        read_trace(Path(experiment.delays.file), experiment.clients.count)
+    return experiment
 
 
 def parse_experiment(
@@ -142,7 +146,7 @@ def _missing(kind: Any, place: Place, item: Field[Any]) -> Any:
 
 def _remedy(kind: Any, place: Place) -> str:
     """What to add where a key or a section is missing."""
-    if not is_dataclass(_options(kind)[0]):
+    if not is_dataclass(options_of(kind)[0]):
         return "add it"
     names = _variant_names(kind)
     return f"add a section [{place.key}]" + (f" with name = one of {', '.join(sorted(names))}" if names else "")
@@ -150,7 +154,7 @@ def _remedy(kind: Any, place: Place) -> str:
 
 def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
     """Check one value against its annotation and limits."""
-    options = [option for option in _options(kind) if option is not type(None)]
+    options = options_of(kind)
     if is_dataclass(options[0]):
         return _read_variant(options, value, place)
     (option,) = options
@@ -171,7 +175,7 @@ def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
         return _read_record(options[0], value, place)
     if not isinstance(value, dict):
         raise place.error(f'{_shown(value)} is a value; write a section [{place.key}] with name = "..."')
-    by_name = {_name_of(option): option for option in options}
+    by_name = {name_of(option): option for option in options}
     if "name" not in value:
         raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
     name = _read_choice(tuple(by_name), value["name"], place.inner("name"))
@@ -228,18 +232,20 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
-def _options(kind: Any) -> tuple[Any, ...]:
-    """The members of a union, or the one type there is."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+def options_of(kind: Any) -> tuple[Any, ...]:
+    """The members of a union but None, or the one type there is."""
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return tuple(member for member in members if member is not type(None))
 
 
-def _name_of(record: Any) -> str:
+def name_of(record: Any) -> str:
+    """The `name` that picks a record among its variants."""
     return str(next(item.default for item in fields(record) if item.name == "name"))
 
 
 def _variant_names(kind: Any) -> list[str]:
-    records = [option for option in _options(kind) if is_dataclass(option)]
-    return [_name_of(record) for record in records] if len(records) > 1 else []
+    records = [option for option in options_of(kind) if is_dataclass(option)]
+    return [name_of(record) for record in records] if len(records) > 1 else []
 
 
 # ---------------------------------------------------------------------------------------------------- writing

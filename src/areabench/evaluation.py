@@ -28,6 +28,10 @@ class NoTarget:
         """Never."""
         return None
 
+    def conclude(self) -> str | None:
+        """Never."""
+        return None
+
 
 class VirtualWatch:
     """Evaluates every snapshot at once: for a clock that stands still meanwhile."""
@@ -45,6 +49,10 @@ class VirtualWatch:
         """What was reached and when."""
         return self._found
 
+    def conclude(self) -> str | None:
+        """What was reached and when, now that the run is over."""
+        return self._found
+
 
 class BackgroundWatch:
     """Evaluates snapshots on a thread of its own; those that come while it is busy are passed over."""
@@ -53,10 +61,12 @@ class BackgroundWatch:
         self._stop, self._problem = stop, problem
         self._pool = ThreadPoolExecutor(1)
         self._under_way: Future[str | None] | None = None
+        self._latest: tuple[float, Vector] | None = None
         self._found: str | None = None
 
     def offer(self, time_s: float, model: Vector) -> None:
         """Begin to evaluate a snapshot if no other is under way."""
+        self._latest = (time_s, model)
         if self._under_way is None and self._found is None:
             self._under_way = self._pool.submit(self._evaluate, time_s, model)
 
@@ -66,6 +76,14 @@ class BackgroundWatch:
             self._found, self._under_way = self._under_way.result(), None
         return self._found
 
+    def conclude(self) -> str | None:
+        """What was reached and when, now that the run is over: waits, and looks at the last snapshot too."""
+        if self._under_way is not None:
+            self._found, self._under_way = self._under_way.result(), None
+        if self._found is None and self._latest is not None:
+            self._found = self._evaluate(*self._latest)
+        return self._found
+
     def close(self) -> None:
         """Wait for an evaluation under way."""
         self._pool.shutdown(cancel_futures=True)
@@ -73,8 +91,3 @@ class BackgroundWatch:
     def _evaluate(self, time_s: float, model: Vector) -> str | None:
         met = target_met(self._stop, self._problem.evaluate([model]))
         return f"{met} at {time_s:g} s" if met else None
-
-
-def has_target(stop: Stop) -> bool:
-    """Whether a run may end at a target."""
-    return stop.target_accuracy is not None or stop.target_loss is not None

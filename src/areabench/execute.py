@@ -16,13 +16,14 @@ from areabench.client import Client
 from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
 from areabench.errors import RunFailure, UserError
-from areabench.evaluation import BackgroundWatch, NoTarget, has_target
+from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.experiment import Experiment
 from areabench.problems.base import Problem
 from areabench.progress import ProgressLine, Style
 from areabench.provenance import gather_provenance
-from areabench.recording import CLIENT, Recorder, State, Status
+from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
+from areabench.schema import CLIENT, State, Status
 from areabench.transports.simulator import Simulator
 from areabench.transports.waiting import sharpen_sleep
 
@@ -107,7 +108,7 @@ def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world
     sharpen_sleep()
 
     def run() -> Status:
-        watch = BackgroundWatch(stop, problem) if has_target(stop) else NoTarget()
+        watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
         link = world.together(
             lambda: MpiServerLink(world, scenario.experiment.clients.count, problem.dimension, problem.dtype)
         )
@@ -160,7 +161,7 @@ def _record(recorder: Recorder, problem: Problem, progress: ProgressLine, run: C
             status = run()
             recorder.flush()
             progress.close("evaluating the snapshots")
-            recorder.metrics(problem.evaluate(recorder.models()))
+            recorder.metrics([problem.evaluate(block) for block in recorder.model_blocks()])
             progress.close()
     except BaseException as error:
         progress.close()

@@ -347,6 +347,11 @@ class Stop:
     target_loss: float | None = key("training loss that ends the run", None, minimum=0)
     divergence_norm: float = key("the run ends as `diverged` when |x_s| is not finite or beyond this", 1e15, above=0)
 
+    @property
+    def has_target(self) -> bool:
+        """Whether a run may end at a target."""
+        return self.target_accuracy is not None or self.target_loss is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Record:

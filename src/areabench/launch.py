@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from areabench.errors import UserError
+
+MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and a tenth of a second to start
 
 
 def find_mpirun() -> str:
@@ -25,11 +28,18 @@ def find_mpirun() -> str:
 
 def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
     """The command that starts `areabench ARGUMENTS` on so many ranks of this machine."""
+    if ranks > MOST_RANKS:
+        raise UserError(
+            f"{ranks:,} ranks on one machine are more than {MOST_RANKS:,}; use `areabench simulate`, which needs none, "
+            "or start `areabench run` on a cluster"
+        )
+    if find_spec("mpi4py") is None:
+        raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
     mpirun = find_mpirun()
-    return [mpirun, *_flags(mpirun, ranks), *extra, "-n", str(ranks), sys.executable, "-m", "areabench", *arguments]
+    return [mpirun, *_flags(mpirun), *extra, "-n", str(ranks), sys.executable, "-m", "areabench", *arguments]
 
 
-def _flags(mpirun: str, ranks: int) -> list[str]:
+def _flags(mpirun: str) -> list[str]:
     """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
     try:
         version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
@@ -38,5 +48,4 @@ def _flags(mpirun: str, ranks: int) -> list[str]:
     if not any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte")):
         return []
     root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    crowded = ["--oversubscribe", "--bind-to", "none"] if ranks > (os.cpu_count() or 1) else []
-    return [*root, *crowded]
+    return [*root, "--oversubscribe", "--bind-to", "none"]

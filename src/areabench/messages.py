@@ -4,6 +4,7 @@
     ORDER   server -> client   an order header: work (a model follows under MODEL) or stop (nothing follows)
     MODEL   server -> client   the model of the order sent just before
     UPDATE  client -> server   an update header and the payload in one message, or a header alone (farewell, failure)
+    FAILURE client -> server   the text that belongs to a failure, pickled: the only message that is
 
 Messages of one tag between two ranks never overtake each other, so orders and models pair up in order.
 The records are named tuples: several are made for every update, and a frozen dataclass takes five times as long.
@@ -12,10 +13,9 @@ The records are named tuples: several are made for every update, and a frozen da
 from __future__ import annotations
 
 import struct
+import zlib
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
-
-import numpy as np
 
 from areabench.problems.base import Vector
 
@@ -29,6 +29,7 @@ class Tag(IntEnum):
     ORDER = 11
     MODEL = 12
     UPDATE = 13
+    FAILURE = 14
 
 
 class Flag(IntFlag):
@@ -125,6 +126,5 @@ def _check_protocol(protocol: int) -> None:
 
 
 def digest(vector: Vector) -> int:
-    """A fingerprint of a vector's bits: their sum as 32-bit words. Costs one pass over the memory."""
-    # Not as 64-bit words: that sum wraps, and a vector of even length would look like its negative.
-    return int(np.add.reduce(vector.view(np.uint32), dtype=np.uint64))
+    """The CRC-32 of a vector's bytes: tells vectors apart that differ in a bit, a sign or their order."""
+    return zlib.crc32(vector.data)

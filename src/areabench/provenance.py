@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from areabench import __version__
-from areabench.recording import Provenance
+from areabench.schema import Provenance
 
 
 def gather_provenance(
@@ -27,6 +29,7 @@ def gather_provenance(
         numpy=np.__version__,
         h5py=h5py.__version__,
         blas=_blas(),
+        packages=_packages(),
         threads=threads,
         mpi=mpi,
         ranks=max(1, len(hosts)),
@@ -42,6 +45,15 @@ def _blas() -> str:
     """The BLAS that numpy was built with."""
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
+
+
+def _packages() -> str:
+    """The optional packages that can decide a run's bits, as far as they are installed."""
+    found = []
+    for name in ("mpi4py", "torch", "scikit-learn"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found)
 
 
 def _git_revision() -> str:

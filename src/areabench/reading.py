@@ -15,7 +15,7 @@ from areabench.config import parse_experiment
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.problems.base import Vector
-from areabench.recording import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Kind, Provenance, State, Status
+from areabench.schema import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Kind, Provenance, State, Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ class Run:
 
     @cached_property
     def events_array(self) -> NDArray[Any]:
-        """All events in order, with the columns of recording.EVENT."""
+        """All events in order, with the columns of schema.EVENT."""
         return self._read("events", EVENT)
 
     @cached_property
@@ -148,7 +148,8 @@ class Run:
         attributes = dict(self._file["status"].attrs)
         state = {state.text: state for state in State}[attributes["state"]]
         numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
-        status = Status(state, str(attributes["reason"]), float(attributes["end_s"]), **numbers)
+        end_s, drain_s = float(attributes["end_s"]), float(attributes["drain_s"])
+        status = Status(state, str(attributes["reason"]), end_s, drain_s=drain_s, **numbers)
         return self._status_so_far(status) if state == State.RUNNING else status
 
     def _status_so_far(self, status: Status) -> Status:

@@ -1,49 +1,23 @@
-"""The run file: its HDF5 schema, the schema's version, and its only writer.
-
-    /                  attributes: format, schema_version, experiment (TOML)
-    /status            attributes: state, reason, end_s, updates, discarded, server_steps
-    /provenance        attributes: who ran what where
-    /clients           one row a client
-    /events            one row an event, in the order in which the server handled them
-    /snapshots/model   one row a snapshot; /snapshots/index says when each was taken
-    /metrics           one row a snapshot, written after the clock has stopped
-
-docs/run-file.md documents every column with its unit.
-"""
+"""The only writer of run files."""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
-from enum import IntEnum
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import RunFailure, RunFileError
-from areabench.messages import UpdateHeader
 from areabench.problems.base import Metrics, Vector
-
-FORMAT = "areabench-run"
-SCHEMA_VERSION = 1
-
-EVENT = np.dtype(
-    [
-        ("time_s", "f8"), ("kind", "u1"), ("client", "i4"), ("round", "i8"), ("base_version", "i8"),
-        ("staleness", "i8"), ("iteration", "i8"), ("version", "i8"), ("step_size", "f8"), ("drawn_delay_s", "f8"),
-        ("realised_delay_s", "f8"), ("compute_s", "f8"), ("service_s", "f8"), ("flags", "u1"), ("digest", "u8"),
-    ]
-)  # fmt: skip
-SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8")])
-METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8")])
-CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
+from areabench.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Event, Kind, Provenance, State, Status
 
 _EVENTS_A_BLOCK = 256
 _SNAPSHOTS_A_BLOCK = 16
@@ -51,85 +25,7 @@ _SNAPSHOT_BYTES_A_BLOCK = 2**20
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
-
-
-class Kind(IntEnum):
-    """What happened."""
-
-    UPDATE = 0  # an update was received and used
-    STEP = 1  # the server stepped
-    DISCARDED = 2  # an update arrived after the end
-
-
-class State(IntEnum):
-    """How a run stands; the text goes to the file."""
-
-    RUNNING = 0
-    DONE = 1
-    TARGET = 2
-    DIVERGED = 3
-    FAILED = 4
-
-    @property
-    def text(self) -> str:
-        """The name in the run file."""
-        return ("running", "done", "target reached", "diverged", "failed")[self]
-
-
-@dataclass(frozen=True)
-class Status:
-    """How and why a run ended, and what it did until then."""
-
-    state: State
-    reason: str
-    end_s: float
-    updates: int
-    discarded: int
-    server_steps: int
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Who ran what where: enough to repeat the run."""
-
-    transport: str
-    command: str
-    areabench: str
-    python: str
-    numpy: str
-    h5py: str
-    blas: str
-    threads: str
-    mpi: str
-    ranks: int
-    hosts: str
-    platform: str
-    git_revision: str
-    started_at: str  # UTC, ISO 8601
-    seed: int
-
-
-class Event(NamedTuple):
-    """One event as the server saw it; times in seconds since the start."""
-
-    time_s: float
-    kind: Kind
-    iteration: int
-    version: int  # server steps so far, after the event
-    step_size: float
-    service_s: float
-    digest: int
-    staleness: int = 0
-    header: UpdateHeader = UpdateHeader(client=-1, round=-1, base_version=-1)
-
-    def row(self) -> tuple[Any, ...]:
-        """The event in the order of EVENT's columns."""
-        header = self.header
-        return (
-            self.time_s, self.kind, header.client, header.round, header.base_version, self.staleness, self.iteration,
-            self.version, self.step_size, header.drawn_delay_s, header.realised_delay_s, header.compute_s,
-            self.service_s, header.flags, self.digest,
-        )  # fmt: skip
+MOST_SNAPSHOTS = 1_000_000
 
 
 class Recorder:
@@ -149,6 +45,7 @@ class Recorder:
         self._waiting_events: list[tuple[Any, ...]] = []
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._last_snapshot: tuple[float, int, int] | None = None
+        self._snapshot_count = 0
         self._tally = dict.fromkeys(Kind, 0)
         self._last_time_s = 0.0
         self._flushed_s = time.perf_counter()
@@ -184,6 +81,9 @@ class Recorder:
 
     def snapshot(self, time_s: float, version: int, model: Vector) -> None:
         """Keep a model as it is after the events so far; the array is held, not copied, and must not change."""
+        self._snapshot_count += 1
+        if self._snapshot_count > MOST_SNAPSHOTS:
+            raise RunFailure(f"more than {MOST_SNAPSHOTS:,} snapshots at {time_s:g} s; use a larger record.interval_s")
         self._last_snapshot = (time_s, version, self.event_count)
         self._waiting_snapshots.append((self._last_snapshot, model))
 
@@ -218,17 +118,19 @@ class Recorder:
             self._file.flush()
         self._flushed_s = time.perf_counter()
 
-    def metrics(self, metrics: Metrics) -> None:
+    def metrics(self, blocks: Sequence[Metrics]) -> None:
         """Add the quality of every snapshot."""
-        table = np.empty(len(metrics.train_loss), METRIC)
+        table = np.empty(sum(len(block.train_loss) for block in blocks), METRIC)
         for column in METRIC.names or ():
-            table[column] = getattr(metrics, column)
+            table[column] = np.concatenate([getattr(block, column) for block in blocks])
         with self._writing():
             self._file.create_dataset("metrics", data=table)
 
-    def models(self) -> list[Vector]:
-        """All snapshots written so far, read one after the other."""
-        return [self._models[row] for row in range(len(self._models))]
+    def model_blocks(self) -> Iterator[list[Vector]]:
+        """All snapshots written so far, some at a time: there may be more than fit into memory."""
+        step = 16 * self._rows_a_block
+        for first in range(0, len(self._models), step):
+            yield list(self._models[first : first + step])
 
     def set_status(self, status: Status) -> None:
         """Say how the run stands."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from areabench.config import name_of, options_of
 from areabench.experiment import Experiment, Limits
 
 _INTRODUCTION = """\
@@ -61,10 +61,10 @@ def experiment_reference() -> str:
     """Every key with type, unit, range and default, as Markdown."""
     hints = get_type_hints(Experiment)
     items = {item.name: item for item in fields(Experiment)}
-    sections = [name for name in items if is_dataclass(_options(hints[name])[0])]
+    sections = [name for name in items if is_dataclass(options_of(hints[name])[0])]
     top = _table([items[name] for name in items if name not in sections], hints)
     parts = [_INTRODUCTION, f"## Top of the file\n\n{top}"]
-    parts += [_section(name, _options(hints[name]), items[name]) for name in sections]
+    parts += [_section(name, options_of(hints[name]), items[name]) for name in sections]
     return "\n".join([*parts, _COMBINATIONS])
 
 
@@ -72,7 +72,7 @@ def _section(name: str, records: Sequence[Any], item: Field[Any]) -> str:
     """One section with all its variants."""
     if len(records) == 1:
         return f"## [{name}]\n\n{_optional(item)}{_record(records[0])}"
-    variants = [f'### [{name}] name = "{_name_of(record)}"\n\n{_record(record)}' for record in records]
+    variants = [f'### [{name}] name = "{name_of(record)}"\n\n{_record(record)}' for record in records]
     return "\n".join([f"## [{name}]\n\n{_optional(item)}", *variants]).replace("\n\n\n", "\n\n")
 
 
@@ -105,14 +105,14 @@ def _row(item: Field[Any], kind: Any) -> str:
 
 def _type(kind: Any) -> str:
     words = {int: "whole number", float: "number", str: "string"}
-    (option,) = _options(kind)
+    (option,) = options_of(kind)
     if get_origin(option) is Literal:
         return "string"
     return "list of numbers" if get_origin(option) is tuple else words[option]
 
 
 def _allowed(kind: Any, limits: Limits) -> str:
-    (option,) = _options(kind)
+    (option,) = options_of(kind)
     if get_origin(option) is Literal:
         return ", ".join(f'`"{choice}"`' for choice in get_args(option))
     bounds = limits.describe()
@@ -125,16 +125,6 @@ def _default(item: Field[Any]) -> str:
     if item.default is None:
         return "none"
     return f'`"{item.default}"`' if isinstance(item.default, str) else f"`{item.default!r}`"
-
-
-def _options(kind: Any) -> tuple[Any, ...]:
-    """The members of a union but None, or the one type there is."""
-    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return tuple(member for member in members if member is not type(None))
-
-
-def _name_of(record: Any) -> str:
-    return str(next(item.default for item in fields(record) if item.name == "name"))
 
 
 if __name__ == "__main__":

@@ -49,6 +49,19 @@ class Scenario:
         return build_criterion(self.experiment, self.method)
 
 
+class ClientPool(dict[int, Client]):
+    """The clients of a process that hosts them all; each is built when it first works."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__()
+        self._scenario = scenario
+
+    def __missing__(self, number: int) -> Client:
+        """Build client `number`."""
+        self[number] = client = self._scenario.client(number)
+        return client
+
+
 def build_scenario(experiment: Experiment, cache: Path) -> Scenario:
     """Load the data and build every part; a UserError for what does not fit together."""
     count = experiment.clients.count

@@ -10,7 +10,7 @@ import numpy as np
 
 from areabench.config import to_toml
 from areabench.reading import Run, Summary
-from areabench.recording import Kind
+from areabench.schema import Kind
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

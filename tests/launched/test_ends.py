@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from areabench.client import Client
 from areabench.messages import Flag, OrderHeader, UpdateHeader
-from areabench.recording import Kind, State
+from areabench.schema import Kind, State
 from areabench.transports import waiting
 from areabench.transports import work as work_module
 
@@ -36,6 +36,8 @@ def test_a_run_does_not_wait_for_the_delays_that_its_horizon_cuts(quadratic: Lau
     ended = quadratic.run(3, "delays.name=fixed", "rates.rate=0.01", "stop.horizon_s=0.5")
     assert (ended.code, ended.errors) == (0, "")
     assert ended.wall_s < 60  # start-up and all; the delays are 100 s
+    with quadratic.recorded() as run:
+        assert 0 < run.status.drain_s < 10  # a tenth of a second where the machine is not loaded
     with quadratic.recorded() as run:
         assert (run.status.state, run.status.updates, run.status.end_s) == (State.DONE, 0, 0.5)
         np.testing.assert_array_equal(run.models[0], run.models[-1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from areabench.launch import mpirun_command
-from areabench.recording import State
+from areabench.schema import State
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.reading import Run
-from areabench.recording import Kind, State
+from areabench.schema import Kind, State
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
@@ -40,6 +40,14 @@ def test_fedbuff_on_5_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
 
 def test_as_fedavg_on_5_ranks_with_a_torch_module(perceptron: Launcher) -> None:
     check(perceptron, 4, "as-fedavg", *EVERY_TWO)
+
+
+def test_area_on_3_ranks_with_a_torch_module(perceptron: Launcher) -> None:
+    check(perceptron, 2, "area", *EVERY_TWO)
+
+
+def test_area_on_5_ranks_with_mnist(logistic: Launcher) -> None:
+    check(logistic, 4, "area", *EVERY_TWO, "data={name = 'mnist'}", "split={name = 'dirichlet'}")
 
 
 def test_s_fedavg_on_5_ranks_draws_two_clients_a_round(logistic: Launcher) -> None:

@@ -33,8 +33,8 @@ from areabench.experiment import (
     TorchModule,
 )
 from areabench.reading import Run
-from areabench.recording import Kind, State
 from areabench.scenario import build_scenario
+from areabench.schema import Kind, State
 from areabench.transports.replay import Outcome, Replay
 
 Recorded = Callable[[Experiment], Run]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from areabench.config import to_toml
+from areabench.errors import RunFailure
 from areabench.execute import Surroundings, simulate
 from areabench.experiment import (
     Area,
@@ -40,8 +41,8 @@ from areabench.experiment import (
 )
 from areabench.progress import Style
 from areabench.reading import Run
-from areabench.recording import Kind, State
 from areabench.scenario import build_scenario
+from areabench.schema import Kind, State
 from areabench.streams import Purpose, stream
 
 Recorded = Callable[[Experiment], Run]
@@ -292,6 +293,23 @@ def test_ends_at_the_target_loss(record: Recorded) -> None:
     np.testing.assert_array_equal(run.models, whole.models[:6])
     assert run.events_array["time_s"][-1] <= 1.25
     assert record(replace(run.experiment, stop=Stop(horizon_s=1.0, target_loss=target))).status.state == State.DONE
+    at_the_end = record(replace(run.experiment, stop=Stop(horizon_s=1.25, target_loss=target))).status
+    assert (at_the_end.state, at_the_end.reason) == (run.status.state, run.status.reason)
+
+
+def test_target_and_iterations_reached_at_once(record: Recorded) -> None:
+    base = replace(EXPERIMENT, record=Record(snapshots="aggregations"))
+    loss = float(record(replace(base, stop=Stop(iterations=6))).metrics_array["train_loss"][-1])
+    run = record(replace(base, stop=Stop(iterations=6, target_loss=loss)))
+    assert (run.status.state, len(run.events_array)) == (State.TARGET, 6)
+
+
+def test_more_snapshots_than_a_file_takes(record: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.recording.MOST_SNAPSHOTS", 100)
+    with pytest.raises(RunFailure, match=r"more than 100 snapshots at 10 s; use a larger record\.interval_s"):
+        record(
+            replace(EXPERIMENT, rates=UniformRates(rate=1e-7), stop=Stop(iterations=5), record=Record(interval_s=0.1))
+        )
 
 
 def test_ends_at_the_target_accuracy(record: Recorded) -> None:

@@ -17,7 +17,7 @@ from areabench import __version__, cli
 from areabench.cli import main
 from areabench.config import load_experiment, parse_experiment
 from areabench.reading import open_run
-from areabench.recording import State
+from areabench.schema import State
 
 EXPERIMENT = """
 name = "tiny"
@@ -452,6 +452,22 @@ def test_a_run_that_is_being_written(run: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- processes
+
+
+def test_run_without_mpi_says_what_to_install(experiment: Path) -> None:
+    done = in_process("run", str(experiment), before="sys.modules['mpi4py'] = None")
+    assert done.returncode == 2
+    assert done.stderr.startswith("areabench: MPI cannot be used: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_trace_is_told_before_anything_is_written(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("check", "simulate", "launch"):
+        assert main([command, str(experiment), "--set", "delays={name='trace',file='absent.csv'}"]) == 2
+        assert "absent.csv: No such file or directory" in complaint(capsys)
+    assert list(experiment.parent.iterdir()) == [experiment]
 
 
 def test_run_on_one_rank_says_what_to_type(experiment: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from areabench.aggregation import Criterion, build_criterion
 from areabench.algorithms import as_fedavg, build_method, s_fedavg
 from areabench.conductor import Conductor, TargetWatch
-from areabench.evaluation import BackgroundWatch, NoTarget, VirtualWatch, has_target, target_met
+from areabench.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
 from areabench.experiment import (
     AggregationSettings,
     AsFedAvg,
@@ -33,7 +33,8 @@ from areabench.experiment import (
 from areabench.messages import Order, Update, UpdateHeader, digest
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
-from areabench.recording import Kind, Recorder, State, Status
+from areabench.recording import Recorder
+from areabench.schema import Kind, State, Status
 from areabench.server import Server
 from areabench.streams import Purpose, stream
 
@@ -184,6 +185,9 @@ class FirstBelow:
 
     def reached(self) -> str | None:
         return self.found or None
+
+    def conclude(self) -> str | None:
+        return self.reached()
 
 
 def test_run_ends_with_the_snapshot_that_meets_the_target(tmp_path: Path) -> None:
@@ -339,9 +343,9 @@ def test_target_met(stop: Stop, loss: float, accuracy: float, expected: str | No
 
 
 def test_has_target() -> None:
-    assert not has_target(Stop(horizon_s=1.0))
-    assert has_target(Stop(target_loss=0.0))
-    assert has_target(Stop(target_accuracy=1.0))
+    assert not Stop(horizon_s=1.0).has_target
+    assert Stop(target_loss=0.0).has_target
+    assert Stop(target_accuracy=1.0).has_target
 
 
 def test_no_target_is_never_reached() -> None:
@@ -392,6 +396,18 @@ def test_background_watch_passes_over_snapshots_while_it_evaluates() -> None:
     watch.offer(0.3, np.array([1.0, 0.0]))  # the target has been met: nothing more to do
     assert watch.reached() == "training loss 2.5 <= 2.5 at 0.1 s"
     assert problem.evaluated == [2.0]
+
+
+def test_background_watch_looks_at_the_last_snapshot_when_the_run_is_over() -> None:
+    problem = Gated()
+    watch = BackgroundWatch(Stop(target_loss=2.5), problem)
+    assert watch.conclude() is None  # nothing was offered
+    watch.offer(0.1, np.array([4.0, 1.0]))
+    watch.offer(0.2, np.array([2.0, 0.0]))  # passed over
+    problem.gate.set()
+    assert watch.conclude() == "training loss 2 <= 2.5 at 0.2 s"
+    assert problem.evaluated == [4.0, 2.0]
+    watch.close()
 
 
 def test_background_watch_goes_on_until_the_target_is_met() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
+from areabench.errors import UserError
 from areabench.experiment import (
     Area,
     Clients,
@@ -172,9 +173,16 @@ def test_an_override_may_make_a_section() -> None:
     assert read("rates.name=normal").rates == NormalRates()
 
 
+TRACE = "client,delay_s\n" + "".join(f"{client},0.5\n" for client in range(read().clients.count))
+
+
 def test_a_trace_file_lies_beside_the_experiment_file(tmp_path: Path) -> None:
     path = tmp_path / "try.toml"
     path.write_text(QUADRATIC + '[delays]\nname = "trace"\nfile = "in/delays.csv"\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"in/delays\.csv: No such file or directory"):
+        load_experiment(path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "delays.csv").write_text(TRACE)
     experiment = load_experiment(path)
     assert experiment.delays == TraceDelays(file=str(tmp_path / "in" / "delays.csv"))
     assert parse_experiment(to_toml(experiment)) == experiment
@@ -183,8 +191,9 @@ def test_a_trace_file_lies_beside_the_experiment_file(tmp_path: Path) -> None:
 def test_an_absolute_trace_path_stays(tmp_path: Path) -> None:
     path = tmp_path / "try.toml"
     path.write_text(QUADRATIC, encoding="utf-8")
-    experiment = load_experiment(path, ["delays.name=trace", "delays.file=/far/away.csv"])
-    assert experiment.delays == TraceDelays(file="/far/away.csv")
+    (tmp_path / "away.csv").write_text(TRACE)
+    experiment = load_experiment(path, ["delays.name=trace", f"delays.file={tmp_path / 'away.csv'}"])
+    assert experiment.delays == TraceDelays(file=str(tmp_path / "away.csv"))
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:

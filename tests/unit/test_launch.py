@@ -81,12 +81,22 @@ def test_an_mpirun_that_does_not_start(machine: Path) -> None:
         mpirun_command(2, [])
 
 
+def test_more_ranks_than_a_machine_takes() -> None:
+    with pytest.raises(UserError, match="1,025 ranks on one machine are more than 1,024; use `areabench simulate`"):
+        mpirun_command(1025, [])
+
+
+def test_no_mpi4py(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(machine / "path", OPEN_MPI)
+    monkeypatch.setattr("areabench.launch.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="mpi4py is not installed; install it with"):
+        mpirun_command(2, [])
+
+
 @pytest.mark.parametrize(
     ("version", "user", "ranks", "flags"),
     [
-        (OPEN_MPI, 1000, 2, []),
-        (OPEN_MPI, 1000, 3, ["--oversubscribe", "--bind-to", "none"]),
-        (OPEN_MPI, 0, 2, ["--allow-run-as-root"]),
+        (OPEN_MPI, 1000, 2, ["--oversubscribe", "--bind-to", "none"]),  # its slots are cores, not hardware threads
         (OPEN_MPI, 0, 3, ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]),
         (MPICH, 0, 3, []),
         (MPICH, 1000, 2, []),

@@ -35,8 +35,9 @@ from areabench.messages import Flag, Order, OrderHeader, Update, UpdateHeader
 from areabench.problems.base import Vector
 from areabench.provenance import gather_provenance
 from areabench.reading import Run
-from areabench.recording import Kind, Recorder, State, Status
+from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
+from areabench.schema import Kind, State, Status
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff

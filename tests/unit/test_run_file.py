@@ -23,7 +23,8 @@ from areabench.problems.base import Metrics, Vector
 from areabench.progress import Style
 from areabench.provenance import gather_provenance
 from areabench.reading import Run, Summary, open_run
-from areabench.recording import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, Recorder, State, Status
+from areabench.recording import Recorder
+from areabench.schema import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, State, Status
 from areabench.tables import align, describe_run, number, summary_table
 
 EXPERIMENT = """
@@ -91,7 +92,7 @@ def rewritten(path: Path, accuracies: list[float]) -> Run:
         recorder.snapshot(float(time_s), 0, np.zeros(2))
     recorder.flush()
     nothing = np.full(len(accuracies), np.nan)
-    recorder.metrics(Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing))
+    recorder.metrics([Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing)])
     recorder.close()
     return open_run(path)
 
@@ -233,7 +234,8 @@ def test_a_full_block_takes_the_others_along(recorder: Recorder) -> None:
     for number_ in range(16):
         recorder.snapshot(float(number_), number_, np.full(2, number_))
     assert recorder.spare_moment()
-    assert (len(recorder.models()), events_in(recorder)) == (16, 1)
+    assert [len(block) for block in recorder.model_blocks()] == [16]
+    assert events_in(recorder) == 1
     assert not recorder.spare_moment()
 
 

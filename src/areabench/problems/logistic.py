@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from areabench.datasets import Dataset
 from areabench.experiment import Logistic
 from areabench.problems.base import Metrics, Vector
-from areabench.problems.minibatches import Minibatches
+from areabench.problems.minibatches import Minibatches, client_weight
 from areabench.streams import Purpose, stream
 
 FLOAT = np.dtype(np.float32)
@@ -86,8 +86,7 @@ class LogisticProblem:
 
     def weight(self, client: int) -> float:
         """What multiplies client `client`'s objective."""
-        share = len(self.parts[client]) / sum(len(part) for part in self.parts)
-        return share * (len(self.parts) if self.settings.weighting == "exact" else 1)
+        return client_weight(self.parts, client, self.settings.weighting)
 
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""

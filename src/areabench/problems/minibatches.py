@@ -1,6 +1,9 @@
-"""Mini-batches: which samples a client looks at in its r-th round, the same on every transport."""
+"""Mini-batches: which samples a client looks at in its r-th round, the same on every transport; and its weight."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +11,12 @@ from numpy.typing import NDArray
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 512  # indices drawn in one call: a call costs microseconds, whatever it draws
+
+
+def client_weight(parts: Sequence[NDArray[np.int64]], client: int, weighting: Literal["share", "exact"]) -> float:
+    """What multiplies a client's objective: its share s_i/S of the samples, times n where `exact`."""
+    share = len(parts[client]) / sum(len(part) for part in parts)
+    return share * (len(parts) if weighting == "exact" else 1)
 
 
 class Minibatches:

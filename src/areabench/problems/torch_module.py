@@ -11,8 +11,10 @@ repeated bit for bit. Random layers such as dropout draw from torch's generator,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from areabench.datasets import Dataset
 from areabench.errors import UserError
 from areabench.experiment import TorchModule
 from areabench.problems.base import Metrics, Vector
-from areabench.problems.minibatches import Minibatches
+from areabench.problems.minibatches import Minibatches, client_weight
 from areabench.streams import Purpose, stream
 
 try:
@@ -43,6 +45,8 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
     where, colon, name = path.partition(":")
     if not (where and colon and name):
         raise UserError(f"{setting} = {path!r} is no import path; write `package.module:function`")
+    if (here := str(Path.cwd())) not in sys.path:  # as `python -m areabench` has it: the same however it was started
+        sys.path.insert(0, here)
     try:
         found: Callable[..., Any] | None = getattr(import_module(where), name, None)
     except Exception as error:
@@ -222,8 +226,7 @@ class TorchProblem:
 
     def weight(self, client: int) -> float:
         """What multiplies client `client`'s objective."""
-        share = len(self.parts[client]) / sum(len(part) for part in self.parts)
-        return share * (len(self.parts) if self.settings.weighting == "exact" else 1)
+        return client_weight(self.parts, client, self.settings.weighting)
 
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""

@@ -28,7 +28,6 @@ from areabench.problems.base import Vector
 from areabench.transports.waiting import Backoff
 
 Result = TypeVar("Result")
-_FAILURE_TAG = 14  # client -> server, pickled: the text that belongs to an UPDATE flagged FAILED
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class MpiServerLink:
 
     def failure(self, client: int) -> str:
         """What a client that has failed says about it."""
-        text: str = self._comm.recv(source=client + 1, tag=_FAILURE_TAG)
+        text: str = self._comm.recv(source=client + 1, tag=Tag.FAILURE)
         return text
 
     def close(self) -> None:
@@ -250,7 +249,7 @@ class MpiClientLink:
         pack_update(self._outgoing.data, UpdateHeader(number, -1, -1, flags=flags))
         self._comm.Send([self._outgoing[:HEADER_BYTES], MPI.BYTE], dest=0, tag=Tag.UPDATE)
         if failure:
-            self._comm.send(failure, dest=0, tag=_FAILURE_TAG)
+            self._comm.send(failure, dest=0, tag=Tag.FAILURE)
         while not self._stopped:
             self._order_request.Wait()
             self._note_header()

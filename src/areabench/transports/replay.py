@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from areabench.client import Client
 from areabench.messages import Order, digest
 from areabench.problems.base import Vector
 from areabench.reading import Run
-from areabench.recording import Kind, State
-from areabench.scenario import Scenario
+from areabench.scenario import ClientPool, Scenario
+from areabench.schema import Kind, State
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Replay:
     def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
         self._run, self._scenario, self._progress = run, scenario, progress
         self._server = scenario.server()
-        self._clients: dict[int, Client] = {}
+        self._clients = ClientPool(scenario)
         self._orders: dict[int, Order] = {}
         self._next_snapshot = 0
 
@@ -71,7 +70,7 @@ class Replay:
         order = self._orders.pop(number, None)
         if order is None:
             return f"an update of client {number}, which had no order"
-        client = self._client(number)
+        client = self._clients[number]
         if (client.round, order.version, order.step_size) != (row["round"], row["base_version"], row["step_size"]):
             return (
                 f"client {number} is at round {client.round}, version {order.version}, step size {order.step_size:g}; "
@@ -113,8 +112,3 @@ class Replay:
 
     def _keep(self, orders: list[Order]) -> None:
         self._orders.update({order.client: order for order in orders})
-
-    def _client(self, number: int) -> Client:
-        if number not in self._clients:
-            self._clients[number] = self._scenario.client(number)
-        return self._clients[number]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from areabench.conductor import Conductor, TargetWatch
 from areabench.errors import RunFailure
 from areabench.messages import Flag, Order, Update
-from areabench.recording import Recorder, Status
+from areabench.recording import Recorder
 from areabench.scenario import Scenario
+from areabench.schema import Status
 from areabench.transports.waiting import Backoff
 
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
@@ -88,10 +89,12 @@ class RealTimeServer:
                 self._recorder.relieve()
             elif not self._use_spare_moment():
                 backoff.pause(min(conductor.timer_s, conductor.horizon_s) - self._clock())
+        begun_s = self._clock()
         self.dismiss()
+        drain_s = self._clock() - begun_s
         if self._late_failures:  # in the round that the end cut short
             raise ClientFailure(self._late_failures[0])
-        return conductor.finish(ended)
+        return replace(conductor.finish(ended), drain_s=drain_s)
 
     def dismiss(self) -> None:
         """Stop every client and take in what is still in flight, until each has said farewell."""

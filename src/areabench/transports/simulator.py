@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from areabench.client import Client
 from areabench.conductor import Conductor
-from areabench.evaluation import NoTarget, VirtualWatch, has_target
+from areabench.evaluation import NoTarget, VirtualWatch
 from areabench.messages import Order, Update, UpdateHeader
-from areabench.recording import Recorder, Status
-from areabench.scenario import Scenario
+from areabench.recording import Recorder
+from areabench.scenario import ClientPool, Scenario
+from areabench.schema import Status
 
 
 class Arrival(NamedTuple):
@@ -30,10 +30,10 @@ class Simulator:
 
     def __init__(self, scenario: Scenario, recorder: Recorder, progress: Callable[[float, int], None]) -> None:
         stop = scenario.experiment.stop
-        watch = VirtualWatch(stop, scenario.problem) if has_target(stop) else NoTarget()
+        watch = VirtualWatch(stop, scenario.problem) if stop.has_target else NoTarget()
         self._scenario, self._progress = scenario, progress
         self._delays = scenario.delays()
-        self._clients: dict[int, Client] = {}
+        self._clients = ClientPool(scenario)
         self._heap: list[tuple[float, int, Arrival]] = []  # by time, then by sequence number
         self._now_s, self._sequence = 0.0, 0
         self._conductor = Conductor(
@@ -58,7 +58,7 @@ class Simulator:
 
     def _arrive(self, arrival: Arrival) -> None:
         order = arrival.order
-        client = self._client(order.client)
+        client = self._clients[order.client]
         header = UpdateHeader(order.client, client.round, order.version, arrival.delay_s, arrival.delay_s)
         payload = client.work(order.model, order.step_size)
         self._conductor.update(Update(header, payload), self._now_s)
@@ -67,11 +67,6 @@ class Simulator:
         delay_s = self._delays.next_s(order.client)
         self._sequence += 1
         heapq.heappush(self._heap, (self._now_s + delay_s, self._sequence, Arrival(delay_s, order)))
-
-    def _client(self, number: int) -> Client:
-        if number not in self._clients:
-            self._clients[number] = self._scenario.client(number)
-        return self._clients[number]
 
     def _heap_s(self) -> float:
         return self._heap[0][0] if self._heap else math.inf

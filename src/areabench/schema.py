@@ -1,0 +1,117 @@
+"""The run file: its HDF5 schema and the schema's version.
+
+    /                  attributes: format, schema_version, experiment (TOML)
+    /status            attributes: state, reason, end_s, updates, discarded, server_steps, drain_s
+    /provenance        attributes: who ran what where
+    /clients           one row a client
+    /events            one row an event, in the order in which the server handled them
+    /snapshots/model   one row a snapshot; /snapshots/index says when each was taken
+    /metrics           one row a snapshot, written after the clock has stopped
+
+docs/run-file.md documents every column with its unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from areabench.messages import UpdateHeader
+
+FORMAT = "areabench-run"
+SCHEMA_VERSION = 1
+
+EVENT = np.dtype(
+    [
+        ("time_s", "f8"), ("kind", "u1"), ("client", "i4"), ("round", "i8"), ("base_version", "i8"),
+        ("staleness", "i8"), ("iteration", "i8"), ("version", "i8"), ("step_size", "f8"), ("drawn_delay_s", "f8"),
+        ("realised_delay_s", "f8"), ("compute_s", "f8"), ("service_s", "f8"), ("flags", "u1"), ("digest", "u8"),
+    ]
+)  # fmt: skip
+SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8")])
+METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8")])
+CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
+
+
+class Kind(IntEnum):
+    """What happened."""
+
+    UPDATE = 0  # an update was received and used
+    STEP = 1  # the server stepped
+    DISCARDED = 2  # an update arrived after the end
+
+
+class State(IntEnum):
+    """How a run stands; the text goes to the file."""
+
+    RUNNING = 0
+    DONE = 1
+    TARGET = 2
+    DIVERGED = 3
+    FAILED = 4
+
+    @property
+    def text(self) -> str:
+        """The name in the run file."""
+        return ("running", "done", "target reached", "diverged", "failed")[self]
+
+
+@dataclass(frozen=True)
+class Status:
+    """How and why a run ended, and what it did until then."""
+
+    state: State
+    reason: str
+    end_s: float
+    updates: int
+    discarded: int
+    server_steps: int
+    drain_s: float = 0.0  # from the end until the last client had stopped
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Who ran what where: enough to repeat the run."""
+
+    transport: str
+    command: str
+    areabench: str
+    python: str
+    numpy: str
+    h5py: str
+    blas: str
+    packages: str  # optional ones that are installed, with versions
+    threads: str
+    mpi: str
+    ranks: int
+    hosts: str
+    platform: str
+    git_revision: str
+    started_at: str  # UTC, ISO 8601
+    seed: int
+
+
+class Event(NamedTuple):
+    """One event as the server saw it; times in seconds since the start."""
+
+    time_s: float
+    kind: Kind
+    iteration: int
+    version: int  # server steps so far, after the event
+    step_size: float
+    service_s: float
+    digest: int
+    staleness: int = 0
+    header: UpdateHeader = UpdateHeader(client=-1, round=-1, base_version=-1)
+
+    def row(self) -> tuple[Any, ...]:
+        """The event in the order of EVENT's columns."""
+        header = self.header
+        return (
+            self.time_s, self.kind, header.client, header.round, header.base_version, self.staleness, self.iteration,
+            self.version, self.step_size, header.drawn_delay_s, header.realised_delay_s, header.compute_s,
+            self.service_s, header.flags, self.digest,
+        )  # fmt: skip
