@@ -6,16 +6,8 @@ import re
 from dataclasses import replace
 
 from areabench.errors import UserError
-from areabench.experiment import (
-    Dirichlet,
-    EveryUpdates,
-    Experiment,
-    FedBuff,
-    ListedRates,
-    Mnist,
-    Quadratic,
-    SFedAvg,
-)
+from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
+from areabench.problem_settings import Dirichlet, Mnist, Quadratic
 
 
 def check_combinations(experiment: Experiment) -> Experiment:

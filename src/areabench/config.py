@@ -18,7 +18,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from areabench.combinations import check_combinations
 from areabench.delays import read_trace
 from areabench.errors import UserError
-from areabench.experiment import Experiment, Limits, TraceDelays
+from areabench.experiment import Experiment, TraceDelays
+from areabench.keys import Limits
 
 _LONGEST_SHOWN = 80  # characters of a value in an error
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text

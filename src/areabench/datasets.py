@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment import DataSettings, Digits, Mnist, Synthetic
+from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
 
 _DIGITS_TRAIN_SAMPLES = 1437  # of 1,797: the first four fifths
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
+from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
 from areabench.streams import Purpose, stream
 
 Rows = NDArray[np.int64]

@@ -8,7 +8,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from areabench.config import name_of, options_of
-from areabench.experiment import Experiment, Limits
+from areabench.experiment import Experiment
+from areabench.keys import Limits
 
 _INTRODUCTION = """\
 # The experiment file

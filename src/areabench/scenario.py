@@ -13,8 +13,9 @@ from areabench.aggregation import Criterion, build_criterion
 from areabench.algorithms import Method, build_method
 from areabench.client import Client
 from areabench.delays import Delays, client_rates
-from areabench.experiment import Experiment, Logistic, Quadratic
+from areabench.experiment import Experiment
 from areabench.partition import split
+from areabench.problem_settings import Logistic, Quadratic
 from areabench.problems.base import Problem, Vector
 from areabench.server import Server
 from areabench.stepsizes import build_schedule

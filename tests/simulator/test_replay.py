@@ -14,24 +14,18 @@ from areabench.experiment import (
     Area,
     AsFedAvg,
     Clients,
-    DataSettings,
     EveryPeriod,
     EveryUpdates,
     Experiment,
     FedBuff,
-    Iid,
     InverseSchedule,
-    Logistic,
     MethodSettings,
     PoissonAggregation,
-    ProblemSettings,
-    Quadratic,
     Record,
     SFedAvg,
     Stop,
-    Synthetic,
-    TorchModule,
 )
+from areabench.problem_settings import DataSettings, Iid, Logistic, ProblemSettings, Quadratic, Synthetic, TorchModule
 from areabench.reading import Run
 from areabench.scenario import build_scenario
 from areabench.schema import Kind, State

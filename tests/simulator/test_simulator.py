@@ -25,20 +25,17 @@ from areabench.experiment import (
     Experiment,
     FedBuff,
     FixedDelays,
-    Iid,
     InverseSchedule,
     ListedRates,
-    Logistic,
     MethodSettings,
     NormalRates,
     PoissonAggregation,
-    Quadratic,
     Record,
     SFedAvg,
     Stop,
-    Synthetic,
     UniformRates,
 )
+from areabench.problem_settings import Iid, Logistic, Quadratic, Synthetic
 from areabench.progress import Style
 from areabench.reading import Run
 from areabench.scenario import build_scenario

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from areabench.algorithms import Method, area, as_fedavg, build_method, fedbuff, s_fedavg
 from areabench.client import Client
-from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, Quadratic, SFedAvg, Stop
+from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, SFedAvg, Stop
 from areabench.messages import Flag, Order
+from areabench.problem_settings import Quadratic
 from areabench.problems.base import Vector
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
 from areabench.server import Server

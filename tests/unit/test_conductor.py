@@ -25,12 +25,12 @@ from areabench.experiment import (
     EveryUpdates,
     Experiment,
     PoissonAggregation,
-    Quadratic,
     Record,
     SFedAvg,
     Stop,
 )
 from areabench.messages import Order, Update, UpdateHeader, digest
+from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
 from areabench.recording import Recorder

@@ -17,22 +17,19 @@ from areabench.errors import UserError
 from areabench.experiment import (
     Area,
     Clients,
-    Dirichlet,
     EveryUpdates,
     Experiment,
     ExponentialDelays,
     FedBuff,
-    Limits,
     ListedRates,
-    Logistic,
-    Mnist,
     NormalRates,
-    Quadratic,
     SFedAvg,
     Stop,
     TraceDelays,
     UniformRates,
 )
+from areabench.keys import Limits
+from areabench.problem_settings import Dirichlet, Logistic, Mnist, Quadratic
 from areabench.reference import experiment_reference
 
 QUADRATIC = """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from areabench import datasets
 from areabench.datasets import MNIST_FILES, IdxFile, load, mnist_folder, prepare, read_idx, unpack_mnist
 from areabench.errors import UserError
-from areabench.experiment import Digits, Mnist, Synthetic
+from areabench.problem_settings import Digits, Mnist, Synthetic
 
 PACKAGE = resources.files("areabench") / "data" / "mnist"
 TRAIN_LABELS = MNIST_FILES[1]

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.datasets import Dataset
-from areabench.experiment import Logistic
+from areabench.problem_settings import Logistic
 from areabench.problems import logistic
 from areabench.problems.logistic import LogisticProblem, Workspace
 from areabench.problems.minibatches import Minibatches

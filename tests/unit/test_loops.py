@@ -25,13 +25,13 @@ from areabench.experiment import (
     EveryUpdates,
     Experiment,
     MethodSettings,
-    Quadratic,
     Record,
     SFedAvg,
     Stop,
     UniformRates,
 )
 from areabench.messages import Flag, Order, OrderHeader, Update, UpdateHeader
+from areabench.problem_settings import Quadratic
 from areabench.problems.base import Vector
 from areabench.provenance import gather_provenance
 from areabench.reading import Run

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from areabench.datasets import Dataset
 from areabench.errors import UserError
-from areabench.experiment import Logistic, TorchModule
+from areabench.problem_settings import Logistic, TorchModule
 from areabench.problems.examples import mlp
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.minibatches import Minibatches

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.datasets import Dataset
-from areabench.experiment import Logistic
+from areabench.problem_settings import Logistic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.minibatches import Minibatches, client_weight
 from areabench.streams import Purpose, stream

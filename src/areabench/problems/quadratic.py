@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from areabench.experiment import Quadratic
+from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
 from areabench.streams import Purpose, stream
 

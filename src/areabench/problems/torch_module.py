@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from areabench.datasets import Dataset
 from areabench.errors import UserError
-from areabench.experiment import TorchModule
+from areabench.problem_settings import TorchModule
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.minibatches import Minibatches, client_weight
 from areabench.streams import Purpose, stream

@@ -1,0 +1,122 @@
+"""What is optimised, on which data, and who holds what of it: the sections [problem], [data] and [split]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from areabench.keys import key
+
+# ---------------------------------------------------------------------------------------------------- problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic:
+    """l2-regularised multinomial logistic regression without bias, in float32 (the paper's section 5)."""
+
+    name: Literal["logistic"] = "logistic"
+    regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0)
+    batch_size: int = key("images in a mini-batch, drawn with replacement", 32, unit="images", minimum=1)
+    weighting: Literal["share", "exact"] = key(
+        "what client i descends: `share` (s_i/S)·f_i (recovered from the paper's tables) or `exact` n·(s_i/S)·f_i",
+        "share",
+    )
+    start_width: float = key("W starts uniform on (-width, width); recovered from the paper's tables", 0.5, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic:
+    """Random strongly convex quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64, with known minimiser."""
+
+    name: Literal["quadratic"] = "quadratic"
+    dimension: int = key("length of x", 10, minimum=1)
+    curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, above=0)
+    curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, above=0)
+    heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0)
+    noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0)
+    start_distance: float = key("distance of the starting point from the minimiser", 1.0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchModule:
+    """Any torch.nn.Module, trained as one flat float32 vector. Its import paths are executed: run files you trust."""
+
+    name: Literal["torch"] = "torch"
+    module: str = key("import path `package.module:factory` of a function (features, classes) -> torch.nn.Module")
+    loss: str = key("import path of the loss (outputs, labels) -> scalar mean", "torch.nn.functional:cross_entropy")
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0)
+    batch_size: int = key("samples in a mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    weighting: Literal["share", "exact"] = key(
+        "what client i descends: `share` (s_i/S)·f_i or `exact` n·(s_i/S)·f_i", "exact"
+    )
+
+
+ProblemSettings = Logistic | Quadratic | TorchModule
+
+# ---------------------------------------------------------------------------------------------------- data
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist:
+    """MNIST, 60,000 training and 10,000 test images of 28×28; travels inside the package."""
+
+    name: Literal["mnist"] = "mnist"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """scikit-learn's 8×8 digits: 1,437 training and 360 test images (needs scikit-learn)."""
+
+    name: Literal["digits"] = "digits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Gaussian blobs, one a class, as uint8 features; drawn from `seed`, the same for all trials."""
+
+    name: Literal["synthetic"] = "synthetic"
+    train_samples: int = key("training samples", 2000, unit="samples", minimum=1)
+    test_samples: int = key("test samples", 500, unit="samples", minimum=1)
+    features: int = key("features a sample", 20, minimum=1)
+    classes: int = key("classes", 10, minimum=2, maximum=255)
+    spread: float = key("standard deviation within a class, in units of the spread between classes", 1.0, minimum=0)
+    seed: int = key("seed of the data, apart from the experiment's", 0, minimum=0, below=2**32)
+
+
+DataSettings = Mnist | Digits | Synthetic
+
+# ---------------------------------------------------------------------------------------------------- split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet:
+    """Per class, Dirichlet shares over the clients (the paper's non-IID split)."""
+
+    name: Literal["dirichlet"] = "dirichlet"
+    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0)
+    minimum: int = key("samples every client ends with at the least", 1, unit="samples", minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirichletEqual:
+    """Per client, Dirichlet shares over the classes; all clients hold equally many samples."""
+
+    name: Literal["dirichlet-equal"] = "dirichlet-equal"
+    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iid:
+    """An even split of a shuffle."""
+
+    name: Literal["iid"] = "iid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NearlyIid:
+    """The paper's IID split for n = 128: all but the last client get equally many of each label, the last the rest."""
+
+    name: Literal["nearly-iid"] = "nearly-iid"
+
+
+SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid
