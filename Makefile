@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cells bench-simulator test lint format clean distclean
+.PHONY: help install demo cells tune-demo bench-simulator test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -75,7 +75,7 @@ demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot th
 	@echo "next, look into a run:       $(BIN)/areabench show runs/demo/area.h5"
 	@echo "      repeat it bit for bit: $(BIN)/areabench replay runs/demo/area.h5"
 
-# For each method the step size of 1, 2, 3, 5, 10, 30, 100 with the lowest mean final loss, simulated, seeds 1 to 3.
+# For each method the step size with the lowest mean final loss in `make tune-demo`.
 runs/demo/area.h5: STEP_SIZE := 10
 runs/demo/fedbuff.h5: STEP_SIZE := 1
 runs/demo/as-fedavg.h5: STEP_SIZE := 5
@@ -94,6 +94,9 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 
 cells: $(VENV)/installed ## simulate seven cells of the paper's tables, three trials each (about two minutes)
 	@$(BIN)/python benchmarks/check_cells.py
+
+tune-demo: $(VENV)/installed ## simulate the demo with seven step sizes a method, to choose from (about two minutes)
+	@$(BIN)/python benchmarks/tune_demo.py
 
 bench-simulator: $(VENV)/installed ## time one simulated run of the paper's setting against its bare gradient
 	@$(BIN)/python benchmarks/one_run.py

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import areabench
+from trials import simulate
 
-HERE = Path(__file__).parent
+PAPER = Path(__file__).parent / "paper.toml"
 
 
 @dataclass(frozen=True)
@@ -65,27 +62,6 @@ CELLS = (
 )
 
 
-@dataclass(frozen=True)
-class Quality:
-    """A model's loss and accuracy (%)."""
-
-    loss: float
-    accuracy: float
-
-
-def simulate(cell: Cell, seed: int, folder: Path) -> Quality:
-    """Run one trial of one cell in the simulator; the quality at its end."""
-    output = folder / "cell.h5"
-    command = [sys.executable, "-m", "areabench", "simulate", str(HERE / "paper.toml")]
-    command += ["--output", str(output), "--force"]
-    for setting in (*cell.settings, f"seed={seed}", "record.snapshots=none"):
-        command += ["--set", setting]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    with areabench.open_run(output) as run:
-        end = run.metrics_array[-1]
-        return Quality(float(end["train_loss"]), float(end["test_accuracy"]))
-
-
 def spread(values: Sequence[float]) -> str:
     """Mean (min - max)."""
     return f"{statistics.mean(values):.2f} ({min(values):.2f} - {max(values):.2f})"
@@ -97,11 +73,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=3, help="trials a cell, seeds 1 to TRIALS (default 3)")
     trials = parser.parse_args().trials
     print("| cell: mean (min - max) | loss | paper | accuracy % | paper |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for cell in CELLS:
-            found = [simulate(cell, seed, Path(folder)) for seed in range(1, trials + 1)]
-            loss, accuracy = spread([one.loss for one in found]), spread([one.accuracy for one in found])
-            print(f"| {cell.name} | {loss} | {cell.paper_loss} | {accuracy} | {cell.paper_accuracy} |", flush=True)
+    for cell in CELLS:
+        found = [simulate(PAPER, (*cell.settings, f"seed={seed}")) for seed in range(1, trials + 1)]
+        loss, accuracy = spread([one.loss for one in found]), spread([one.accuracy for one in found])
+        print(f"| {cell.name} | {loss} | {cell.paper_loss} | {accuracy} | {cell.paper_accuracy} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from areabench.commands import Wishes
+    from areabench.execute import Surroundings
     from areabench.progress import Style
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -60,19 +60,19 @@ def _run(options: argparse.Namespace) -> int:
     """Real time, on the ranks of this launch."""
     from areabench import commands
 
-    return commands.run(options.experiment, options.overrides, _wishes(options))
+    return commands.run(options.experiment, options.overrides, _surroundings(options))
 
 
 def _simulate(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.simulate(options.experiment, options.overrides, _wishes(options))
+    return commands.simulate(options.experiment, options.overrides, _surroundings(options))
 
 
 def _launch(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.launch(options.experiment, options.overrides, _wishes(options))
+    return commands.launch(options.experiment, options.overrides, _surroundings(options))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -177,12 +177,12 @@ def _progress_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _wishes(options: argparse.Namespace) -> Wishes:
-    from areabench.commands import Wishes
+def _surroundings(options: argparse.Namespace) -> Surroundings:
+    from areabench.execute import Surroundings
 
     threads = ",".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES)
     command = shlex.join(sys.argv).encode(errors="backslashreplace").decode()
-    return Wishes(options.output, _cache(), command, threads, options.force, _style(options))
+    return Surroundings(options.output, _cache(), command, threads, options.force, _style(options))
 
 
 def _style(options: argparse.Namespace) -> Style:

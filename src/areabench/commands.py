@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
-from areabench.experiment import Experiment
 from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import refuse_existing
 from areabench.schema import State, Status
@@ -28,32 +26,13 @@ if TYPE_CHECKING:
 _PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for besides the experiment."""
-
-    output: Path | None
-    cache: Path
-    command: str
-    threads: str
-    force: bool
-    progress: Style
-
-    def surroundings(self, experiment: Experiment) -> Surroundings:
-        """The same, with the output named."""
-        default = Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
-        output = self.output or default
-        return Surroundings(output, self.cache, self.command, self.threads, self.force, self.progress)
-
-
-def simulate(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in virtual time."""
     experiment = load_experiment(path, overrides)
-    around = wishes.surroundings(experiment)
-    return _report(execute_simulation(experiment, around), around.output)
+    return _report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in real time; called on every rank."""
     try:
         from areabench.transports.mpi import SharedFailure, World
@@ -65,7 +44,7 @@ def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
 
     world = World()
     try:
-        status, output = run_on_mpi(lambda: load_experiment(path, overrides), wishes.surroundings, world)
+        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
     except SharedFailure as failure:
         if world.rank == 0:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
@@ -82,17 +61,17 @@ def run(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
     return _report(status, output) if world.rank == 0 else _exit_code(status)
 
 
-def launch(path: Path, overrides: Sequence[str], wishes: Wishes) -> int:
+def launch(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """Check the experiment, then start mpirun with one rank for the server and one for each client."""
     from areabench.launch import mpirun_command
 
     experiment = load_experiment(path, overrides)
-    output = wishes.surroundings(experiment).output
-    refuse_existing(output, force=wishes.force)  # before mpirun starts, which adds pages to every error
+    output = around.output_for(experiment)
+    refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
-    live = wishes.progress == Style.LIVE
+    live = around.progress == Style.LIVE
     arguments += ["--progress", "marked" if live else "never"]
-    arguments += ["--force"] if wishes.force else []
+    arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
     command = mpirun_command(experiment.clients.count + 1, arguments)
@@ -141,7 +120,8 @@ def replay(path: Path, cache: Path, progress_style: Style) -> int:
         outcome = Replay(recorded, build_scenario(recorded.experiment, cache), progress).run()
         progress.close()
     if outcome.difference is None:
-        print(f"{path}: {outcome.events:,} events and {outcome.snapshots:,} snapshots replayed, all bits equal")
+        counts = f"{outcome.events:,} events (by checksum) and {outcome.snapshots:,} snapshots (bit for bit)"
+        print(f"{path}: {counts} replayed, all equal")
         return 0
     print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
     return 1

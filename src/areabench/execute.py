@@ -36,12 +36,16 @@ if TYPE_CHECKING:
 class Surroundings:
     """What a run needs besides its experiment; the command line fills it in."""
 
-    output: Path
+    output: Path | None
     cache: Path
     command: str
     threads: str
     force: bool
     progress: Style
+
+    def output_for(self, experiment: Experiment) -> Path:
+        """The run file: the one asked for, or one named after the experiment."""
+        return self.output or Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
 
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:
@@ -54,14 +58,11 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     return _record(recorder, scenario.problem, progress, lambda: Simulator(scenario, recorder, progress).run())
 
 
-def run_on_mpi(
-    load: Callable[[], Experiment], surround: Callable[[Experiment], Surroundings], world: World
-) -> tuple[Status, Path]:
+def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: World) -> tuple[Status, Path]:
     """One run on the ranks of this launch; the experiment is read on rank 0 only. Returns the same on all ranks."""
     experiment = parse_experiment(
         world.of_server(lambda: to_toml(_fitting(load(), world.size)) if world.rank == 0 else "")
     )
-    around = surround(experiment)
     if experiment.data is not None:
         data = experiment.data
         world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
@@ -84,7 +85,7 @@ def run_on_mpi(
 
     status = world.of_server(play)
     assert status is not None
-    return status, around.output
+    return status, around.output_for(experiment)
 
 
 def _fitting(experiment: Experiment, ranks: int) -> Experiment:
@@ -181,8 +182,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
-    problem = scenario.problem
-    return Recorder(around.output, to_toml(scenario.experiment), problem.dimension, problem.dtype, force=around.force)
+    experiment, problem = scenario.experiment, scenario.problem
+    output = around.output_for(experiment)
+    return Recorder(output, to_toml(experiment), problem.dimension, problem.dtype, force=around.force)
 
 
 def _progress(experiment: Experiment, around: Surroundings) -> ProgressLine:
