@@ -254,7 +254,8 @@ def test_progress_always(experiment: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_replay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(run)]) == 0
-    assert capsys.readouterr().out.startswith(f"{run}: 20 events and ")
+    counts = "20 events (by checksum) and 10 snapshots (bit for bit)"
+    assert capsys.readouterr().out == f"{run}: {counts} replayed, all equal\n"
 
 
 def test_replay_finds_a_changed_event(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
