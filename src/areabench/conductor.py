@@ -10,13 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-import numpy as np
-
 from areabench.aggregation import Criterion
 from areabench.experiment import Experiment
 from areabench.messages import Order, Update, digest
 from areabench.problems.base import Vector
-from areabench.recording import Recorder
 from areabench.schema import Event, Kind, State, Status
 from areabench.server import Server
 
@@ -37,6 +34,39 @@ class TargetWatch(Protocol):
         ...
 
 
+class Recording(Protocol):
+    """Takes what a run leaves behind."""
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether events are kept, and so need their checksums."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """This happened."""
+        ...
+
+    def snapshot(self, time_s: float, version: int, model: Vector) -> None:
+        """The model after the events so far."""
+        ...
+
+    def covers(self, time_s: float) -> bool:
+        """Whether the last snapshot shows the model at `time_s`, after all events so far."""
+        ...
+
+    def relieve(self) -> None:
+        """Write what has waited for long."""
+        ...
+
+    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
+        """A status with the counts so far."""
+        ...
+
+    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
+        """Why the run ends because of its model after a server step; empty where it does not."""
+        ...
+
+
 class Conductor:
     """Drives one server through one run."""
 
@@ -45,7 +75,7 @@ class Conductor:
         experiment: Experiment,
         server: Server,
         criterion: Criterion,
-        recorder: Recorder,
+        recorder: Recording,
         watch: TargetWatch,
         deliver: Callable[[Order], None],
         clock: Callable[[], float],
@@ -79,7 +109,7 @@ class Conductor:
         staleness = server.version - header.base_version
         used = self._step_sizes[header.client]
         self._send(server.receive(header.client, update.payload))
-        fingerprint = digest(update.payload)
+        fingerprint = self._fingerprint(update.payload)
         self.updates += 1
         service_s = self._clock() - time_s
         self._recorder.event(
@@ -99,7 +129,7 @@ class Conductor:
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing."""
         staleness = self._server.version - update.header.base_version
-        used, fingerprint = self._step_sizes[update.header.client], digest(update.payload)
+        used, fingerprint = self._step_sizes[update.header.client], self._fingerprint(update.payload)
         counters = (self._server.iteration, self._server.version)
         self._recorder.event(Event(time_s, Kind.DISCARDED, *counters, used, 0.0, fingerprint, staleness, update.header))
 
@@ -141,22 +171,18 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
         self._send(orders)
-        fingerprint = digest(server.model)
+        fingerprint = self._fingerprint(server.model)
         step_size = orders[0].step_size if orders else math.nan
         service_s = self._clock() - begun_s
         self._recorder.event(
             Event(time_s, Kind.STEP, server.iteration, server.version, step_size, service_s, fingerprint)
         )
-        self._check_divergence()
+        self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
 
-    def _check_divergence(self) -> None:
-        model, bound = self._server.model, self._stop.divergence_norm
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = math.sqrt(np.dot(model, model))
-        if not norm <= bound:
-            self._diverged = f"|x_s| = {norm:.3g} at iteration {self._server.iteration} is beyond {bound:g}"
+    def _fingerprint(self, vector: Vector) -> int:
+        return digest(vector) if self._recorder.keeps_events else 0
 
     def _snapshot(self, time_s: float) -> None:
         model, self._shown_s = self._server.model, time_s

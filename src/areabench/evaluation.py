@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
 
 from areabench.experiment import Stop
 from areabench.problems.base import Metrics, Problem, Vector
+
+
+def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
+    """Which of a run's snapshots have their training loss computed: each `loss_every`-th and the last."""
+    wanted: NDArray[np.bool_] = np.arange(count) % loss_every == 0
+    wanted[-1:] = True
+    return wanted
+
+
+def evaluate_models(
+    problem: Problem, names: Sequence[Hashable], models: Sequence[Vector], wanted: NDArray[np.bool_]
+) -> Metrics:
+    """Quality of models, the loss where wanted; models of equal name are equal and evaluated once."""
+    with_loss = {name for name, chosen in zip(names, wanted, strict=True) if chosen}
+    distinct = dict(zip(names, models, strict=True))
+    parts = [[name for name in distinct if (name in with_loss) == chosen] for chosen in (True, False)]
+    found = [problem.evaluate([distinct[name] for name in part], with_loss=part is parts[0]) for part in parts]
+    place = {name: number for number, name in enumerate(parts[0] + parts[1])}
+    order = np.array([place[name] for name in names], dtype=np.intp)
+    loss, accuracy, distance = (
+        np.concatenate([getattr(part, column) for part in found])[order]
+        for column in ("train_loss", "test_accuracy", "squared_distance")
+    )
+    return Metrics(np.where(wanted, loss, np.nan), accuracy, distance)
 
 
 def target_met(stop: Stop, metrics: Metrics) -> str | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,16 @@ from areabench.client import Client
 from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
 from areabench.errors import RunFailure, UserError
-from areabench.evaluation import BackgroundWatch, NoTarget
+from areabench.evaluation import BackgroundWatch, NoTarget, evaluate_models, loss_wanted
 from areabench.experiment import Experiment
-from areabench.problems.base import Problem
+from areabench.lane_recorder import evaluate_lanes, play_lanes
+from areabench.lanes import lane_scenario
+from areabench.problems.base import Metrics, Problem
 from areabench.progress import ProgressLine, Style
 from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import CLIENT, State, Status
+from areabench.schema import State, Status
 from areabench.transports.simulator import Simulator
 from areabench.transports.waiting import sharpen_sleep
 
@@ -53,9 +55,30 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     scenario = build_scenario(experiment, around.cache)
     recorder = _open_recorder(scenario, around)
     recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
-    recorder.clients(_client_table(scenario, ["" for _ in range(experiment.clients.count + 1)]))
+    recorder.clients(scenario.client_table())
     progress = _progress(experiment, around)
-    return _record(recorder, scenario.problem, progress, lambda: Simulator(scenario, recorder, progress).run())
+    return _record(recorder, scenario, progress, lambda: Simulator(scenario, recorder, progress).run())
+
+
+def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
+    """One pass over experiments that `group_lanes` put together, a run file each; one alone is run as by `simulate`."""
+    if len(experiments) == 1:
+        return [simulate(experiments[0], replace(around, output=outputs[0]))]
+    scenario = build_scenario(experiments[0], around.cache)
+    provenance = gather_provenance("simulator", around.command, around.threads, experiments[0].seed)
+    progress = _progress(experiments[0], around)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = play_lanes(lane_scenario(scenario, experiments), progress)
+        progress.close("evaluating the snapshots")
+        metrics = evaluate_lanes(scenario.problem, ends, experiments[0].record.loss_every)
+    progress.close()
+    for lane, end in enumerate(ends):
+        own = replace(scenario, experiment=experiments[lane])
+        recorder = _open_recorder(own, replace(around, output=outputs[lane]))
+        recorder.provenance(replace(provenance, lanes=len(ends), lane=lane))
+        recorder.clients(scenario.client_table())
+        end.write(recorder, metrics[lane])
+    return [end.status for end in ends]
 
 
 def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: World) -> tuple[Status, Path]:
@@ -74,7 +97,7 @@ def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: Worl
         recorder.provenance(
             gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
         )
-        recorder.clients(_client_table(scenario, hosts))
+        recorder.clients(scenario.client_table(hosts))
 
     def play() -> Status | None:
         if recorder is not None:
@@ -126,7 +149,7 @@ def _serve(scenario: Scenario, recorder: Recorder, progress: ProgressLine, world
                 link.close()
             _close_watch(watch)
 
-    return _record(recorder, problem, progress, run)
+    return _record(recorder, scenario, progress, run)
 
 
 def _to_the_end(server: RealTimeServer) -> Status:
@@ -155,14 +178,26 @@ def _work(scenario: Scenario, client: Client, world: World) -> None:
     link.depart(number, failure)
 
 
-def _record(recorder: Recorder, problem: Problem, progress: ProgressLine, run: Callable[[], Status]) -> Status:
+def _evaluate(recorder: Recorder, problem: Problem, loss_every: int) -> list[Metrics]:
+    """Quality of all snapshots, a block at a time."""
+    versions, first, found = recorder.versions(), 0, []
+    wanted = loss_wanted(len(versions), loss_every)
+    for models in recorder.model_blocks():
+        block = slice(first, first + len(models))
+        found.append(evaluate_models(problem, versions[block].tolist(), models, wanted[block]))
+        first += len(models)
+    return found
+
+
+def _record(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status]) -> Status:
     """Run, evaluate what was recorded, and leave the file with a status whatever happens."""
+    problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
             progress.close("evaluating the snapshots")
-            recorder.metrics([problem.evaluate(block) for block in recorder.model_blocks()])
+            recorder.metrics(_evaluate(recorder, problem, loss_every))
             progress.close()
     except BaseException as error:
         progress.close()
@@ -184,21 +219,12 @@ def _reason(error: BaseException) -> str:
 def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
     output = around.output_for(experiment)
-    return Recorder(output, to_toml(experiment), problem.dimension, problem.dtype, force=around.force)
+    dimension, dtype = problem.dimension, problem.dtype
+    return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
 
 
 def _progress(experiment: Experiment, around: Surroundings) -> ProgressLine:
     return ProgressLine(experiment.method.name, experiment.stop.horizon_s, around.progress)
-
-
-def _client_table(scenario: Scenario, hosts: list[str]) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """One row a client; client i runs on rank i + 1."""
-    table = np.zeros(scenario.experiment.clients.count, CLIENT)
-    table["client"] = np.arange(len(table))
-    table["rate"], table["samples"] = scenario.rates, scenario.samples
-    table["rank"] = table["client"] + 1 if hosts[0] else -1
-    table["host"] = [host.encode()[:64] for host in hosts[1:]]
-    return table
 
 
 def _close_watch(watch: TargetWatch) -> None:

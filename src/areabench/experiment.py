@@ -205,6 +205,11 @@ class Record:
         "models kept: on a time grid, after every server step, or none but the last", "grid"
     )
     interval_s: float = key("spacing of the time grid", 0.1, unit="s", minimum=1e-3)
+    models: Literal["all", "last"] = key(
+        "snapshots whose model is kept: `last` keeps a checksum of each and the last model, in a small file", "all"
+    )
+    loss_every: int = key("the training loss is computed for each so many-th snapshot and the last one", 1, minimum=1)
+    events: bool = key("keep the event log, which `replay` follows; without it a simulated run is run again", True)
 
 
 @dataclass(frozen=True, kw_only=True)

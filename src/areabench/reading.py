@@ -97,8 +97,29 @@ class Run:
         return self._rows("snapshots/model", slice(None))
 
     def model(self, number: int) -> Vector:
-        """One snapshot, without reading the others."""
-        return self._rows("snapshots/model", number)
+        """One snapshot, without reading the others; where only the last is kept, an error for any other."""
+        kept, count = len(self._file["snapshots/model"]), len(self.snapshot_index)
+        if kept < count and number not in (-1, count - 1):
+            raise RunFileError(f"{self.path}: keeps the last model only; run it with record.models=all for the others")
+        return self._rows("snapshots/model", number if kept == count else -1)
+
+    @cached_property
+    def staleness(self) -> NDArray[np.int64]:
+        """How many of the updates used were 0, 1, 2, ... versions old."""
+        return self._count("staleness", 0)
+
+    @cached_property
+    def served(self) -> NDArray[np.int64]:
+        """How many updates of each client were used, shape (clients,)."""
+        return self._count("served", len(self.clients_array))
+
+    def _count(self, name: str, minlength: int) -> NDArray[np.int64]:
+        """Counted by the run where it kept no events, else from them."""
+        if "tally" in self._file:
+            return self._rows(f"tally/{name}", slice(None))
+        used = self.events_array[self.events_array["kind"] == Kind.UPDATE]
+        column = used["client" if name == "served" else name]
+        return np.bincount(column, minlength=minlength).astype(np.int64)
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -126,22 +147,23 @@ class Run:
 
     def summary(self, target_accuracy: float = 80.0) -> Summary:
         """The run in one line."""
-        events, metrics, method = self.events_array, self.metrics_array, self.experiment.method
-        staleness = events["staleness"][events["kind"] == Kind.UPDATE]
+        metrics, method, staleness, status = self.metrics_array, self.experiment.method, self.staleness, self.status
         last = metrics[-1] if len(metrics) else np.full(1, np.nan, METRIC)[0]
         return Summary(
             name=self.experiment.name,
             method=method.name,
             step_size=method.step_size,
             transport=self.provenance.transport,
-            state=self.status.state.text,
-            end_s=self.status.end_s,
+            state=status.state.text,
+            end_s=status.end_s,
             test_accuracy=float(last["test_accuracy"]),
             train_loss=float(last["train_loss"]),
             target_s=self.time_to_accuracy(target_accuracy),
-            updates=len(staleness),
-            server_steps=int(np.count_nonzero(events["kind"] == Kind.STEP)),
-            mean_staleness=float(staleness.mean()) if len(staleness) else float("nan"),
+            updates=status.updates,
+            server_steps=status.server_steps,
+            mean_staleness=float(np.average(np.arange(len(staleness)), weights=staleness))
+            if staleness.any()
+            else float("nan"),
         )
 
     def _read_status(self) -> Status:
@@ -162,7 +184,8 @@ class Run:
     def _read_provenance(self) -> Provenance:
         attributes = dict(self._file["provenance"].attrs)
         values = {item.name: attributes[item.name] for item in fields(Provenance)}
-        return Provenance(**{**values, "ranks": int(values["ranks"]), "seed": int(values["seed"])})
+        numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
+        return Provenance(**{**values, **numbers})
 
     def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         rows = self._rows(name, slice(None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -16,8 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import RunFailure, RunFileError
+from areabench.experiment import Record
+from areabench.messages import digest
 from areabench.problems.base import Metrics, Vector
-from areabench.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Event, Kind, Provenance, State, Status
+from areabench.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Event, Provenance, State, Status
+from areabench.tally import Tally
 
 _EVENTS_A_BLOCK = 256
 _SNAPSHOTS_A_BLOCK = 16
@@ -31,23 +35,33 @@ MOST_SNAPSHOTS = 1_000_000
 class Recorder:
     """Writes one run file. Rows wait in memory and go out in blocks, when the caller has time for it."""
 
-    def __init__(self, path: Path, experiment: str, dimension: int, dtype: np.dtype[Any], *, force: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        experiment: str,
+        dimension: int,
+        dtype: np.dtype[Any],
+        *,
+        force: bool,
+        record: Record = Record(),  # noqa: B008 - frozen
+    ) -> None:
         self.path = path
+        self.keeps_events, self._last_model_only = record.events, record.models == "last"
         self._file = _create(path, force=force)
         self._file.attrs.update({"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": experiment})
         self._events = _table(self._file, "events", EVENT, chunk=_EVENTS_A_BLOCK * 4)
         self._index = _table(self._file, "snapshots/index", SNAPSHOT, chunk=_EVENTS_A_BLOCK)
         self._rows_a_block = max(1, min(_SNAPSHOTS_A_BLOCK, _SNAPSHOT_BYTES_A_BLOCK // (dimension * dtype.itemsize)))
-        chunks = (self._rows_a_block, dimension)
+        chunks = (1 if self._last_model_only else self._rows_a_block, dimension)
         self._models = self._file.create_dataset(
             "snapshots/model", (0, dimension), dtype, maxshape=(None, dimension), chunks=chunks
         )
         self._waiting_events: list[tuple[Any, ...]] = []
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
+        self._held: list[Vector] = []  # snapshots that are evaluated but not written, but for the last
         self._last_snapshot: tuple[float, int, int] | None = None
         self._snapshot_count = 0
-        self._tally = dict.fromkeys(Kind, 0)
-        self._last_time_s = 0.0
+        self.tally = Tally()
         self._flushed_s = time.perf_counter()
         self.set_status(self.status(State.RUNNING, "the run has not ended, or was killed"))
 
@@ -63,33 +77,32 @@ class Recorder:
             self._file.create_dataset("clients", data=table)
 
     def event(self, event: Event) -> None:
-        """Keep an event; costs no input or output."""
-        self._waiting_events.append(event.row())
-        self._tally[event.kind] += 1
-        self._last_time_s = event.time_s
-
-    @property
-    def event_count(self) -> int:
-        """Events so far."""
-        return sum(self._tally.values())
+        """Count an event, and keep it where the log is asked for; costs no input or output."""
+        self.tally.count(event)
+        if self.keeps_events:
+            self._waiting_events.append(event.row())
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far; the end is that of the last event unless given."""
-        end_s = self._last_time_s if end_s is None else end_s
-        tally = self._tally
-        return Status(state, reason, end_s, tally[Kind.UPDATE], tally[Kind.DISCARDED], tally[Kind.STEP])
+        return self.tally.status(state, reason, end_s)
 
-    def snapshot(self, time_s: float, version: int, model: Vector) -> None:
-        """Keep a model as it is after the events so far; the array is held, not copied, and must not change."""
+    def snapshot(self, time_s: float, version: int, model: Vector, events: int | None = None) -> None:
+        """Keep a model as it is after `events` events, or all so far; the array is held and must not change."""
         self._snapshot_count += 1
         if self._snapshot_count > MOST_SNAPSHOTS:
             raise RunFailure(f"more than {MOST_SNAPSHOTS:,} snapshots at {time_s:g} s; use a larger record.interval_s")
-        self._last_snapshot = (time_s, version, self.event_count)
+        self._last_snapshot = (time_s, version, self.tally.events if events is None else events)
         self._waiting_snapshots.append((self._last_snapshot, model))
 
     def covers(self, time_s: float) -> bool:
         """Whether the last snapshot already shows the model at `time_s`, after all events so far."""
-        return self._last_snapshot is not None and self._last_snapshot[::2] == (time_s, self.event_count)
+        return self._last_snapshot is not None and self._last_snapshot[::2] == (time_s, self.tally.events)
+
+    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
+        """Why the run ends here because of its model; empty where it goes on."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = math.sqrt(np.dot(model, model))
+        return "" if norm <= bound else divergence(norm, bound, iteration)
 
     def spare_moment(self) -> bool:
         """Write what waits if a block is full or a second has passed; returns whether there was something to write."""
@@ -127,10 +140,15 @@ class Recorder:
             self._file.create_dataset("metrics", data=table)
 
     def model_blocks(self) -> Iterator[list[Vector]]:
-        """All snapshots written so far, some at a time: there may be more than fit into memory."""
-        step = 16 * self._rows_a_block
-        for first in range(0, len(self._models), step):
-            yield list(self._models[first : first + step])
+        """All snapshots flushed so far, some at a time: there may be more than fit into memory."""
+        step, models = 16 * self._rows_a_block, self._held if self._last_model_only else self._models
+        for first in range(0, len(models), step):
+            yield list(models[first : first + step])
+
+    def versions(self) -> NDArray[np.int64]:
+        """The model version of each snapshot flushed so far."""
+        versions: NDArray[np.int64] = self._index["version"]
+        return versions
 
     def set_status(self, status: Status) -> None:
         """Say how the run stands."""
@@ -143,6 +161,10 @@ class Recorder:
         """Write what waits and close the file."""
         self.flush()
         with self._writing():
+            if self._held:
+                _append(self._models, self._held[-1][None])
+            if not self.keeps_events:
+                self._write_tally()
             self._file.close()
 
     @contextmanager
@@ -165,10 +187,27 @@ class Recorder:
         self._waiting_events.clear()
 
     def _write_snapshots(self) -> None:
-        if self._waiting_snapshots:
-            _append(self._models, np.stack([model for _, model in self._waiting_snapshots]))
-            _append(self._index, np.array([index for index, _ in self._waiting_snapshots], dtype=SNAPSHOT))
-            self._waiting_snapshots.clear()
+        waiting = self._waiting_snapshots
+        if not waiting:
+            return
+        models = [model for _, model in waiting]
+        if self._last_model_only:
+            self._held += models
+        else:
+            _append(self._models, np.stack(models))
+        _append(self._index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
+        waiting.clear()
+
+    def _write_tally(self) -> None:
+        """What the event log would tell, where there is none."""
+        clients = len(self._file["clients"]) if "clients" in self._file else 0
+        group = self._file.require_group("tally")
+        group["staleness"], group["served"] = self.tally.staleness, self.tally.served(clients)
+
+
+def divergence(norm: float, bound: float, iteration: int) -> str:
+    """The reason of a run that diverged."""
+    return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:

@@ -105,7 +105,7 @@ def _row(item: Field[Any], kind: Any) -> str:
 
 
 def _type(kind: Any) -> str:
-    words = {int: "whole number", float: "number", str: "string"}
+    words = {bool: "true or false", int: "whole number", float: "number", str: "string"}
     (option,) = options_of(kind)
     if get_origin(option) is Literal:
         return "string"
@@ -125,6 +125,8 @@ def _default(item: Field[Any]) -> str:
         return "required"
     if item.default is None:
         return "none"
+    if isinstance(item.default, bool):
+        return f"`{str(item.default).lower()}`"
     return f'`"{item.default}"`' if isinstance(item.default, str) else f"`{item.default!r}`"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from areabench.experiment import Experiment
 from areabench.partition import split
 from areabench.problem_settings import Logistic, Quadratic
 from areabench.problems.base import Problem, Vector
+from areabench.schema import CLIENT
 from areabench.server import Server
 from areabench.stepsizes import build_schedule
 
@@ -48,6 +51,16 @@ class Scenario:
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""
         return build_criterion(self.experiment, self.method)
+
+    def client_table(self, hosts: Sequence[str] = ()) -> NDArray[Any]:
+        """One row of CLIENT a client; on MPI client i runs on rank i + 1, and `hosts` has one entry a rank."""
+        table = np.zeros(self.experiment.clients.count, CLIENT)
+        table["client"] = np.arange(len(table))
+        table["rate"], table["samples"] = self.rates, self.samples
+        table["rank"] = table["client"] + 1 if hosts else -1
+        if hosts:
+            table["host"] = [host.encode()[:64] for host in hosts[1:]]
+        return table
 
 
 class ClientPool(dict[int, Client]):

@@ -5,7 +5,8 @@
     /provenance        attributes: who ran what where
     /clients           one row a client
     /events            one row an event, in the order in which the server handled them
-    /snapshots/model   one row a snapshot; /snapshots/index says when each was taken
+    /snapshots/model   one row a snapshot, or the last one only; /snapshots/index says when each was taken
+    /tally             staleness and served, where there is no event log
     /metrics           one row a snapshot, written after the clock has stopped
 
 docs/run-file.md documents every column with its unit.
@@ -22,7 +23,7 @@ import numpy as np
 from areabench.messages import UpdateHeader
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 EVENT = np.dtype(
     [
@@ -31,7 +32,7 @@ EVENT = np.dtype(
         ("realised_delay_s", "f8"), ("compute_s", "f8"), ("service_s", "f8"), ("flags", "u1"), ("digest", "u8"),
     ]
 )  # fmt: skip
-SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8")])
+SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
 METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8")])
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
 
@@ -92,6 +93,8 @@ class Provenance:
     git_revision: str
     started_at: str  # UTC, ISO 8601
     seed: int
+    lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
+    lane: int = 0  # which of them this one was
 
 
 class Event(NamedTuple):

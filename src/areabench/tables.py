@@ -95,6 +95,8 @@ def _describe_quality(run: Run) -> str:
 
 def _describe_events(run: Run) -> str:
     """Delays, computing and service of the updates that were used."""
+    if not run.experiment.record.events:
+        return f"updates\n  no event log was kept; mean staleness {run.summary().mean_staleness:.2f} versions\n"
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     if not len(updates):
         return "updates\n  none\n"
@@ -114,8 +116,7 @@ def _describe_events(run: Run) -> str:
 
 def _describe_clients(run: Run) -> str:
     """How evenly the clients took part."""
-    events, clients = run.events_array, run.clients_array
-    served = np.bincount(events["client"][events["kind"] == Kind.UPDATE], minlength=len(clients))
+    clients, served = run.clients_array, run.served
     return (
         f"clients\n  {len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
         f"samples {clients['samples'].min():,} to {clients['samples'].max():,}, "

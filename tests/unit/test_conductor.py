@@ -76,7 +76,7 @@ class Stage:
         """Events, snapshot index and snapshots as they are in the file."""
         self.recorder.close()
         with h5py.File(self.path, "r") as file:
-            index = [(float(time_s), int(version), int(event)) for time_s, version, event in file["snapshots/index"][:]]
+            index = [row.tolist()[:3] for row in file["snapshots/index"][:]]
             return file["events"][:], index, file["snapshots/model"][:]
 
 
@@ -371,12 +371,12 @@ class Gated(QuadraticProblem):
         super().__init__(like.settings, 1, 1, 0, bowls=(like.bowl(0),), start=like.start())
         self.gate, self.fails, self.evaluated = threading.Event(), fails, list[float]()
 
-    def evaluate(self, models: Sequence[Vector]) -> Metrics:
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         assert self.gate.wait(30)
         if self.fails:
             raise ValueError("the evaluation failed")
         self.evaluated.append(float(models[0][0]))
-        return super().evaluate(models)
+        return super().evaluate(models, with_loss=with_loss)
 
 
 def open_gate(problem: Gated, watch: BackgroundWatch) -> None:

@@ -118,6 +118,7 @@ NUMBERS = [case for case in KEYS if case[3] in (int, float)]
 VALUE_ERRORS = {
     int: ["word", "true", "1.5", "{a=1}", "[1]", "1979-05-27", "9223372036854775808", "-1"],
     float: ["word", "false", "{a=1}", "[1.0]", "1979-05-27", "nan", "inf", "-inf", "1" + "0" * 400, "-1"],
+    bool: ["1", "word", "{a=1}", "[true]", '"true"'],
     str: ["1", "true", "{a=1}", '["a"]', "", '"two\\nlines"', '"a\\u0000b"'],
     tuple: ["1", "word", "{a=1}", '["a"]', "[true]", "[[1.0]]", "[nan]", "[0.0]"],
     Literal: ["1", "true", "{a=1}", '["grid"]', "no-such-choice"],
@@ -496,6 +497,8 @@ def values_of(kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
         return st.just((1.0, 2.5))
     if kind is str:
         return texts
+    if kind is bool:
+        return st.booleans()
     if kind is int:
         lowest = int(limits.minimum or 0)
         highest = 2**63 - 1 if limits.maximum is limits.below else int(limits.maximum or (limits.below or 0) - 1)

@@ -18,7 +18,7 @@ from areabench.config import parse_experiment
 from areabench.errors import RunFailure, RunFileError
 from areabench.execute import Surroundings, simulate
 from areabench.experiment import Experiment
-from areabench.messages import Flag, UpdateHeader
+from areabench.messages import Flag, UpdateHeader, digest
 from areabench.problems.base import Metrics, Vector
 from areabench.progress import Style
 from areabench.provenance import gather_provenance
@@ -266,7 +266,7 @@ def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     with open_run(recorder.path) as opened:
         (row,) = opened.events_array
         assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, 0.5, 0.625, 0.25, 0.125, 1, 2**64 - 1)
-        assert opened.snapshot_index.tolist() == [(2.0, 3, 1)]
+        assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
         assert opened.models.tolist() == [[1.0, -1.0]]
         assert len(opened.metrics_array) == 0
 
@@ -274,7 +274,7 @@ def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
 def test_status_counts(recorder: Recorder) -> None:
     for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
         recorder.event(an_event(kind, time_s=2.5))
-    assert recorder.event_count == 6
+    assert recorder.tally.events == 6
     assert recorder.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
     assert recorder.status(State.DONE, "end", 4.0).end_s == 4.0
 
@@ -347,7 +347,7 @@ def test_a_failure_keeps_what_happened_until_then(tmp_path: Path, monkeypatch: p
 
 
 def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def evaluate(*_: object) -> Metrics:
+    def evaluate(*_: object, **__: object) -> Metrics:
         raise FloatingPointError("no loss")
 
     monkeypatch.setattr("areabench.problems.quadratic.QuadraticProblem.evaluate", evaluate)

@@ -37,8 +37,9 @@ def area(clients: int) -> Method:
         return Step(AreaState(model, np.zeros_like(model)), tuple(range(clients)))
 
     def receive(state: AreaState, client: int, payload: Vector) -> Step:
-        # u <- u + m_i/n; x_s goes back to client i
-        return Step(AreaState(state.model, state.aggregator + payload / clients), (client,))
+        aggregator = payload / clients  # u <- u + m_i/n; x_s goes back to client i
+        aggregator += state.aggregator
+        return Step(AreaState(state.model, aggregator), (client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         return Step(AreaState(state.model + state.aggregator, np.zeros_like(state.model)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from areabench.algorithms.base import Method, Report, Step
-from areabench.algorithms.buffered import Buffer, empty_buffer
+from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 
 
@@ -28,7 +28,7 @@ def as_fedavg(clients: int) -> Method:
         return None
 
     def start(model: Vector) -> Step:
-        return Step(AveragingState(model, empty_buffer(model)), tuple(range(clients)))
+        return Step(AveragingState(model, Buffer()), tuple(range(clients)))
 
     def receive(state: AveragingState, client: int, payload: Vector) -> Step:
         return Step(AveragingState(state.model, state.buffer.add(payload)), (client,))
@@ -45,4 +45,4 @@ def aggregate_models(state: AveragingState) -> Step:
     """x_s <- plain mean of the buffered models; a server step with an empty buffer changes nothing."""
     if state.buffer.count == 0:
         return Step(state)
-    return Step(AveragingState(state.buffer.mean(), empty_buffer(state.model)))
+    return Step(AveragingState(state.buffer.mean(), Buffer()))

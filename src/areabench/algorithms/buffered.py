@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from areabench.problems.base import Vector
 
 
@@ -13,18 +11,14 @@ from areabench.problems.base import Vector
 class Buffer:
     """The sum of the updates received since the last server step, and how many they were."""
 
-    total: Vector
-    count: int
+    total: Vector | None = None  # nothing yet
+    count: int = 0
 
     def add(self, payload: Vector) -> Buffer:
         """The buffer with one more update."""
-        return Buffer(self.total + payload, self.count + 1)
+        return Buffer(payload.copy() if self.total is None else self.total + payload, self.count + 1)
 
     def mean(self) -> Vector:
         """The plain mean of the updates; the buffer must not be empty."""
+        assert self.total is not None
         return self.total / self.count
-
-
-def empty_buffer(like: Vector) -> Buffer:
-    """A buffer with nothing in it."""
-    return Buffer(np.zeros_like(like), 0)

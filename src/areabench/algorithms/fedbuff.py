@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from areabench.algorithms.base import Method, Report, Step
-from areabench.algorithms.buffered import Buffer, empty_buffer
+from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 
 
@@ -31,7 +31,7 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         return Report(payload=base - local, memory=None)  # the pseudo-gradient
 
     def start(model: Vector) -> Step:
-        return Step(FedBuffState(model, empty_buffer(model)), tuple(range(clients)))
+        return Step(FedBuffState(model, Buffer()), tuple(range(clients)))
 
     def receive(state: FedBuffState, client: int, payload: Vector) -> Step:
         return Step(FedBuffState(state.model, state.buffer.add(payload)), (client,))
@@ -40,6 +40,6 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         if state.buffer.count == 0:
             return Step(state)
         model = state.model - server_step_size * state.buffer.mean()
-        return Step(FedBuffState(model, empty_buffer(model)))
+        return Step(FedBuffState(model, Buffer()))
 
     return Method("fedbuff", remember, report, start, receive, aggregate)

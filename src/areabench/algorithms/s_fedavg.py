@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from areabench.algorithms.as_fedavg import AveragingState, aggregate_models, send_model
 from areabench.algorithms.base import Method, Step
-from areabench.algorithms.buffered import empty_buffer
+from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 from areabench.streams import Purpose, stream
 
@@ -33,7 +33,7 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return None
 
     def start(model: Vector) -> Step:
-        return Step(RoundState(model, empty_buffer(model), round=0), draw(0))
+        return Step(RoundState(model, Buffer(), round=0), draw(0))
 
     def receive(state: RoundState, _client: int, payload: Vector) -> Step:
         return Step(replace(state, buffer=state.buffer.add(payload)))  # nobody is told to work until the round is full

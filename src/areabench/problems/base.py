@@ -50,6 +50,6 @@ class Problem(Protocol):
         """Client `client`'s objective, at its first round."""
         ...
 
-    def evaluate(self, models: Sequence[Vector]) -> Metrics:
-        """Loss over all training data, accuracy over all test data, distance to the minimiser."""
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        """Loss over all training data (NaN unless wanted), accuracy over all test data, distance to the minimiser."""
         ...

@@ -129,13 +129,14 @@ class QuadraticProblem:
         generator = stream(self.seed, Purpose.SAMPLES, client)
         return LocalQuadratic(self.bowl(client), generator, self.local_steps, self.settings.noise)
 
-    def evaluate(self, models: Sequence[Vector]) -> Metrics:
-        """f and the squared distance to the minimiser; there is no accuracy."""
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        """f, where asked for, and the squared distance to the minimiser; there is no accuracy."""
         offsets = np.asarray(models, dtype=FLOAT).reshape(len(models), self.dimension) - self.minimiser
         with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged has no finite loss
             loss = self.minimum + 0.5 * np.einsum("md,md->m", offsets @ self.mean_hessian, offsets)
             squared_distance = np.einsum("md,md->m", offsets, offsets)
-        return Metrics(loss, np.full(len(models), np.nan), squared_distance)
+        nothing = np.full(len(models), np.nan)
+        return Metrics(loss if with_loss else nothing, nothing, squared_distance)
 
 
 class LocalQuadratic:

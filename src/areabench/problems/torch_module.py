@@ -234,15 +234,16 @@ class TorchProblem:
         seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # apart from the mini-batches' own stream
         return LocalTorch(self, batches, seeds, self.weight(client))
 
-    def evaluate(self, models: Sequence[Vector]) -> Metrics:
-        """Loss with regulariser over all training samples and accuracy (%) over all test samples."""
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        """Loss with regulariser over all training samples, where asked for, and accuracy (%) over all test samples."""
+        nothing = np.full(len(models), np.nan)
         self.flat.module.eval()
         try:
             with torch.no_grad():
-                loss, accuracy = self._train_loss(models), self._test_accuracy(models)
+                loss, accuracy = self._train_loss(models) if with_loss else nothing, self._test_accuracy(models)
         finally:
             self.flat.module.train()
-        return Metrics(loss, accuracy, np.full(len(models), np.nan))
+        return Metrics(loss, accuracy, nothing)
 
     def _train_loss(self, models: Sequence[Vector]) -> NDArray[np.float64]:
         total = np.zeros(len(models))

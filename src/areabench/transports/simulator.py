@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from areabench.conductor import Conductor
+from areabench.conductor import Conductor, Recording
 from areabench.evaluation import NoTarget, VirtualWatch
 from areabench.messages import Order, Update, UpdateHeader
-from areabench.recording import Recorder
 from areabench.scenario import ClientPool, Scenario
 from areabench.schema import Status
 
@@ -28,7 +27,7 @@ class Arrival(NamedTuple):
 class Simulator:
     """One run on virtual time."""
 
-    def __init__(self, scenario: Scenario, recorder: Recorder, progress: Callable[[float, int], None]) -> None:
+    def __init__(self, scenario: Scenario, recorder: Recording, progress: Callable[[float, int], None]) -> None:
         stop = scenario.experiment.stop
         watch = VirtualWatch(stop, scenario.problem) if stop.has_target else NoTarget()
         self._scenario, self._progress = scenario, progress

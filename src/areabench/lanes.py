@@ -1,0 +1,170 @@
+"""Lanes: runs that differ in method and step size only, simulated together in one pass.
+
+Asynchronous methods call clients in the same order, and no random draw depends on method or step size; so all their
+runs of one trial have the same events and the same mini-batches. Their models are the rows of one array, shape
+(lanes, dimension), and one wide matrix product computes the gradients of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from areabench.algorithms import Method, Report, Step, build_method, fedbuff
+from areabench.client import Client
+from areabench.experiment import Area, Experiment, FedBuff, SFedAvg
+from areabench.problem_settings import Logistic
+from areabench.problems.base import Vector
+from areabench.problems.logistic import FLOAT, LogisticProblem
+from areabench.scenario import Scenario
+from areabench.server import Server
+from areabench.stepsizes import build_schedule
+
+MOST_SNAPSHOTS = 1000  # of a run that shares a pass
+MOST_LANES = 32  # wider passes gain nothing, and their models leave the processor's cache
+
+
+def group_lanes(experiments: Sequence[Experiment]) -> list[tuple[int, ...]]:
+    """Which experiments can share a pass, as positions; the lanes of a pass are sorted by method."""
+    groups: dict[Experiment | int, list[int]] = {}
+    for number, experiment in enumerate(experiments):
+        groups.setdefault(_shared(experiment) if _can_share(experiment) else number, []).append(number)
+    passes = []
+    for members in groups.values():
+        members.sort(key=lambda number: experiments[number].method.name)
+        passes += [tuple(members[first : first + MOST_LANES]) for first in range(0, len(members), MOST_LANES)]
+    return passes
+
+
+def _can_share(experiment: Experiment) -> bool:
+    """Only logistic regression has wide gradients; an event log or a target belongs to one run.
+
+    Snapshots of all lanes wait in memory for their evaluation, so there may not be too many.
+    """
+    stop, record = experiment.stop, experiment.record
+    if not isinstance(experiment.problem, Logistic) or record.events or stop.has_target:
+        return False
+    if record.snapshots == "none":
+        return True
+    return record.snapshots == "grid" and (stop.horizon_s or math.inf) / record.interval_s <= MOST_SNAPSHOTS
+
+
+def _shared(experiment: Experiment) -> Experiment:
+    """What the lanes of a pass have in common: the experiment but for its name, step size and asynchronous method."""
+    method = experiment.method
+    common = replace(method, step_size=1.0) if isinstance(method, SFedAvg) else Area(step_size=1.0)
+    return replace(experiment, name="lanes", method=common)
+
+
+# ------------------------------------------------------------------------------------------- many methods as one
+
+
+@dataclass(frozen=True)
+class Part:
+    """A method and the lanes that it has."""
+
+    lanes: slice
+    method: Method
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """The server's models, shape (lanes, dimension), and the state of each part."""
+
+    model: Vector
+    parts: tuple[Any, ...]
+
+
+def together(parts: Sequence[Part]) -> Method:
+    """Several methods as one whose vectors are stacks of lanes; their updates travel as tuples, one entry a part."""
+
+    def remember(start: Vector) -> Any:
+        return tuple(part.method.remember(start[part.lanes]) for part in parts)
+
+    def report(memory: Any, base: Vector, local: Vector) -> Report:
+        reports = [
+            part.method.report(held, base[part.lanes], _own(local[part.lanes], held))
+            for part, held in zip(parts, memory, strict=True)
+        ]
+        payload: Any = tuple(report.payload for report in reports)
+        kept: Any = tuple(report.memory for report in reports)
+        return Report(payload, kept)
+
+    def start(model: Vector) -> Step:
+        return gather(model, [part.method.start(model[part.lanes]) for part in parts])
+
+    def receive(state: LaneState, client: int, payload: Any) -> Step:
+        trios = zip(parts, state.parts, payload, strict=True)
+        return gather(state.model, [part.method.receive(inner, client, sent) for part, inner, sent in trios])
+
+    def aggregate(state: LaneState) -> Step:
+        steps = [part.method.aggregate(inner) for part, inner in zip(parts, state.parts, strict=True)]
+        return gather(np.concatenate([step.state.model for step in steps]), steps)
+
+    return Method("lanes", remember, report, start, receive, aggregate, parts[0].method.updates_per_step)
+
+
+def gather(model: Vector, steps: Sequence[Step]) -> Step:
+    """One step out of those of all parts, which call the same clients."""
+    calls = steps[0].calls
+    assert all(step.calls == calls for step in steps)
+    return Step(LaneState(model, tuple(step.state for step in steps)), calls)
+
+
+def _own(local: Vector, memory: Vector | None) -> Vector:
+    """A copy where the client remembers its model: a view would keep the models of all lanes alive."""
+    return local if memory is None else local.copy()
+
+
+# ---------------------------------------------------------------------------------------------------- scenario
+
+
+@dataclass(frozen=True)
+class LaneScenario(Scenario):
+    """The parts of one pass: a scenario whose models are stacks."""
+
+    step_sizes: Any  # one a lane, shape (lanes,); elsewhere a step size is a single number
+
+    def server(self) -> Server:
+        """The server, before its first event."""
+        return Server(self.method, build_schedule(self.experiment.schedule, self.step_sizes), self.start)
+
+    def client(self, number: int) -> Client:
+        """Client `number`, before its first round."""
+        assert isinstance(self.problem, LogisticProblem)
+        local: Any = self.problem.lanes(number, len(self.step_sizes))
+        return Client(self.method, local, self.start)
+
+
+def lane_scenario(one: Scenario, experiments: Sequence[Experiment]) -> LaneScenario:
+    """The scenario of a pass, from that of any of its experiments; they are sorted by method."""
+    start = np.repeat(one.start[None], len(experiments), axis=0)
+    start.flags.writeable = False
+    step_sizes = np.array([experiment.method.step_size for experiment in experiments])
+    method = together(_parts(experiments))
+    return LaneScenario(one.experiment, one.problem, method, start, one.rates, one.samples, step_sizes)
+
+
+def _parts(experiments: Sequence[Experiment]) -> list[Part]:
+    """The methods of a pass, each with its lanes."""
+    parts, first = [], 0
+    for _, group in groupby(experiments, key=lambda experiment: experiment.method.name):
+        members = list(group)
+        parts.append(Part(slice(first, first + len(members)), _lane_method(members)))
+        first += len(members)
+    return parts
+
+
+def _lane_method(experiments: Sequence[Experiment]) -> Method:
+    """One method for lanes that differ in step size."""
+    if not isinstance(experiments[0].method, FedBuff):
+        return build_method(experiments[0])
+    methods = [experiment.method for experiment in experiments if isinstance(experiment.method, FedBuff)]
+    steps = [method.server_step_size or method.step_size for method in methods]
+    column: Any = np.array(steps, dtype=FLOAT)[:, None]
+    return fedbuff(experiments[0].clients.count, column)

@@ -1,0 +1,133 @@
+"""A run as tables and figures see it: read from its file, which is closed again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.config import to_toml
+from areabench.errors import UserError
+from areabench.experiment import Experiment
+from areabench.reading import open_run
+from areabench.schema import FORMAT, SCHEMA_VERSION, State, Status
+
+ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again
+_STATES = {state.text: state for state in State}
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: its experiment, how it ended, and its quality over time, one entry a snapshot."""
+
+    path: Path
+    experiment: Experiment
+    status: Status
+    time_s: NDArray[np.float64]
+    train_loss: NDArray[np.float64]  # NaN where the loss was not asked for
+    test_accuracy: NDArray[np.float64]  # percent
+    staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
+    served: NDArray[np.int64]  # how many updates of each client were used
+
+    @property
+    def final_loss(self) -> float:
+        """Training loss at the end; infinite where the run diverged, NaN where nothing was evaluated."""
+        if self.status.state == State.DIVERGED:
+            return math.inf
+        return float(self.train_loss[-1]) if len(self.train_loss) else math.nan
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy at the end in percent; NaN where the run diverged or nothing was evaluated."""
+        if self.status.state == State.DIVERGED or not len(self.test_accuracy):
+            return math.nan
+        return float(self.test_accuracy[-1])
+
+    def time_to_accuracy(self, percent: float) -> float:
+        """Time of the first snapshot with at least this test accuracy, in seconds; infinite if there is none."""
+        reached = np.flatnonzero(self.test_accuracy >= percent)
+        return float(self.time_s[reached[0]]) if len(reached) else math.inf
+
+
+def read_result(path: Path) -> Result:
+    """Read one run file."""
+    with open_run(path) as run:
+        metrics = run.metrics_array
+        return Result(
+            path=path,
+            experiment=run.experiment,
+            status=run.status,
+            time_s=run.snapshot_index["time_s"][: len(metrics)],
+            train_loss=metrics["train_loss"],
+            test_accuracy=metrics["test_accuracy"],
+            staleness=run.staleness,
+            served=run.served,
+        )
+
+
+# --------------------------------------------------------------------------------------------- one of many
+
+
+def ended_state(path: Path, experiment: Experiment) -> State | None:
+    """How the run of this very experiment ended; None where the file holds another one, or none that ended."""
+    try:
+        with h5py.File(path, "r") as file:
+            state = _STATES[file["status"].attrs["state"]] if _holds(file, experiment) else None
+    except _DAMAGE:
+        return None
+    return state if state in ENDED else None
+
+
+def read_ended(path: Path, experiment: Experiment) -> Result | None:
+    """The run of this very experiment, None as above.
+
+    Reads less than `read_result`: of hundreds of files most of the time goes into experiments and provenance.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            if not _holds(file, experiment):
+                return None
+            result = _from_tally(path, file, experiment) if "tally" in file and "metrics" in file else None
+        result = result or read_result(path)
+    except (*_DAMAGE, UserError):
+        return None
+    return result if result.status.state in ENDED else None
+
+
+def _holds(file: h5py.File, experiment: Experiment) -> bool:
+    """Whether it is a run file of this version, and of this experiment."""
+    known = file.attrs["format"] == FORMAT and file.attrs["schema_version"] == SCHEMA_VERSION
+    return bool(known and file.attrs["experiment"] == to_toml(experiment))
+
+
+def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
+    """A run that counted its updates itself."""
+    metrics: NDArray[Any] = file["metrics"][()]
+    return Result(
+        path=path,
+        experiment=experiment,
+        status=_status(dict(file["status"].attrs)),
+        time_s=file["snapshots/index"]["time_s"][: len(metrics)],
+        train_loss=metrics["train_loss"],
+        test_accuracy=metrics["test_accuracy"],
+        staleness=file["tally/staleness"][()],
+        served=file["tally/served"][()],
+    )
+
+
+def _status(values: dict[str, Any]) -> Status:
+    return Status(
+        state=_STATES[values["state"]],
+        reason=str(values["reason"]),
+        end_s=float(values["end_s"]),
+        updates=int(values["updates"]),
+        discarded=int(values["discarded"]),
+        server_steps=int(values["server_steps"]),
+        drain_s=float(values["drain_s"]),
+    )

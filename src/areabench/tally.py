@@ -1,0 +1,63 @@
+"""What a run has counted so far: events by kind, how stale the updates were, and whose they were."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.schema import Event, Kind, State, Status
+
+
+class Tally:
+    """Counts that go on with every event."""
+
+    def __init__(self) -> None:
+        self._kinds = dict.fromkeys(Kind, 0)
+        self._staleness: Counter[int] = Counter()
+        self._served: Counter[int] = Counter()
+        self.last_time_s = 0.0
+
+    def count(self, event: Event) -> None:
+        """One event more."""
+        self._kinds[event.kind] += 1
+        self.last_time_s = event.time_s
+        if event.kind == Kind.UPDATE:
+            self._staleness[event.staleness] += 1
+            self._served[event.header.client] += 1
+
+    @property
+    def events(self) -> int:
+        """Events so far."""
+        return sum(self._kinds.values())
+
+    @property
+    def staleness(self) -> NDArray[np.int64]:
+        """How many updates were 0, 1, 2, ... versions old."""
+        return _dense(self._staleness, 0)
+
+    def served(self, clients: int) -> NDArray[np.int64]:
+        """How many updates of each client were used, shape (clients,)."""
+        return _dense(self._served, clients)
+
+    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
+        """A status with the counts so far; the end is that of the last event unless given."""
+        end_s = self.last_time_s if end_s is None else end_s
+        kinds = self._kinds
+        return Status(state, reason, end_s, kinds[Kind.UPDATE], kinds[Kind.DISCARDED], kinds[Kind.STEP])
+
+    def copy(self) -> Tally:
+        """The counts as they are now."""
+        twin = Tally()
+        twin._kinds, twin.last_time_s = dict(self._kinds), self.last_time_s
+        twin._staleness, twin._served = self._staleness.copy(), self._served.copy()
+        return twin
+
+
+def _dense(counts: Counter[int], minlength: int) -> NDArray[np.int64]:
+    """Counts of 0, 1, 2, ... as an array."""
+    dense = np.zeros(max(minlength, max(counts, default=-1) + 1), dtype=np.int64)
+    for value, count in counts.items():
+        dense[value] = count
+    return dense
