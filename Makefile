@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo cells tune-demo bench-simulator test lint format clean distclean
+.PHONY: help install demo tables figures cells tune-demo bench-simulator bench-cost test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -90,6 +90,22 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 	  || { status=$$?; if [ -e '$@' ]; then mv -f '$@' 'runs/demo/$*.failed.h5'; \
 	       echo "error: the run failed; its file is kept as runs/demo/$*.failed.h5" >&2; fi; exit $$status; }
 
+# ----------------------------------------------------------------------------------------- paper's tables
+
+TABLES := $(wildcard benchmarks/tables/M_*.toml)
+
+# What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
+tables: $(VENV)/installed ## regenerate the paper's eight tables and benchmarks/RESULTS.md (about an hour on two cores)
+	$(BIN)/areabench sweep $(TABLES) --output runs/tables
+	$(MAKE) --no-print-directory figures
+	$(BIN)/areabench table $(TABLES:benchmarks/tables/%.toml=runs/tables/%) --page benchmarks/RESULTS.md
+
+figures: $(VENV)/installed ## draw the figures of benchmarks/RESULTS.md from the runs of `make tables`
+	@for table in M_1_n_128_non_iid M_50_n_128_non_iid; do \
+	  $(BIN)/areabench figures runs/tables/$$table --output benchmarks/figures || exit; done
+	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
+	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output benchmarks/figures || exit; done
+
 # ------------------------------------------------------------------------------------------- benchmarks
 
 cells: $(VENV)/installed ## simulate seven cells of the paper's tables, three trials each (about two minutes)
@@ -98,8 +114,11 @@ cells: $(VENV)/installed ## simulate seven cells of the paper's tables, three tr
 tune-demo: $(VENV)/installed ## simulate the demo with seven step sizes a method, to choose from (about two minutes)
 	@$(BIN)/python benchmarks/tune_demo.py
 
-bench-simulator: $(VENV)/installed ## time one simulated run of the paper's setting against its bare gradient
-	@$(BIN)/python benchmarks/one_run.py
+bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
+	@$(BIN)/python benchmarks/bench_simulator.py
+
+bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
+	@$(BIN)/python benchmarks/cost.py --output runs/cost
 
 # ------------------------------------------------------------------------------------------------- tests
 

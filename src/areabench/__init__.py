@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from areabench.reading import Run, open_run
+    from areabench.sweeps.reading import Sweep, open_sweep
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "open_run"]
+__all__ = ["Run", "Sweep", "__version__", "open_run", "open_sweep"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from areabench import reading
 
         return getattr(reading, name)
+    if name in ("Sweep", "open_sweep"):
+        from areabench.sweeps import reading as sweep
+
+        return getattr(sweep, name)
     raise AttributeError(f"module 'areabench' has no attribute {name!r}")

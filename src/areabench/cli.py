@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from areabench.arguments import build_parser
+
 if TYPE_CHECKING:
     from areabench.execute import Surroundings
     from areabench.progress import Style
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-EXIT_CODES = """exit codes: 0 done or target reached; 1 the run or the comparison failed; 2 bad input; 3 diverged"""
 
 
 def entry() -> NoReturn:
@@ -30,12 +31,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     for variable in _THREAD_VARIABLES:  # before numpy is loaded: one thread a rank, and the same bits on every machine
         os.environ.setdefault(variable, "1")
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     from areabench.errors import RunFailure, UserError
 
-    command: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        return COMMANDS[options.command](options)
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
         return 2
@@ -99,90 +99,75 @@ def _summary(options: argparse.Namespace) -> int:
     return commands.summary(options.runs, options.target, options.plot)
 
 
-# ---------------------------------------------------------------------------------------------------- options
+def _sweep(options: argparse.Namespace) -> int:
+    from areabench.execute import Surroundings
+    from areabench.progress import Style
+    from areabench.sweeps.commands import sweep
+    from areabench.sweeps.run import SweepOptions
+
+    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options))
+    around = Surroundings(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
+    return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="areabench",
-        description="Benchmarks of asynchronous federated optimization, on MPI and in virtual time.",
-        epilog=EXIT_CODES,
-    )
-    from areabench import __version__
+def _figures(options: argparse.Namespace) -> int:
+    from areabench.errors import UserError
+    from areabench.figures.commands import Wishes, split_figure, sweep_figures
 
-    parser.add_argument("--version", action="version", version=f"areabench {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _running(commands, "simulate", _simulate, "run an experiment in virtual time, without MPI")
-    _running(commands, "launch", _launch, "start mpirun on this machine and run an experiment in real time")
-    _running(commands, "run", _run, "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
-    check = _command(commands, "check", _check, "check an experiment and print it resolved", "demo.toml")
-    _experiment_options(check)
-    replay = _command(
-        commands, "replay", _replay, "run the rule again from a run file's events, compare bits", "RUN.h5"
-    )
-    replay.add_argument("run", type=Path, help="run file")
-    _progress_option(replay)
-    show = _command(commands, "show", _show, "print what a run file holds", "RUN.h5")
-    show.add_argument("run", type=Path, help="run file")
-    show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
-    summary = _command(commands, "summary", _summary, "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
-    summary.add_argument("runs", type=Path, nargs="+", help="run files")
-    summary.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")
-    summary.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
-    return parser
+    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    if options.folder is not None and options.overrides:
+        raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
+    if options.folder is not None:
+        return sweep_figures(options.folder, options.output, Wishes(formats, tuple(options.step_sizes), options.target))
+    output = options.output or Path("runs") / f"{options.split.stem}-labels"
+    outputs = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
+    return split_figure(options.split, options.overrides, _cache(), outputs)
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    command: Callable[[argparse.Namespace], int],
-    purpose: str,
-    example: str,
-    launcher: str = "",
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
-        name, help=purpose, description=purpose, epilog=f"example: {launcher}areabench {name} {example}. {EXIT_CODES}"
-    )
-    parser.set_defaults(command=command)
-    return parser
+def _table(options: argparse.Namespace) -> int:
+    from areabench.tables.commands import print_tables, write_page
+    from areabench.tables.retention import named_rule
+
+    if options.page is not None:
+        return write_page(options.folders, options.page)
+    rule = named_rule(options.keep, options.metric, options.bound, options.gap, options.target)
+    form, output = options.format, options.output
+    return print_tables(options.folders, rule, options.target, form, output, with_paper=options.paper)
 
 
-def _running(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    command: Callable[[argparse.Namespace], int],
-    purpose: str,
-    launcher: str = "",
-) -> None:
-    example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
-    parser = _command(commands, name, command, purpose, example, launcher)
-    _experiment_options(parser)
-    parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
-    parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
-    _progress_option(parser)
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "simulate": _simulate,
+    "launch": _launch,
+    "run": _run,
+    "sweep": _sweep,
+    "check": _check,
+    "replay": _replay,
+    "show": _show,
+    "summary": _summary,
+    "table": _table,
+    "figures": _figures,
+}
 
-
-def _experiment_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", type=Path, help="experiment file (TOML)")
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
-        help="override a key of the experiment, for example method.step_size=100; may be repeated",
-    )  # fmt: skip
-
-
-def _progress_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--progress", choices=("auto", "always", "marked", "never"), default="auto",
-        help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
-    )  # fmt: skip
+# ------------------------------------------------------------------------------------------- argv and environment
 
 
 def _surroundings(options: argparse.Namespace) -> Surroundings:
     from areabench.execute import Surroundings
 
-    threads = ",".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES)
-    command = shlex.join(sys.argv).encode(errors="backslashreplace").decode()
-    return Surroundings(options.output, _cache(), command, threads, options.force, _style(options))
+    return Surroundings(options.output, _cache(), _command_line(), _threads(), options.force, _style(options))
+
+
+def _threads() -> str:
+    return ",".join(f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES)
+
+
+def _command_line() -> str:
+    return shlex.join(sys.argv).encode(errors="backslashreplace").decode()
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _style(options: argparse.Namespace) -> Style:

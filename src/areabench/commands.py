@@ -113,15 +113,21 @@ def replay(path: Path, cache: Path, progress_style: Style) -> int:
     """Replay a run file; 1 at the first difference."""
     from areabench.reading import open_run
     from areabench.scenario import build_scenario
+    from areabench.transports.repeat import repeat
     from areabench.transports.replay import Replay
 
     with open_run(path) as recorded:
         progress = ProgressLine("replay", recorded.status.end_s, progress_style)
-        outcome = Replay(recorded, build_scenario(recorded.experiment, cache), progress).run()
+        scenario = build_scenario(recorded.experiment, cache)
+        kept = recorded.experiment.record.events
+        outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
         progress.close()
     if outcome.difference is None:
-        counts = f"{outcome.events:,} events (by checksum) and {outcome.snapshots:,} snapshots (bit for bit)"
-        print(f"{path}: {counts} replayed, all equal")
+        events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
+        if kept:
+            print(f"{path}: {events} (by checksum) and {snapshots} (bit for bit) replayed, all equal")
+        else:
+            print(f"{path}: simulated again, {events} (counted) and {snapshots} (by checksum), all equal")
         return 0
     print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
     return 1
@@ -130,7 +136,7 @@ def replay(path: Path, cache: Path, progress_style: Style) -> int:
 def show(path: Path, *, as_toml: bool) -> int:
     """Print a run file readably."""
     from areabench.reading import open_run
-    from areabench.tables import describe_run
+    from areabench.tables.runs import describe_run
 
     with open_run(path) as recorded:
         print(to_toml(recorded.experiment) if as_toml else describe_run(recorded), end="")
@@ -140,7 +146,7 @@ def show(path: Path, *, as_toml: bool) -> int:
 def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
     """Print a table of runs and draw them."""
     from areabench.reading import open_run
-    from areabench.tables import summary_table
+    from areabench.tables.runs import summary_table
 
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path)) for path in paths]
@@ -152,7 +158,7 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
 
 def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
     try:
-        from areabench.plots import plot_runs
+        from areabench.figures.runs import plot_runs
     except ImportError as error:
         raise UserError(
             f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"

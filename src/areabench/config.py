@@ -12,6 +12,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -20,6 +21,7 @@ from areabench.delays import read_trace
 from areabench.errors import UserError
 from areabench.experiment import Experiment, TraceDelays
 from areabench.keys import Limits
+from areabench.toml_text import block
 
 _LONGEST_SHOWN = 80  # characters of a value in an error
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
@@ -50,13 +52,7 @@ class Place:
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read, override (`section.key=value`) and check an experiment file."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark in front
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
-    experiment = parse_experiment(text, str(path), overrides, path.parent)
+    experiment = parse_experiment(read_text(path), str(path), overrides, path.parent)
     if isinstance(experiment.delays, TraceDelays):  # before anything starts; a replay needs no trace
         read_trace(Path(experiment.delays.file), experiment.clients.count)
     return experiment
@@ -66,19 +62,37 @@ def parse_experiment(
     text: str, source: str = "experiment", overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Experiment:
     """Read an experiment from TOML text; relative paths in it start at `folder`."""
-    table = _read_toml(text, source)
+    table = read_toml(text, source)
+    for key in ("sweep", "extends"):
+        if key in table:
+            raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
     for override in overrides:
-        _apply_override(table, override)
-    overridden = tuple(override.partition("=")[0].replace(" ", "") for override in overrides)
-    experiment = _read_record(Experiment, _anchored(table, folder), Place(source, overridden))
+        apply_override(table, override)
+    return read_experiment(anchored(table, folder), Place(source, overridden_keys(overrides)))
+
+
+def read_experiment(table: Mapping[str, Any], place: Place) -> Experiment:
+    """Check the tables of an experiment file, its paths absolute, and build the experiment."""
+    experiment = _read_record(Experiment, table, place)
     assert isinstance(experiment, Experiment)
     try:
         return check_combinations(experiment)
     except UserError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        raise ConfigError(f"{place.source}: {error}") from None
 
 
-def _read_toml(text: str, source: str) -> dict[str, Any]:
+def read_text(path: Path) -> str:
+    """The text of an experiment file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark in front
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
+
+
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """TOML text as nested tables."""
     try:
         return tomllib.loads(text)
     except ValueError as error:  # also a number of more digits than Python converts
@@ -87,7 +101,7 @@ def _read_toml(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source}: is not valid TOML: brackets are nested too deeply; remove some") from None
 
 
-def _anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """The table with the one path it may hold made absolute."""
     delays = table.get("delays")
     if folder is not None and isinstance(delays, dict) and isinstance(delays.get("file"), str):
@@ -95,7 +109,7 @@ def _anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     return table
 
 
-def _apply_override(table: dict[str, Any], override: str) -> None:
+def apply_override(table: dict[str, Any], override: str) -> None:
     """Put one `section.key=value` into the table."""
     key, equals, value = override.partition("=")
     *sections, last = [part.strip() for part in key.split(".")]
@@ -106,6 +120,11 @@ def _apply_override(table: dict[str, Any], override: str) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"--set {override}: '{section}' is a value, not a section; write {section}=...")
     table[last] = _override_value(value.strip())
+
+
+def overridden_keys(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The dotted keys that `--set` names."""
+    return tuple(override.partition("=")[0].replace(" ", "") for override in overrides)
 
 
 def _override_value(text: str) -> Any:
@@ -123,12 +142,12 @@ def _override_value(text: str) -> Any:
 def _read_record(record: type, table: Any, place: Place) -> Any:
     """Build one record from a TOML table."""
     if not isinstance(table, dict):
-        raise place.error(f"{_shown(table)} is a value; write it as a section [{place.key}]")
+        raise place.error(f"{shown(table)} is a value; write it as a section [{place.key}]")
     known = {item.name: item for item in fields(record)}
     for name in table:
         if name not in known:
-            raise place.inner(name).error(_unknown("key" if place.key else "key or section", name, known))
-    hints = get_type_hints(record)
+            raise place.inner(name).error(unknown("key" if place.key else "key or section", name, known))
+    hints = hints_of(record)
     values = {}
     for name, item in known.items():
         if name in table:
@@ -136,6 +155,12 @@ def _read_record(record: type, table: Any, place: Place) -> Any:
         elif item.default is MISSING:
             values[name] = _missing(hints[name], place.inner(name), item)
     return record(**values)
+
+
+@cache
+def hints_of(record: type) -> dict[str, Any]:
+    """The type of each field of a record; working it out takes longer than reading the record."""
+    return get_type_hints(record)
 
 
 def _missing(kind: Any, place: Place, item: Field[Any]) -> Any:
@@ -164,7 +189,7 @@ def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
     limits = item.metadata.get("limits", Limits(""))
     if get_origin(option) is tuple:
         if not isinstance(value, list):
-            raise place.error(f"{_shown(value)} is not a list of numbers; write [1.0, 2.0, ...]")
+            raise place.error(f"{shown(value)} is not a list of numbers; write [1.0, 2.0, ...]")
         entries = enumerate(value)
         return tuple(_read_scalar(float, entry, place.inner(str(index)), limits) for index, entry in entries)
     return _read_scalar(option, value, place, limits)
@@ -175,7 +200,7 @@ def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
     if len(options) == 1:
         return _read_record(options[0], value, place)
     if not isinstance(value, dict):
-        raise place.error(f'{_shown(value)} is a value; write a section [{place.key}] with name = "..."')
+        raise place.error(f'{shown(value)} is a value; write a section [{place.key}] with name = "..."')
     by_name = {name_of(option): option for option in options}
     if "name" not in value:
         raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
@@ -185,7 +210,7 @@ def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
 
 def _read_choice(choices: Sequence[str], value: Any, place: Place) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise place.error(_unknown("value", value, choices))
+        raise place.error(unknown("value", value, choices))
     return value
 
 
@@ -196,15 +221,15 @@ def _read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
     if kind is float and type(value) is int:
         value = _widen(value, place, allowed)
     if type(value) is not kind:
-        raise place.error(f"{_shown(value)} is not {allowed}")
+        raise place.error(f"{shown(value)} is not {allowed}")
     if kind is float and not math.isfinite(value):
         raise place.error(f"{value} is not finite; allowed is {allowed}")
     if kind in (int, float) and not limits.allow(value):
-        raise place.error(f"{_shown(value)} is out of range; allowed is {allowed}")
+        raise place.error(f"{shown(value)} is out of range; allowed is {allowed}")
     if kind is int and abs(value) >= 2**63:
-        raise place.error(f"{_shown(value)} does not fit 64 bits; allowed is {allowed}")
+        raise place.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
     if kind is str and (not value or _FORBIDDEN.search(value)):
-        raise place.error(f"{_shown(value)} is empty or has control characters; allowed is a line of text")
+        raise place.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
     return value
 
 
@@ -213,18 +238,18 @@ def _widen(value: int, place: Place, allowed: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise place.error(f"{_shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
+        raise place.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
 
 
-def _unknown(what: str, name: object, known: Iterable[str]) -> str:
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for a name that does not exist, with the nearest that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(_shown(name), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"unknown {what} {_shown(name)}; {hint}allowed: {', '.join(names)}"
+    return f"unknown {what} {shown(name)}; {hint}allowed: {', '.join(names)}"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value as an error shows it: on one line, and not for ever."""
     try:
         text = repr(value)
@@ -257,30 +282,8 @@ def to_toml(experiment: Experiment) -> str:
     values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
     top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
     sections = {name: value for name, value in values.items() if is_dataclass(value)}
-    blocks = [_block(top)]
+    blocks = [block(top)]
     for name, record in sections.items():
         entries = {item.name: getattr(record, item.name) for item in fields(record)}
-        blocks.append(f"[{name}]\n{_block({key: value for key, value in entries.items() if value is not None})}")
+        blocks.append(f"[{name}]\n{block({key: value for key, value in entries.items() if value is not None})}")
     return "\n".join(blocks)
-
-
-def _block(entries: Mapping[str, object]) -> str:
-    return "".join(f"{name} = {_literal(value)}\n" for name, value in entries.items())
-
-
-def _literal(value: object) -> str:
-    """One value in TOML's notation."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return '"' + "".join(_escaped(character) for character in value) + '"'
-    assert isinstance(value, tuple)
-    return "[" + ", ".join(_literal(entry) for entry in value) + "]"
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    return character if character.isprintable() else f"\\U{ord(character):08x}"

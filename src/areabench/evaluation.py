@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +30,12 @@ def evaluate_models(
     found = [problem.evaluate([distinct[name] for name in part], with_loss=part is parts[0]) for part in parts]
     place = {name: number for number, name in enumerate(parts[0] + parts[1])}
     order = np.array([place[name] for name in names], dtype=np.intp)
-    loss, accuracy, distance = (
-        np.concatenate([getattr(part, column) for part in found])[order]
-        for column in ("train_loss", "test_accuracy", "squared_distance")
-    )
-    return Metrics(np.where(wanted, loss, np.nan), accuracy, distance)
+    columns = {
+        item.name: np.concatenate([getattr(part, item.name) for part in found])[order] for item in fields(Metrics)
+    }
+    for name in ("train_loss", "score_gap"):
+        columns[name] = np.where(wanted, columns[name], np.nan)
+    return Metrics(**columns)
 
 
 def target_met(stop: Stop, metrics: Metrics) -> str | None:

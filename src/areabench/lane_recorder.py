@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -117,5 +117,5 @@ def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -
     wanted = np.concatenate([loss_wanted(len(end.snapshots), loss_every) for end in ends])
     found = evaluate_models(problem, names, models, wanted)
     stops = np.cumsum([len(end.snapshots) for end in ends])[:-1]
-    columns = [np.split(column, stops) for column in (found.train_loss, found.test_accuracy, found.squared_distance)]
+    columns = [np.split(getattr(found, item.name), stops) for item in fields(Metrics)]
     return [Metrics(*parts) for parts in zip(*columns, strict=True)]

@@ -14,6 +14,7 @@ from enum import Enum
 _REFRESH_S = 0.2
 _MARK = "areabench progress: "
 _WIDTH = 78
+_BAR = 24  # characters
 
 
 class Style(Enum):
@@ -44,6 +45,57 @@ class ProgressLine:
         """Take the line away, or leave a remark on what comes next."""
         if self._show is not None:
             self._show(remark)
+
+
+class SweepProgress:
+    """Where a sweep stands: runs done, runs a second, time left, failures; at most five times a second.
+
+    The time left comes from the cost of what is done in this session and of what is not, so runs of unequal length do
+    not mislead it.
+    """
+
+    def __init__(self, runs: int, cost: float, style: Style) -> None:
+        self._runs, self._cost = runs, cost
+        self._done = self._failed = 0
+        self._done_cost = 0.0
+        self._show: Callable[[str], None] | None = {Style.LIVE: write_live, Style.MARKED: _write_marked}.get(style)
+        self.refresh_s = _REFRESH_S if self._show is not None else None  # None: there is nothing to show
+        self._begun_s = time.perf_counter()
+        self._next_s = 0.0
+
+    def add(self, done: int, failed: int, cost: float) -> None:
+        """Count runs that ended."""
+        self._done, self._failed, self._done_cost = self._done + done, self._failed + failed, self._done_cost + cost
+        self.show()
+
+    def show(self) -> None:
+        """Show the line, if it is time to."""
+        if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
+            self._next_s = now_s + _REFRESH_S
+            self._show(self.line(now_s - self._begun_s))
+
+    def line(self, elapsed_s: float) -> str:
+        """The line after so many seconds."""
+        ended = self._done + self._failed
+        filled = int(_BAR * ended / max(self._runs, 1))
+        words = [f"[{'#' * filled}{'.' * (_BAR - filled)}] {ended:,}/{self._runs:,} runs"]
+        if self._done_cost:
+            left_s = elapsed_s * (self._cost - self._done_cost) / self._done_cost
+            words += [f"{ended / max(elapsed_s, 1e-9):.3g}/s", f"{duration(left_s)} left"]
+        return "  ".join(words + ([f"{self._failed:,} failed"] if self._failed else []))
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._show is not None:
+            self._show("")
+
+
+def duration(seconds: float) -> str:
+    """A time in words: 42 s, 3 min 5 s, 2 h 10 min."""
+    whole = round(max(seconds, 0.0))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def write_live(text: str) -> None:

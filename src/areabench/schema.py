@@ -33,7 +33,7 @@ EVENT = np.dtype(
     ]
 )  # fmt: skip
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
-METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8")])
+METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("score_gap", "f8")])
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
 
 

@@ -33,7 +33,7 @@ iterations = 20
 name = "quadratic"
 dimension = 3
 """
-COMMANDS = ("simulate", "launch", "run", "check", "replay", "show", "summary")
+COMMANDS = ("simulate", "launch", "run", "sweep", "check", "replay", "show", "summary", "table", "figures")
 
 
 @pytest.fixture
@@ -117,6 +117,45 @@ def test_as_a_module(experiment: Path) -> None:
     done = finished([sys.executable, "-m", "areabench", "check", str(experiment)], {})
     assert (done.returncode, done.stderr) == (0, "")
     assert parse_experiment(done.stdout) == load_experiment(experiment)
+
+
+# ---------------------------------------------------------------------------------------------------- sweep
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two"])
+def test_a_sweep_needs_a_process(jobs: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["sweep", str(experiment), "--jobs", jobs])
+    assert caught.value.code == 2
+    assert f"'{jobs}' is not a whole number >= 1" in capsys.readouterr().err
+
+
+def test_a_bad_sweep(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "absent.toml"]) == 2
+    assert "absent.toml: cannot be read: No such file or directory" in complaint(capsys)
+    assert main(["sweep", str(experiment), "--trials", "0"]) == 2
+    assert f"{experiment}: sweep.trials: 0 is not allowed; allowed is a whole number >= 1" in complaint(capsys)
+    assert main(["sweep", str(experiment), "--set", "method.stepsize=1"]) == 2
+    assert "method.stepsize: unknown key 'stepsize'; did you mean 'step_size'?" in complaint(capsys)
+    assert list(experiment.parent.iterdir()) == [experiment]
+
+
+def test_the_folder_of_a_sweep_is_named_after_its_file(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def folders(*options: str) -> list[str]:
+        assert main(["sweep", str(experiment), *options, "--dry-run"]) == 0
+        return [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+
+    other = experiment.with_name("other.toml")
+    other.write_text(EXPERIMENT, encoding="utf-8")
+    assert folders() == ["runs/tiny"]
+    assert folders("--transport", "mpi") == ["runs/tiny-mpi"]
+    assert folders("--output", "here") == ["here"]
+    assert folders(str(other), "--output", "here") == ["here/tiny", "here/other"]
+
+
+def test_a_sweep_uses_the_cores_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 6}, raising=False)
+    assert cli._cores() == 3
 
 
 # ---------------------------------------------------------------------------------------------------- check, simulate
@@ -335,7 +374,7 @@ def test_a_plot_without_matplotlib(
     real = builtins.__import__
 
     def without(name: str, *arguments: Any) -> Any:
-        if name.startswith(("matplotlib", "areabench.plots")):
+        if name.startswith(("matplotlib", "areabench.figures.runs")):
             raise ImportError("No module named 'matplotlib'")
         return real(name, *arguments)
 
@@ -426,7 +465,7 @@ def broken_no_events(run: Path) -> None:
         (broken_empty, "is not a readable HDF5 file ("),
         (broken_foreign, "is not a run file of areabench"),
         (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
-        (broken_version, "has schema version 99, this areabench reads 1; use the one that wrote it"),
+        (broken_version, "has schema version 99, this areabench reads 2; use the one that wrote it"),
         (broken_no_version, "is damaged ("),
         (broken_experiment, "experiment: clients: is missing"),
         (broken_status, "is damaged ('fine'); run the experiment again"),

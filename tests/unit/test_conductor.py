@@ -322,7 +322,7 @@ def bowl() -> QuadraticProblem:
 
 def metrics(loss: float, accuracy: float) -> Metrics:
     """The quality of one model."""
-    return Metrics(np.array([loss]), np.array([accuracy]), np.array([np.nan]))
+    return Metrics(np.array([loss]), np.array([accuracy]), np.array([np.nan]), np.array([np.nan]))
 
 
 @pytest.mark.parametrize(

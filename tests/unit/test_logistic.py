@@ -203,3 +203,11 @@ def test_a_step_allocates_no_array(sizes: tuple[int, int, int]) -> None:
     # at these sizes even the smallest buffer, one float32 a sample, is 4,000 bytes or more; what is left are
     # Python's objects and the books numpy keeps of a reduction: together 1 to 1.3 kB, whatever the sizes
     assert traced_peak_bytes(*sizes) < 2000
+
+
+def test_hits_are_those_of_argmax_also_with_equal_scores() -> None:
+    generator = np.random.default_rng(1)
+    scores = generator.integers(0, 3, (4, CLASSES, 50)).astype(np.float32)
+    labels = generator.integers(0, CLASSES, 50)
+    expected = (scores.argmax(axis=1) == labels).sum(axis=1)
+    assert logistic._hits(scores, labels).tolist() == expected.tolist()

@@ -25,7 +25,7 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run, Summary, open_run
 from areabench.recording import Recorder
 from areabench.schema import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, State, Status
-from areabench.tables import align, describe_run, number, summary_table
+from areabench.tables.runs import align, describe_run, number, summary_table
 
 EXPERIMENT = """
 name = "tiny"
@@ -92,7 +92,7 @@ def rewritten(path: Path, accuracies: list[float]) -> Run:
         recorder.snapshot(float(time_s), 0, np.zeros(2))
     recorder.flush()
     nothing = np.full(len(accuracies), np.nan)
-    recorder.metrics([Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing)])
+    recorder.metrics([Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing, nothing)])
     recorder.close()
     return open_run(path)
 
@@ -390,7 +390,7 @@ def test_description_names_every_part(run: Run) -> None:
 
 def test_plot_of_several_runs(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.plots import plot_runs
+    from areabench.figures.runs import plot_runs
 
     plot_runs([run, run, run, run, run], tmp_path / "deep" / "runs.png", 80.0)
     assert (tmp_path / "deep" / "runs.png").stat().st_size > 10_000

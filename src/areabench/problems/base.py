@@ -19,6 +19,7 @@ class Metrics:
     train_loss: NDArray[np.float64]
     test_accuracy: NDArray[np.float64]  # percent
     squared_distance: NDArray[np.float64]  # to the minimiser
+    score_gap: NDArray[np.float64]  # by how much a wrong class outscores the right one, at worst over the training data
 
 
 class LocalProblem(Protocol):

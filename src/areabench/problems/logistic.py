@@ -128,16 +128,16 @@ class LogisticProblem:
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, where asked for, and accuracy (%) over all test images."""
         count = len(models)
-        loss, correct = np.full(count, np.nan), np.zeros(count)
+        loss, gap, correct = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
         per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
         for first in range(0, count, per_pass):
             chosen = slice(first, first + per_pass)
             weights = np.stack([model.reshape(self.shape) for model in models[chosen]])
             if with_loss:
-                loss[chosen] = self._train_loss(weights)
+                loss[chosen], gap[chosen] = self._train_loss(weights)
             correct[chosen] = self._test_hits(weights)
         accuracy = 100.0 * correct / len(self.data.test_labels)
-        return Metrics(loss, accuracy, np.full(count, np.nan))
+        return Metrics(loss, accuracy, np.full(count, np.nan), gap)
 
     def _scores(self, weights: NDArray[Any], features: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Scores of many models on some images, shape (models, classes, images)."""
@@ -146,26 +146,44 @@ class LogisticProblem:
         scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], len(features))
         return scores
 
-    def _train_loss(self, weights: NDArray[Any]) -> NDArray[np.float64]:
-        data, total = self.data, np.zeros(len(weights))
+    def _train_loss(self, weights: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Loss and score gap of each model."""
+        data, total, gap = self.data, np.zeros(len(weights)), np.zeros(len(weights))
         for first in range(0, len(data.train_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
             scores, labels = self._scores(weights, data.train_features[rows]), data.train_labels[rows]
-            highest = scores.max(axis=1)
-            total -= scores[:, labels, np.arange(len(labels))].sum(axis=1, dtype=np.float64)
+            highest, right = scores.max(axis=1), scores[:, labels, np.arange(len(labels))]
+            gap = np.maximum(gap, (highest - right).max(axis=1))
+            total -= right.sum(axis=1, dtype=np.float64)
             np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
             total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
         squares = np.einsum("mcf,mcf->m", weights, weights, dtype=np.float64)
         total += 0.5 * self.settings.regularisation * len(data.train_labels) * squares
-        return total / len(data.train_labels)
+        return total / len(data.train_labels), gap
 
     def _test_hits(self, weights: NDArray[Any]) -> NDArray[np.float64]:
         data, hits = self.data, np.zeros(len(weights))
         for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
-            scores = self._scores(weights, data.test_features[rows])
-            hits += (scores.argmax(axis=1) == data.test_labels[rows]).sum(axis=1)
+            scores, labels = self._scores(weights, data.test_features[rows]), data.test_labels[rows]
+            hits += _hits(scores, labels)
         return hits
+
+
+def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How often each model scores the right class highest; of equal scores the first class counts.
+
+    The same as with argmax along the classes, which is slow across memory; scores of shape (models, classes, images)
+    are spoilt.
+    """
+    images = np.arange(len(labels))
+    right = scores[:, labels, images]
+    scores[:, labels, images] = -np.inf
+    others = scores.max(axis=1)
+    hits = right > others
+    for model, image in np.argwhere(right == others):
+        hits[model, image] = labels[image] < scores[model, :, image].argmax()
+    return np.asarray(hits.sum(axis=1))
 
 
 class LocalLogistic:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Result:
     test_accuracy: NDArray[np.float64]  # percent
     staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
     served: NDArray[np.int64]  # how many updates of each client were used
+    score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # see Metrics; NaN where the loss is
 
     @property
     def final_loss(self) -> float:
@@ -66,6 +67,7 @@ def read_result(path: Path) -> Result:
             time_s=run.snapshot_index["time_s"][: len(metrics)],
             train_loss=metrics["train_loss"],
             test_accuracy=metrics["test_accuracy"],
+            score_gap=metrics["score_gap"],
             staleness=run.staleness,
             served=run.served,
         )
@@ -118,6 +120,7 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
         test_accuracy=metrics["test_accuracy"],
         staleness=file["tally/staleness"][()],
         served=file["tally/served"][()],
+        score_gap=metrics["score_gap"],
     )
 
 

@@ -1,0 +1,44 @@
+"""What the pages of the performance benchmarks share: tables in Markdown, and the machine they were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from areabench.provenance import gather_provenance
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table with a heading, its columns aligned for readers of plain text; all but the first to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(_line(row, widths) for row in [rows[0], rule, *rows[1:]]) + "\n"
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = row
+    cells = [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+    return f"| {' | '.join(cells)} |"
+
+
+def describe_machine() -> str:
+    """Processor, versions and date, in one line."""
+    found = gather_provenance("simulator", command="", threads="", seed=0)
+    revision = f" ({found.git_revision})" if found.git_revision else ""
+    threads = os.environ.get("OPENBLAS_NUM_THREADS", "as many as cores")
+    return (
+        f"{found.started_at[:10]}, {_processor()}, {os.cpu_count()} cores, BLAS threads: {threads}, "
+        f"Python {found.python}, numpy {found.numpy} ({found.blas}), "
+        f"areabench {found.areabench}{revision}, {platform.system()}."
+    )
+
+
+def _processor() -> str:
+    """The name of the processor, as far as the system tells it."""
+    listing = Path("/proc/cpuinfo")
+    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine() or sys.platform

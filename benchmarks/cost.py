@@ -1,0 +1,163 @@
+"""What a simulated update costs, in time and memory, against clients n, parameters d and local steps M.
+
+make bench-cost, or: python benchmarks/cost.py [--quick] [--memory-gb 8] [--output runs/cost]
+
+Each point is a process of its own on one thread. Writes cost.md, cost.png and cost.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench_page import describe_machine, markdown_table
+from cost_plan import (
+    LABELS,
+    QUICK,
+    Letter,
+    Measured,
+    Point,
+    Sizes,
+    dimension,
+    many_clients,
+    memories_bytes,
+    models_bytes,
+    plan,
+    versions_bytes,
+    warm_up,
+)
+from cost_point import Cost, measure_apart
+
+from areabench.errors import UserError
+from areabench.experiment import Experiment
+
+CLAIM_BYTES = 1e9
+TITLES: dict[Letter, str] = {
+    "n": "Against the number of clients n: M = 1, synthetic data, 7,840 parameters",
+    "d": "Against the number of parameters d: n = 128, M = 1, synthetic data of 100 classes",
+    "M": "Against the number of local steps M: n = 128, MNIST, 7,840 parameters",
+}
+INTRODUCTION = """\
+Logistic regression with mini-batches of 32, exponential delays and a server step after each 4 updates. An update's time
+is the processor's, from the first update to the last, without run file and evaluation; the first update of a client
+includes making it. Each client works about twice at the least. The peak memory is that of the whole process, data
+included. Two columns say what the models alone take: those that asynchronous clients work on at the same time (on
+average 0.52·n·d floats for exponential delays), and AREA's memories (n·d floats).
+"""
+
+
+def measure(points: Sequence[Point], limit_bytes: float, cache: Path) -> list[Measured]:
+    """Each point in turn; those whose models alone pass the limit are left out."""
+    measured = []
+    for point in points:
+        fits = models_bytes(point.experiment) <= limit_bytes
+        measured.append(Measured(point, measure_apart(point.experiment, cache) if fits else None))
+        say(point.experiment, measured[-1].cost)
+    return measured
+
+
+def say(experiment: Experiment, cost: Cost | None) -> None:
+    """A line of progress."""
+    words = f"{1e6 * cost.update_s:.0f} µs an update, {megabytes(cost.peak_bytes)} MB" if cost else "left out"
+    print(f"{experiment.name}: {words}", file=sys.stderr, flush=True)
+
+
+def megabytes(count: float) -> str:
+    """Bytes in MB (10^6), to two digits at the least."""
+    return f"{count / 1e6:,.0f}" if count >= 1e7 else f"{count / 1e6:.2g}"
+
+
+# ---------------------------------------------------------------------------------------------------- page
+
+
+def axis_table(measured: Sequence[Measured], letter: Letter) -> str:
+    """Times and peaks of one axis, a row a value."""
+    chosen = [one for one in measured if one.point.letter == letter]
+    methods = [LABELS[method] for method in dict.fromkeys(one.point.method for one in chosen)]
+    heading = [letter, *(f"{method} µs" for method in methods), *(f"{method} MB" for method in methods)]
+    rows = [heading + ["sent models MB", "memories MB", "start s"]]
+    for value in dict.fromkeys(one.point.value for one in chosen):
+        rows.append([f"{value:,}", *_value_cells([one for one in chosen if one.point.value == value])])
+    return markdown_table(rows)
+
+
+def _value_cells(same: Sequence[Measured]) -> list[str]:
+    """The cells of one value of an axis: all methods in order."""
+    experiment = same[0].point.experiment
+    start_s = max((one.cost.start_s for one in same if one.cost), default=0.0)
+    return [
+        *(f"{1e6 * one.cost.update_s:,.0f}" if one.cost else "left out" for one in same),
+        *(megabytes(one.cost.peak_bytes) if one.cost else "left out" for one in same),
+        megabytes(versions_bytes(experiment)),
+        megabytes(memories_bytes(experiment)),
+        f"{start_s:.1f}",
+    ]
+
+
+def left_out(measured: Sequence[Measured], limit_bytes: float) -> str:
+    """Which points were not measured, and why."""
+    words = [
+        f"{LABELS[one.point.method]} at {one.point.letter} = {one.point.value:,} is left out: its models alone take "
+        f"{models_bytes(one.point.experiment) / 1e9:.2g} GB, the limit is {limit_bytes / 1e9:g} GB (--memory-gb).\n"
+        for one in measured
+        if one.cost is None
+    ]
+    return "\n".join(words)
+
+
+def claim(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
+    """The section about many clients without client memories."""
+    rows = [("method", "updates", "s", "peak MB", "under 1 GB")]
+    for experiment, cost in zip(experiments, costs, strict=True):
+        verdict = "yes" if cost.peak_bytes < CLAIM_BYTES else "no"
+        name = LABELS[experiment.method.name]
+        rows.append((name, f"{cost.updates:,}", f"{cost.run_s:.1f}", megabytes(cost.peak_bytes), verdict))
+    count, parameters = experiments[0].clients.count, dimension(experiments[0])
+    title = f"## {count:,} clients on the paper's problem: MNIST, non-IID, {parameters:,} parameters, M = 1, Delta = 4"
+    words = "As `areabench simulate` runs it, with run file, event log and the evaluation of the last model."
+    return f"{title}\n\n{words}\n\n{markdown_table(rows)}"
+
+
+def page(measured: Sequence[Measured], many: str, limit_bytes: float) -> str:
+    """The whole page."""
+    parts = ["# Cost of a simulated update", describe_machine(), INTRODUCTION.rstrip()]
+    parts += [f"## {title}\n\n{axis_table(measured, letter).rstrip()}" for letter, title in TITLES.items()]
+    parts += [left_out(measured, limit_bytes).rstrip(), many.rstrip(), "![Cost against n, d and M](cost.png)"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def main() -> None:
+    """Measure all points, write the page and the figure."""
+    parser = argparse.ArgumentParser(description="Measure time and memory of a simulated update against n, d and M.")
+    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
+    parser.add_argument("--memory-gb", type=float, default=8.0, help="leave out what has more models (default 8)")
+    parser.add_argument("--output", type=Path, default=Path("runs/cost"), help="folder (default runs/cost)")
+    arguments = parser.parse_args()
+    sizes, limit_bytes = QUICK if arguments.quick else Sizes(), 1e9 * arguments.memory_gb
+    try:
+        run(sizes, limit_bytes, arguments.output)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def run(sizes: Sizes, limit_bytes: float, folder: Path) -> None:
+    """Measure and write."""
+    with tempfile.TemporaryDirectory() as name:
+        cache = Path(name)
+        measure_apart(warm_up(), cache)
+        measured = measure(plan(sizes), limit_bytes, cache)
+        experiments = many_clients(sizes)
+        many = claim(experiments, [measure_apart(experiment, cache, whole=True) for experiment in experiments])
+    from cost_figure import draw_files  # not before: the memory of this process is where that of a point starts
+
+    text = page(measured, many, limit_bytes)
+    draw_files(measured, folder)
+    (folder / "cost.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

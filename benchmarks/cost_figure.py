@@ -1,0 +1,69 @@
+"""The figure of the cost benchmark: time an update and peak memory against n, d and M."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from cost_plan import LABELS, Letter, Measured, memories_bytes, versions_bytes
+from cost_point import Cost
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from areabench.figures.style import dress, label_log_axis, look_of, save, styled
+
+_ACROSS: dict[Letter, str] = {"n": "clients n", "d": "parameters d", "M": "local steps M"}
+
+
+def draw_files(measured: Sequence[Measured], folder: Path) -> list[Path]:
+    """Write the figure as PNG and SVG."""
+    figure, paths = draw(measured), [folder / "cost.png", folder / "cost.svg"]
+    for path in paths:
+        save(figure, path)
+    return paths
+
+
+@styled
+def draw(measured: Sequence[Measured]) -> Figure:
+    """A column an axis; above the time of an update, below the peak memory."""
+    figure = Figure(figsize=(11.0, 6.4), layout="constrained")
+    axes = figure.subplots(2, len(_ACROSS), sharex="col", sharey="row")
+    for column, letter in enumerate(_ACROSS):
+        chosen = [one for one in measured if one.point.letter == letter]
+        _draw_lines(axes[0, column], chosen, lambda cost: 1e6 * cost.update_s)
+        _draw_lines(axes[1, column], chosen, lambda cost: cost.peak_bytes / 1e6)
+        if letter != "M":
+            _draw_models(axes[1, column], chosen)
+    _finish(axes)
+    handles, labels = axes[1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize="small")
+    return figure
+
+
+def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
+    for method, label in LABELS.items():
+        points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
+        look = look_of(method)
+        style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}
+        if points:
+            axes.loglog(*zip(*points, strict=True), **style, label=label, linewidth=1.6, markersize=4.5)
+
+
+def _draw_models(axes: Axes, measured: Sequence[Measured]) -> None:
+    """What the models alone take."""
+    experiments = {one.point.value: one.point.experiment for one in measured}
+    memories = [memories_bytes(experiment) / 1e6 for experiment in experiments.values()]
+    versions = [versions_bytes(experiment) / 1e6 for experiment in experiments.values()]
+    axes.plot(list(experiments), memories, color="0.25", linewidth=0.9, label="AREA's memories, n·d floats")
+    axes.plot(list(experiments), versions, color="0.6", linewidth=0.9, label="models under way, 0.52·n·d floats")
+
+
+def _finish(axes: Sequence[Sequence[Axes]]) -> None:
+    for row, upward in zip(axes, ("time an update (µs)", "peak memory (MB)"), strict=True):
+        for panel, across in zip(row, _ACROSS.values(), strict=True):
+            dress(panel, across if row is axes[1] else "", upward if panel is row[0] else "")
+    low, high = axes[1][0].get_ylim()
+    axes[1][0].set_ylim(max(low, 10.0), high)  # below, the models are nothing beside the program itself
+    for panel in [panel for row in axes for panel in row if panel.lines]:  # all points of an axis may be left out
+        label_log_axis(panel.xaxis)
+        label_log_axis(panel.yaxis)

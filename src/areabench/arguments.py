@@ -1,0 +1,166 @@
+"""The commands and their options, with a purpose and an example each."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TypeAlias
+
+from areabench import __version__
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+EXIT_CODES = """exit codes: 0 done or target reached; 1 the run or the comparison failed; 2 bad input; 3 diverged"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; `command` names the one that was chosen."""
+    parser = argparse.ArgumentParser(
+        prog="areabench",
+        description="Benchmarks of asynchronous federated optimization, on MPI and in virtual time.",
+        epilog=EXIT_CODES,
+    )
+    parser.add_argument("--version", action="version", version=f"areabench {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _running(commands, "simulate", "run an experiment in virtual time, without MPI")
+    _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
+    _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
+    _sweeping(commands)
+    check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
+    _experiment_options(check)
+    replay = _command(commands, "replay", "run the rule again from a run file's events, compare bits", "RUN.h5")
+    replay.add_argument("run", type=Path, help="run file")
+    _progress_option(replay)
+    show = _command(commands, "show", "print what a run file holds", "RUN.h5")
+    show.add_argument("run", type=Path, help="run file")
+    show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
+    summary = _command(commands, "summary", "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
+    summary.add_argument("runs", type=Path, nargs="+", help="run files")
+    summary.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")
+    summary.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
+    _tabling(commands)
+    _drawing(commands)
+    return parser
+
+
+def _command(
+    commands: Commands,
+    name: str,
+    purpose: str,
+    example: str,
+    launcher: str = "",
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name, help=purpose, description=purpose, epilog=f"example: {launcher}areabench {name} {example}. {EXIT_CODES}"
+    )
+    parser.set_defaults(command=name)
+    return parser
+
+
+def _running(
+    commands: Commands,
+    name: str,
+    purpose: str,
+    launcher: str = "",
+) -> None:
+    example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
+    parser = _command(commands, name, purpose, example, launcher)
+    _experiment_options(parser)
+    parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
+    parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
+    _progress_option(parser)
+
+
+def _sweeping(commands: Commands) -> None:
+    purpose = "run grids of experiments over all cores, and go on where an earlier sweep ended"
+    parser = _command(commands, "sweep", purpose, "benchmarks/tables/grid.toml --jobs 2 --trials 1")
+    parser.add_argument("sweeps", type=Path, nargs="+", metavar="FILE", help="sweep file (TOML)")
+    _override_option(parser)
+    parser.add_argument("--trials", type=int, metavar="N", help="trials of each point, instead of the file's")
+    parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="processes (default: one a core)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR",
+        help="folder of the sweep (default runs/STEM); of several sweeps the folder of their folders",
+    )  # fmt: skip
+    parser.add_argument(
+        "--transport", choices=("simulator", "mpi"), default="simulator",
+        help="virtual time (default), or real time under mpirun, one run after the other, in runs/STEM-mpi",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
+    parser.add_argument("--force", action="store_true", help="run again what is done")
+    _progress_option(parser)
+
+
+def _tabling(commands: Commands) -> None:
+    parser = _command(commands, "table", "print sweeps in the form of the paper's tables", "runs/grid --paper")
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
+    parser.add_argument(
+        "--keep", choices=("published", "paper-rule", "best", "all"), default="paper-rule",
+        help="step sizes to show: those of the paper's table, the two largest with a finite loss in all trials "
+        "(default), the best by --metric on half of the trials and shown on the others, or all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
+    )
+    parser.add_argument(
+        "--bound", type=float, default=float("inf"), metavar="LOSS",
+        help="for --keep paper-rule: a loss beyond this counts as not finite (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gap", type=float, default=float("inf"),
+        help="for --keep paper-rule: a score gap beyond this counts as not finite, 103 as in single precision",
+    )  # fmt: skip
+    parser.add_argument("--target", type=float, default=80.0, help="accuracy that rho is the time to, %% (default 80)")
+    parser.add_argument("--paper", action="store_true", help="put the published value beside each cell")
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="write instead: a file (.txt, .md, .tex, .csv), or a folder for NAME.md, NAME.tex and NAME.csv",
+    )  # fmt: skip
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write one page of all sweeps against the paper")
+
+
+def _drawing(commands: Commands) -> None:
+    example = "runs/grid --format svg --step-size area=1000"
+    parser = _command(commands, "figures", "draw a sweep, or the label distribution of a split", example)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="folder of a sweep")
+    what.add_argument("--split", type=Path, metavar="FILE", help="draw the labels of this experiment's clients")
+    _override_option(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="folder for the figures of a sweep (default DIR/figures), file for --split (default runs/STEM-labels)",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=("png", "svg", "both"), default="both", help="of the files (default both)")
+    parser.add_argument(
+        "--step-size", dest="step_sizes", action="append", default=[], metavar="METHOD=ALPHA",
+        help="step size to draw of a method (default: best mean accuracy at the end); may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--target", type=float, default=80.0, help="accuracy of the target line, %% (default 80)")
+
+
+def _positive(text: str) -> int:
+    """A number of processes."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
+    return int(text)
+
+
+def _experiment_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiment", type=Path, help="experiment file (TOML)")
+    _override_option(parser)
+
+
+def _override_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
+        help="override a key of the experiment, for example method.step_size=100; may be repeated",
+    )  # fmt: skip
+
+
+def _progress_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--progress", choices=("auto", "always", "marked", "never"), default="auto",
+        help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
+    )  # fmt: skip

@@ -1,0 +1,110 @@
+"""What `areabench figures` does, once argv and the environment have been read."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench import datasets
+from areabench.errors import UserError
+from areabench.figures.data import METHOD_NAMES, Page, arrange
+from areabench.partition import split
+from areabench.sweeps.reading import load_sweep, open_sweep
+from areabench.sweeps.results import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to draw of a sweep, and how."""
+
+    formats: tuple[str, ...] = ("png", "svg")  # suffixes of the files
+    step_sizes: tuple[str, ...] = ()  # METHOD=ALPHA; a method that is not named gets its best
+    target: float = 80.0  # test accuracy in percent
+
+
+def sweep_figures(folder: Path, output: Path | None, wishes: Wishes) -> int:
+    """Draw quality over time, step-size sensitivity and staleness of a sweep."""
+    _need_matplotlib()
+    results = open_sweep(folder).results
+    if not results:
+        raise UserError(f"{folder}: no run of this sweep is done; run it with `areabench sweep` first")
+    step_sizes = read_step_sizes(wishes.step_sizes, results)
+    for page in arrange(results):
+        for name, figure in _draw(page, step_sizes, wishes.target).items():
+            _save(figure, [(output or folder / "figures") / f"{name}{page.slug}.{suffix}" for suffix in wishes.formats])
+    return 0
+
+
+def split_figure(path: Path, overrides: Sequence[str], cache: Path, outputs: Sequence[Path]) -> int:
+    """Draw which client of an experiment, or of the first one of a sweep, holds how many samples of which class."""
+    _need_matplotlib()
+    from areabench.figures.labels import count_labels, draw_labels
+
+    experiment = next(one.experiment for one in load_sweep(path, overrides).members if one.experiment is not None)
+    if experiment.data is None or experiment.split is None:
+        problem = experiment.problem.name
+        raise UserError(f"{path}: problem `{problem}` has no labels to split; take one with [data] and [split]")
+    data = datasets.load(experiment.data, cache)
+    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
+    _save(draw_labels(count_labels(data.train_labels, parts, data.classes), experiment), outputs)
+    return 0
+
+
+def read_step_sizes(wished: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
+    """Step sizes by method, from METHOD=ALPHA; each must have been run."""
+    return dict(_read_step_size(text, results) for text in wished)
+
+
+def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
+    method, _, number = text.partition("=")
+    if method not in METHOD_NAMES:
+        raise UserError(
+            f"--step-size {text}: '{method}' is not a method; write METHOD=ALPHA with METHOD one of "
+            f"{', '.join(METHOD_NAMES)}"
+        )
+    try:
+        step_size = float(number)
+    except ValueError:
+        step_size = math.nan
+    methods = [result.experiment.method for result in results]
+    run = sorted({settings.step_size for settings in methods if settings.name == method})
+    if step_size not in run:
+        shown = ", ".join(f"{value:g}" for value in run) or "none"
+        raise UserError(f"--step-size {text}: '{number}' is not a step size that was run; those of {method}: {shown}")
+    return method, step_size
+
+
+def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[str, Figure]:
+    """Figures of one page, by name."""
+    from areabench.figures.curves import draw_curves, draw_staleness
+    from areabench.figures.sensitivity import draw_sensitivity
+
+    return {
+        "curves": draw_curves(page, step_sizes, target),
+        "sensitivity": draw_sensitivity(page),
+        "staleness": draw_staleness(page, step_sizes),
+    }
+
+
+def _save(figure: Figure, paths: Sequence[Path]) -> None:
+    from areabench.figures.style import save
+
+    for path in paths:
+        save(figure, path)
+        print(f"figure: {path}")
+
+
+def _need_matplotlib() -> None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise UserError(
+            f"figures: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+        ) from error

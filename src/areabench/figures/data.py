@@ -1,0 +1,235 @@
+"""Results arranged for figures: pages of rows of methods of step sizes of trials. Draws nothing.
+
+A page is one figure: all that agrees in everything but method, rates and seed. A row of it is one rates setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.experiment import Area, Experiment, MethodSettings, RateSettings, UniformRates
+from areabench.schema import State
+from areabench.sweeps.results import Result
+
+Values = NDArray[np.float64]
+Quantity = Literal["test_accuracy", "train_loss"]
+METHOD_NAMES = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}
+_SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The trials of one method at one step size."""
+
+    step_size: float
+    results: tuple[Result, ...]
+
+    @cached_property
+    def finished(self) -> tuple[Result, ...]:
+        """The trials that did not diverge."""
+        return tuple(result for result in self.results if not has_diverged(result))
+
+    @property
+    def diverged(self) -> int:
+        """How many trials diverged."""
+        return len(self.results) - len(self.finished)
+
+    @property
+    def divergence(self) -> str:
+        """How many trials diverged, in words; empty where none did."""
+        if not self.diverged:
+            return ""
+        return f"{self.diverged} of {len(self.results)} diverged" if self.finished else "all diverged"
+
+    def final(self, quantity: Quantity) -> Values:
+        """Final values of the trials that did not diverge, NaN left out."""
+        finals = [r.final_loss if quantity == "train_loss" else r.final_accuracy for r in self.finished]
+        values = np.array(finals, dtype=np.float64)
+        return values[np.isfinite(values)]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One method with all its step sizes, in ascending order."""
+
+    method: MethodSettings  # its step size means nothing here
+    variant: int  # counts the settings of one method that differ beside the step size
+    label: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rates setting."""
+
+    rates: RateSettings
+    contenders: tuple[Contender, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One figure: `experiment` stands for all its results, `differences` tell it from the other pages."""
+
+    experiment: Experiment
+    differences: tuple[tuple[str, Any], ...]  # keys of the experiment and their values
+    rows: tuple[Row, ...]
+
+    @property
+    def slug(self) -> str:
+        """Tells the page's file from the others', as in `-n4-iid`; empty where there is one page."""
+        return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-")
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Everything on the page."""
+        cells = [cell for row in self.rows for contender in row.contenders for cell in contender.cells]
+        return tuple(result for cell in cells for result in cell.results)
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """What was measured: not every problem has an accuracy."""
+        names: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
+        return tuple(name for name in names if any(np.isfinite(getattr(r, name)).any() for r in self.results))
+
+
+@dataclass(frozen=True)
+class Band:
+    """Several trials over time: mean, least and greatest value at each time."""
+
+    time_s: Values
+    mean: Values
+    low: Values
+    high: Values
+
+
+def has_diverged(result: Result) -> bool:
+    """Whether a run diverged, or ended with a loss beyond all numbers."""
+    return result.status.state == State.DIVERGED or math.isinf(result.final_loss)
+
+
+# ---------------------------------------------------------------------------------------------------- pages
+
+
+def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
+    """Results as pages, in the order in which settings first appear; methods always in the same order."""
+    groups: dict[Experiment, dict[RateSettings, list[Result]]] = {}
+    for result in results:
+        experiment = result.experiment
+        key = replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0)
+        groups.setdefault(key, {}).setdefault(experiment.rates, []).append(result)
+    return tuple(
+        Page(next(iter(rows.values()))[0].experiment, differences, tuple(_row(*row) for row in rows.items()))
+        for differences, rows in zip(_differences(list(groups)), groups.values(), strict=True)
+    )
+
+
+def _row(rates: RateSettings, results: Sequence[Result]) -> Row:
+    variants: dict[MethodSettings, list[Result]] = {}
+    for result in results:
+        variants.setdefault(replace(result.experiment.method, step_size=1.0), []).append(result)
+    ordered = sorted(variants, key=lambda method: list(METHOD_NAMES).index(method.name))
+    return Row(rates, tuple(_contender(method, ordered, variants[method]) for method in ordered))
+
+
+def _contender(method: MethodSettings, rivals: Sequence[MethodSettings], results: Sequence[Result]) -> Contender:
+    siblings = [rival for rival in rivals if rival.name == method.name]
+    cells: dict[float, list[Result]] = {}
+    for result in results:
+        cells.setdefault(result.experiment.method.step_size, []).append(result)
+    return Contender(
+        method,
+        siblings.index(method),
+        _distinction(method, siblings),
+        tuple(Cell(step_size, tuple(cells[step_size])) for step_size in sorted(cells)),
+    )
+
+
+def _distinction(method: MethodSettings, siblings: Sequence[MethodSettings]) -> str:
+    """A method's name, with those of its settings in which it differs from its siblings."""
+    names = [field.name for field in fields(method)]
+    differing = [name for name in names if len({getattr(sibling, name) for sibling in siblings}) > 1]
+    settings = [f"{name} = {getattr(method, name)}" for name in differing]
+    return METHOD_NAMES[method.name] + (f" ({', '.join(settings)})" if settings else "")
+
+
+def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:
+    """For each experiment, the keys in which not all that have them agree, with its values."""
+    flat = [dict(_flatten(asdict(experiment))) for experiment in experiments]
+    keys = list(dict.fromkeys(key for one in flat for key in one))
+    differing = [key for key in keys if len({one[key] for one in flat if key in one}) > 1]
+    return [tuple((key, one[key]) for key in differing if key in one) for one in flat]
+
+
+def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+def _short(key: str) -> str:
+    """A key as it stands in a file name; the name of a variant speaks for itself."""
+    return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def choose(contender: Contender, wished: Mapping[str, float]) -> Cell | None:
+    """The step size to draw: the wished one (None where it was not run), else the best.
+
+    Best is, of the step sizes with the fewest diverged trials, the one with the highest mean final accuracy; where
+    there is no accuracy, with the lowest mean final loss.
+    """
+    if contender.method.name in wished:
+        return next((cell for cell in contender.cells if cell.step_size == wished[contender.method.name]), None)
+    return min(contender.cells, key=_demerit)
+
+
+def _demerit(cell: Cell) -> tuple[float, float, float]:
+    accuracy, loss = cell.final("test_accuracy"), cell.final("train_loss")
+    return (
+        cell.diverged / len(cell.results),
+        -float(accuracy.mean()) if len(accuracy) else math.inf,
+        float(loss.mean()) if len(loss) else math.inf,
+    )
+
+
+def band(results: Sequence[Result], quantity: Quantity) -> Band:
+    """Mean and range over trials, at the times of the trial that ends first; empty where nothing was measured.
+
+    Snapshots without a value are left out. Trials of a sweep share their time grid; where one does not, its values
+    are interpolated linearly.
+    """
+    curves = [curve for result in results if len((curve := _measured(result, quantity))[0])]
+    if not curves:
+        return Band(*np.empty((4, 0)))
+    start_s = max(time_s[0] for time_s, _ in curves)
+    first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
+    grid = first_to_end[first_to_end >= start_s]
+    values = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
+    return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+
+
+def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
+    """Times and values of the snapshots that have one."""
+    values: Values = getattr(result, quantity)
+    there = np.isfinite(values)
+    return result.time_s[there], values[there]
+
+
+def staleness_shares(results: Sequence[Result]) -> Values:
+    """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
+    counts = [result.staleness for result in results if result.staleness.sum() > 0]
+    shares = np.zeros((len(counts), max(map(len, counts), default=0)))
+    for share, count in zip(shares, counts, strict=True):
+        share[: len(count)] = count / count.sum()
+    return np.trim_zeros(shares.mean(axis=0), "b") if len(counts) else np.empty(0)

@@ -1,0 +1,248 @@
+"""How a set of runs agrees with the paper's tables: cell by cell, and in the step sizes that are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from areabench.experiment import Experiment, FedBuff
+from areabench.paper.published import PublishedCell, published_group
+from areabench.problem_settings import DirichletEqual, Logistic
+from areabench.sweeps.results import Result
+from areabench.tables.build import SweepTable
+from areabench.tables.cells import Cell, Comparison
+from areabench.tables.retention import SINGLE_PRECISION_GAP, best_by, every, is_finite, largest_finite
+from areabench.tables.spread import DECIMALS, Spread
+from areabench.tables.words import without_step_size
+
+RHO_TOLERANCE = 0.05
+_DIGIT = 10.0**-DECIMALS
+
+# ---------------------------------------------------------------------------------------------------- which runs count
+
+
+def is_recovered(experiment: Experiment) -> bool:
+    """Whether an experiment has every recovered point: share weighting, starting point, eta, split, horizon."""
+    return _has_recovered_points(experiment) and not is_equal_sized(experiment)
+
+
+def is_equal_sized(experiment: Experiment) -> bool:
+    """Whether the split is the other reading of Dirichlet(0.1): equally many images a client."""
+    return isinstance(experiment.split, DirichletEqual)
+
+
+def _has_recovered_points(experiment: Experiment) -> bool:
+    problem, method = experiment.problem, experiment.method
+    if not isinstance(problem, Logistic) or (problem.weighting, problem.start_width) != ("share", 0.5):
+        return False
+    return not isinstance(method, FedBuff) or method.server_step_size in (None, method.step_size)
+
+
+# ---------------------------------------------------------------------------------------------------- cells
+
+
+@dataclass(frozen=True)
+class Match:
+    """A published cell and ours; None where it was not run."""
+
+    published: PublishedCell
+    comparison: Comparison | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it was run and agrees."""
+        return self.comparison is not None and self.comparison.agrees
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many cells agree, and in what."""
+
+    cells: int
+    run: int
+    both: int  # mean accuracy and mean loss in the published range
+    accuracy: int
+    loss: int
+    rho: int  # within RHO_TOLERANCE, or both beyond 1
+    curve_rho: int  # the same with rho of the mean accuracy curve
+
+
+def matches(
+    tables: Sequence[SweepTable], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
+) -> tuple[Match, ...]:
+    """For each published cell the first of ours that `counts`."""
+    found: dict[PublishedCell, Comparison] = {}
+    for ours in (cell for table in tables for cell in table.cells):
+        beside = ours.comparison
+        if beside is not None and counts(ours.experiment, beside.published):
+            found.setdefault(beside.published, beside)
+    return tuple(Match(cell, found.get(cell)) for cell in cells)
+
+
+def at_recovered_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
+    """The runs that the 127 are counted on."""
+    return is_recovered(experiment) and experiment.stop.horizon_s == cell.recovered_horizon_s
+
+
+def at_printed_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
+    """Runs at the horizon as printed."""
+    return is_recovered(experiment) and experiment.stop.horizon_s == cell.horizon_s
+
+
+def with_equal_sizes(experiment: Experiment, cell: PublishedCell) -> bool:
+    """Runs with the other reading of the non-IID split."""
+    same_horizon = experiment.stop.horizon_s == cell.recovered_horizon_s
+    return is_equal_sized(experiment) and _has_recovered_points(experiment) and same_horizon
+
+
+def count(found: Sequence[Match]) -> Counts:
+    """Count agreement."""
+    run = [match.comparison for match in found if match.comparison is not None]
+    return Counts(
+        cells=len(found),
+        run=len(run),
+        both=sum(one.agrees for one in run),
+        accuracy=sum(one.accuracy_in_range for one in run),
+        loss=sum(one.loss_in_range for one in run),
+        rho=sum(one.rho_agrees(RHO_TOLERANCE) for one in run),
+        curve_rho=sum(_near(curve_rho(one.ours), one.published.rho) for one in run),
+    )
+
+
+def curve_rho(cell: Cell) -> float:
+    """rho of the mean accuracy over trials: when the mean curve first reaches the target; infinite if it never does."""
+    horizon_s = cell.experiment.stop.horizon_s
+    curves = [result.test_accuracy for result in cell.finite]
+    if cell.diverged or not curves or horizon_s is None or len({len(curve) for curve in curves}) > 1:
+        return math.nan
+    reached = np.flatnonzero(np.mean(curves, axis=0) >= cell.target)
+    return float(cell.finite[0].time_s[reached[0]]) / horizon_s if len(reached) else math.inf
+
+
+def _near(ours: float, theirs: float) -> bool:
+    return ours == theirs or abs(round(ours, DECIMALS) - theirs) <= RHO_TOLERANCE + 1e-9
+
+
+# ---------------------------------------------------------------------------------------------------- disagreement
+
+
+def distance(ours: Spread | None, theirs: Spread) -> float:
+    """How far our mean is from the published one, in units of the published half-range; NaN where we have none."""
+    return math.nan if ours is None else (round(ours.mean, DECIMALS) - theirs.mean) / theirs.half_range
+
+
+def misses_by_a_digit(one: Comparison) -> bool:
+    """Whether every mean that is out of range is so by no more than the last printed digit."""
+    pairs = ((one.ours.accuracy, one.published.accuracy), (one.ours.loss, one.published.loss))
+    return not one.ours.diverged and all(ours is not None and _beyond(ours, theirs) <= _DIGIT for ours, theirs in pairs)
+
+
+def ranges_overlap(one: Comparison) -> bool:
+    """Whether our ranges of accuracy and loss both have a value in common with the published ones."""
+    accuracy, loss = one.ours.accuracy, one.ours.loss
+    if accuracy is None or loss is None:
+        return False
+    return one.published.accuracy.overlaps(accuracy) and one.published.loss.overlaps(loss)
+
+
+def loss_ratio(cell: PublishedCell) -> float:
+    """The largest published loss of a cell over its smallest: how noisy the cell is."""
+    return cell.loss.maximum / cell.loss.minimum
+
+
+def _beyond(ours: Spread, theirs: Spread) -> float:
+    """How far our rounded mean lies outside the published range; 0 inside."""
+    mean = round(ours.mean, DECIMALS)
+    return round(max(theirs.minimum - mean, mean - theirs.maximum, 0.0), DECIMALS)
+
+
+# ---------------------------------------------------------------------------------------------------- retention
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The runs of one table, rates setting and method: what the rules keep of them, and what the paper kept."""
+
+    published: tuple[PublishedCell, ...]  # at least one
+    results: tuple[Result, ...]  # at least one
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment of the first run."""
+        return self.results[0].experiment
+
+    @property
+    def run(self) -> tuple[float, ...]:
+        """The step sizes that were run."""
+        return every(self.results).step_sizes
+
+    @property
+    def by_paper(self) -> tuple[float, ...]:
+        """The step sizes that the paper shows."""
+        return tuple(cell.step_size for cell in self.published)
+
+    def by_rule(self, bound: float = math.inf) -> tuple[float, ...]:
+        """What the paper's rule keeps of our runs."""
+        return largest_finite(self.results, bound=bound).step_sizes
+
+    @property
+    def by_single_precision(self) -> tuple[float, ...]:
+        """What the rule keeps if the loss is a plain log(softmax) in single precision, infinite beyond a score gap."""
+        return largest_finite(self.results, gap=SINGLE_PRECISION_GAP).step_sizes
+
+    @property
+    def best(self) -> tuple[float, ...]:
+        """The step size with the best accuracy, chosen on half of the trials; none where there is only one trial."""
+        several = len({result.experiment.seed for result in self.results}) > 1
+        return best_by(self.results, "accuracy").step_sizes if several else ()
+
+    @property
+    def next_loss(self) -> float:
+        """The largest final loss at the next larger step size than the paper's; NaN where it was not run."""
+        larger = [size for size in self.run if size > self.by_paper[-1]]
+        return self.largest_loss(larger[0]) if larger else math.nan
+
+    def largest_loss(self, size: float) -> float:
+        """The largest final loss of the trials at a step size; infinite where one diverged."""
+        trials = [result for result in self.results if result.experiment.method.step_size == size]
+        return max(result.final_loss if is_finite(result) else math.inf for result in trials)
+
+
+def kept_groups(results: Sequence[Result]) -> tuple[Kept, ...]:
+    """The runs that count, by table, rates setting and method, as far as the paper shows them."""
+    groups: dict[Experiment, list[Result]] = {}
+    for result in results:
+        experiment = result.experiment
+        shared = replace(experiment, seed=0, method=without_step_size(experiment.method))
+        groups.setdefault(shared, []).append(result)
+    kept = []
+    for members in groups.values():
+        experiment = members[0].experiment
+        cells = published_group(experiment)
+        if cells and at_recovered_horizon(experiment, cells[0]):
+            kept.append(Kept(cells, tuple(members)))
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class BoundFit:
+    """The bounds on the final loss with which the paper's rule keeps most often what the paper shows."""
+
+    lowest: float
+    highest: float  # a bound between the two does as well
+    equal: int  # groups
+
+
+def fit_bound(groups: Sequence[Kept]) -> BoundFit | None:
+    """Try every bound that makes a difference; None without groups."""
+    if not groups:
+        return None
+    losses = {group.largest_loss(size) for group in groups for size in group.run}
+    bounds = [*sorted(loss for loss in losses if math.isfinite(loss)), math.inf]
+    scores = [sum(group.by_rule(bound) == group.by_paper for group in groups) for bound in bounds]
+    first = scores.index(max(scores))
+    last = next((at for at in range(first, len(scores)) if scores[at] != scores[first]), len(scores))
+    return BoundFit(bounds[first], bounds[last] if last < len(bounds) else math.inf, scores[first])

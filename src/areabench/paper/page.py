@@ -1,0 +1,219 @@
+"""One Markdown page of all sweeps beside the paper's tables: agreement, gaps and their reasons, retention, tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from areabench.errors import UserError
+from areabench.paper.agreement import (
+    RHO_TOLERANCE,
+    Counts,
+    Match,
+    at_printed_horizon,
+    at_recovered_horizon,
+    count,
+    fit_bound,
+    kept_groups,
+    matches,
+    with_equal_sizes,
+)
+from areabench.paper.gaps import disagreement
+from areabench.paper.origin import origin
+from areabench.paper.page_tables import bullets, horizons_table, markdown_table, paragraph, retention_table
+from areabench.paper.published import METHOD_LABELS, PublishedCell, published_cells
+from areabench.sweeps.reading import Sweep
+from areabench.tables.build import SweepTable, build_tables
+from areabench.tables.forms import markdown, to_markdown
+from areabench.tables.retention import SINGLE_PRECISION_GAP, final_gap, named_rule
+from areabench.tables.sheets import own_notes, paper_sheet, shared_notes
+
+
+def write_results(sweeps: Sequence[Sweep], output: Path, command: str) -> None:
+    """Write the page of some sweeps; `command` is the one that does so."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(results_page(sweeps, output.parent, command), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{output}: cannot be written: {error.strerror}; give another --page") from error
+
+
+def results_page(sweeps: Sequence[Sweep], folder: Path, command: str) -> str:
+    """The page; figures in `folder`/figures are linked."""
+    simulated = [sweep for sweep in sweeps if sweep.transport == "simulator"]
+    tables = [table for sweep in simulated for table in published_tables(sweep)]
+    main = matches(tables, published_cells(), at_recovered_horizon)
+    equal = matches(tables, [cell for cell in published_cells() if cell.split == "non-iid"], with_equal_sizes)
+    sections = [
+        _top(sweeps, tables, main, equal, command),
+        _reasons(),
+        disagreement(main, equal),
+        _retention(simulated),
+        _tables(tables, main),
+        _horizons(tables, main),
+        _figures(folder),
+    ]
+    return "\n".join(section for section in sections if section)
+
+
+def published_tables(sweep: Sweep) -> tuple[SweepTable, ...]:
+    """The tables of a sweep with the step sizes that the paper shows."""
+    planned = [member.experiment for member in sweep.plan.members if member.experiment is not None]
+    return build_tables(planned, sweep.results, named_rule("published"))
+
+
+# ---------------------------------------------------------------------------------------------------- the top
+
+
+def _top(
+    sweeps: Sequence[Sweep],
+    tables: Sequence[SweepTable],
+    main: Sequence[Match],
+    equal: Sequence[Match],
+    command: str,
+) -> str:
+    total = count(main)
+    printed_cells = [cell for cell in published_cells() if cell.horizon_s != cell.recovered_horizon_s]
+    rows = [_count_row("all cells, at the horizons that fit the paper's values", total)]
+    rows += [_count_row(f"of these {name}", count(part)) for name, part in _parts(main)]
+    printed = count(matches(tables, printed_cells, at_printed_horizon))
+    rows += [_count_row("n = 4, M = 50 at the printed horizon of 100 s", printed)] if printed.run else []
+    other = count(equal)
+    rows += [_count_row("non-IID cells with the equal-sized split", other)] if other.run else []
+    columns = ["cells", "run", "accuracy and loss", "accuracy", "loss", "ρ", "ρ of the mean curve"]
+    parts = [
+        "# The paper's tables, simulated\n",
+        paragraph(
+            f"**{total.both} of the {total.cells} published cells agree.** A cell agrees when our mean accuracy and "
+            "our mean loss over the trials, both rounded to the paper's two decimals, lie in the published min – max "
+            f"ranges, and no trial diverged. The accuracy alone does so in {total.accuracy} cells, the loss alone in "
+            f"{total.loss}; ρ = t80/horizon differs by at most {RHO_TOLERANCE:g}, or exceeds 1 in both, in "
+            f"{total.rho}. "
+            + (f"{total.cells - total.run} cells have not been run." if total.run < total.cells else "")
+        ),
+        markdown_table(["agreement in", *columns], rows),
+        paragraph(
+            "The paper does not say how it averages t80. The column ρ takes the mean over the trials that reached 80 % "
+            "(>1 when half or more did not), the last column the time at which the mean accuracy of all trials first "
+            "does."
+        ),
+        origin(sweeps, command),
+    ]
+    return "\n".join(parts)
+
+
+def _parts(main: Sequence[Match]) -> list[tuple[str, list[Match]]]:
+    """The cells by split, by rates and by method."""
+    parts = [(name, [one for one in main if one.published.split == key]) for key, name in _SPLITS]
+    parts += [(name, [one for one in main if one.published.rates == key]) for key, name in _RATES]
+    return parts + [
+        (label, [one for one in main if one.published.method == name]) for name, label in METHOD_LABELS.items()
+    ]
+
+
+_SPLITS = (("non-iid", "non-IID"), ("iid", "IID"))
+_RATES = (("uniform", "uniform rates"), ("nonuniform", "non-uniform rates"))
+
+
+def _count_row(name: str, counts: Counts) -> list[str]:
+    numbers = (
+        counts.cells, counts.run, counts.both, counts.accuracy, counts.loss, counts.rho, counts.curve_rho,
+    )  # fmt: skip
+    return [name, *(str(number) for number in numbers)]
+
+
+# ---------------------------------------------------------------------------------------------------- sections
+
+
+def _reasons() -> str:
+    """The recovered points: what the paper does not say, or says otherwise."""
+    return """## What the paper leaves open
+
+These points are not stated in the paper. They were recovered by comparing simulated runs with its tables, and the runs
+on this page have all of them; whatever the authors did otherwise shows as disagreement:
+
+- pixels are scaled to [0, 1] and nothing else; W starts with independent entries uniform on (-0.5, 0.5);
+- client i descends its share (s_i/S)·f_i of the global sum, not n times that (`problem.weighting = "share"`);
+- FedBuff's server step size eta is the client's alpha, so its effective step is alpha²;
+- rates drawn from N(10, 5) that are not positive are drawn again;
+- the tables for n = 4, M = 50 print a horizon of 100 s, but their own ρ and loss fit 15 s: they are counted at 15 s,
+  and the runs at 100 s stand beside them below;
+- the non-IID split is taken as Dirichlet(0.1) shares of each class over the clients. An equal-sized variant (shares of
+  the classes, drawn client by client) fits the text as well; which of the two the paper used is not known.
+
+The trials' random draws are of course other ones, too: a published range is that of ten trials.
+"""
+
+
+def _retention(sweeps: Sequence[Sweep]) -> str:
+    """What the rule keeps against what the paper kept."""
+    groups = kept_groups([result for sweep in sweeps for result in sweep.results])
+    if not groups:
+        return ""
+    equal = sum(group.by_rule() == group.by_paper for group in groups)
+    words = (
+        "The paper says that it keeps, for each method, the two largest step sizes that end with a finite loss. On "
+        f"these runs the rule keeps what the paper shows in {equal} of {len(groups)} cases (table, rates, method). "
+    )
+    if any(not math.isnan(final_gap(result)) for group in groups for result in group.results):
+        single = sum(group.by_single_precision == group.by_paper for group in groups)
+        words += (
+            "What is finite depends on how the loss is computed: a plain log(softmax) in single precision is infinite "
+            f"as soon as one training image scores a wrong class by more than {SINGLE_PRECISION_GAP:g} above the right "
+            f"one. With such a loss the rule keeps what the paper shows in {single} of {len(groups)} cases. "
+        )
+    fit = fit_bound(groups)
+    if fit is not None and fit.equal > equal:
+        highest = f" and below {fit.highest:.3g}" if math.isfinite(fit.highest) else ""
+        words += (
+            "If instead a final loss beyond a bound counts as not finite, most cases come out as in the paper, "
+            f"{fit.equal} of {len(groups)}, with a bound of at least {fit.lowest:.3g}{highest}. "
+        )
+    words += (
+        "Bold: not what the paper keeps. The last columns show the largest loss of any trial at the step size above "
+        "those of the paper, and the step size with the best accuracy on the first half of the trials."
+    )
+    return f"## Which step sizes are kept\n\n{paragraph(words)}\n{retention_table(groups)}"
+
+
+def _tables(tables: Sequence[SweepTable], main: Sequence[Match]) -> str:
+    """The eight tables, each cell beside the published one."""
+    counted = {id(one.comparison.ours) for one in main if one.comparison is not None}
+    shown = [table for table in tables if any(id(cell) in counted for cell in table.cells)]
+    if not shown:
+        return ""
+    shared = dict.fromkeys(note for table in shown for note in shared_notes(table))
+    notes = bullets(markdown(note) for note in shared)
+    sheets = [replace(paper_sheet(table, table.title, table.title), notes=own_notes(table)) for table in shown]
+    return "\n".join(["## The tables\n", notes, *(to_markdown(sheet, level=3) for sheet in sheets)])
+
+
+def _horizons(tables: Sequence[SweepTable], main: Sequence[Match]) -> str:
+    """The tables whose printed horizon does not fit, at both horizons."""
+    cells = [cell for cell in published_cells() if cell.horizon_s != cell.recovered_horizon_s]
+    printed = {one.published: one for one in matches(tables, cells, at_printed_horizon)}
+    recovered = {one.published: one for one in main}
+    if not any(one.comparison for one in printed.values()):
+        return ""
+    parts = []
+    for name in dict.fromkeys(cell.table for cell in cells):
+        pairs = [(recovered[cell], printed[cell]) for cell in cells if cell.table == name]
+        parts.append(f"### {_table_title(pairs[0][0].published)}\n\n{horizons_table(pairs)}")
+    words = "## n = 4, M = 50 at both horizons\n\nBold: the mean lies in the published range.\n"
+    return "\n".join([words, *parts])
+
+
+def _table_title(cell: PublishedCell) -> str:
+    split = dict(_SPLITS)[cell.split]
+    return f"n = {cell.clients}, M = {cell.local_steps}, {split}"
+
+
+def _figures(folder: Path) -> str:
+    """Links to the figures beside the page; the vector form where there are both."""
+    found = {path.stem: path for suffix in ("png", "svg") for path in sorted((folder / "figures").glob(f"*.{suffix}"))}
+    if not found:
+        return ""
+    links = [f"![{markdown(stem.replace('_', ' '))}](figures/{found[stem].name})\n" for stem in sorted(found)]
+    return "\n".join(["## Figures\n", *links])

@@ -1,0 +1,115 @@
+"""The small tables and the paragraphs of the results page."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from areabench.paper.agreement import Kept, Match
+from areabench.paper.published import METHOD_LABELS
+from areabench.tables.forms import Entry, markdown, markdown_entry, markdown_line
+from areabench.tables.sheets import fixed, rho_word, spread_word
+from areabench.tables.words import describe_rates, describe_setting
+
+
+def paragraph(words: str) -> str:
+    """Words, broken into lines of the house's width."""
+    return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def bullets(notes: Iterable[str]) -> str:
+    """A list, broken into lines of the house's width."""
+    return "".join(textwrap.indent(paragraph(f"- {note}"), "  ").removeprefix("  ") for note in notes)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of words, the first column flush left."""
+    return entry_table(columns, [[Entry(word) for word in row] for row in rows])
+
+
+def entry_table(columns: Sequence[str], rows: Sequence[Sequence[Entry]]) -> str:
+    """A Markdown table of entries, the first column flush left."""
+    lines = [markdown_line([markdown(column) for column in columns])]
+    lines.append(markdown_line(["---", *("---:" for _ in columns[1:])]))
+    return "\n".join([*lines, *(markdown_line([markdown_entry(entry) for entry in row]) for row in rows)]) + "\n"
+
+
+def retention_table(groups: Sequence[Kept]) -> str:
+    """A row a table, rates setting and method; what differs from the paper is bold."""
+    columns = ["table", "rates", "method", "α run", "rule keeps", "in single precision", "paper keeps"]
+    columns += ["loss at the next α", "best α"]
+    return entry_table(columns, [_retention_row(group) for group in groups])
+
+
+def _retention_row(group: Kept) -> list[Entry]:
+    experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
+    words = [describe_setting(experiment), describe_rates(experiment.rates), METHOD_LABELS[experiment.method.name]]
+    return [
+        *(Entry(word) for word in words),
+        Entry(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),
+        Entry(_sizes(kept), is_bold=kept != group.by_paper),
+        Entry(_sizes(single), is_bold=single != group.by_paper),
+        Entry(_sizes(group.by_paper)),
+        Entry(_loss(group.next_loss)),
+        Entry(_sizes(group.best)),
+    ]
+
+
+def _sizes(sizes: Sequence[float]) -> str:
+    return ", ".join(f"{size:g}" for size in sizes) or "none"
+
+
+def _loss(loss: float) -> str:
+    if math.isnan(loss):
+        return "not run"
+    return "diverged" if math.isinf(loss) else fixed(loss)
+
+
+def horizons_table(pairs: Sequence[tuple[Match, Match]]) -> str:
+    """Published values beside ours at the recovered and at the printed horizon."""
+    cell = pairs[0][0].published
+    ends = [f"{cell.recovered_horizon_s:g} s", f"{cell.horizon_s:g} s"]
+    columns = ["method, α, rates"]
+    for quality in ("accuracy %", "loss", "ρ"):
+        columns += [f"{quality}: paper", *ends]
+    return entry_table(columns, [_horizons_row(recovered, printed) for recovered, printed in pairs])
+
+
+def _horizons_row(recovered: Match, printed: Match) -> list[Entry]:
+    cell, both = recovered.published, (recovered, printed)
+    return [
+        Entry(cell_word(recovered)),
+        Entry(spread_word(cell.accuracy)), *(accuracy_entry(one) for one in both),
+        Entry(spread_word(cell.loss)), *(loss_entry(one) for one in both),
+        Entry(rho_word(cell.rho)), *(rho_entry(one) for one in both),
+    ]  # fmt: skip
+
+
+def cell_word(match: Match) -> str:
+    """Method, step size and rates of a published cell."""
+    cell = match.published
+    rates = "uniform" if cell.rates == "uniform" else "non-uniform"
+    return f"{METHOD_LABELS[cell.method]}, {cell.step_size:g}, {rates}"
+
+
+def accuracy_entry(match: Match) -> Entry:
+    """Our accuracy, bold where its mean is in the published range."""
+    one = match.comparison
+    if one is None or one.ours.accuracy is None:
+        return Entry("not run" if one is None else "diverged")
+    return Entry(spread_word(one.ours.accuracy), is_bold=one.accuracy_in_range)
+
+
+def loss_entry(match: Match) -> Entry:
+    """Our loss, bold where its mean is in the published range."""
+    one = match.comparison
+    if one is None or one.ours.loss is None:
+        return Entry("not run" if one is None else "diverged")
+    return Entry(spread_word(one.ours.loss), is_bold=one.loss_in_range)
+
+
+def rho_entry(match: Match) -> Entry:
+    """Our rho, bold where it agrees."""
+    one = match.comparison
+    return Entry("not run") if one is None else Entry(rho_word(one.ours.reach.rho), is_bold=one.rho_agrees())

@@ -1,0 +1,126 @@
+"""The paper's eight tables: every published cell, and which cell an experiment belongs to.
+
+C. Iakovidou, K. Kim: Asynchronous Federated Stochastic Optimization for Heterogeneous Objectives Under Arbitrary
+Delays. The values are in data/paper/tables.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from areabench.experiment import Experiment, NormalRates, RateSettings, UniformRates
+from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, Mnist, NearlyIid, SplitSettings
+from areabench.tables.spread import Spread
+
+METHOD_LABELS = {"s-fedavg": "S-FedAvg", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff", "area": "AREA"}
+RECOVERED_HORIZON_S = 15.0  # n = 4, M = 50: printed as 100 s, but the tables' own rho and loss fit 15 s
+
+
+@dataclass(frozen=True)
+class PublishedCell:
+    """One cell as printed."""
+
+    table: str  # label in the paper's source
+    clients: int
+    local_steps: int
+    split: str  # "iid" or "non-iid"
+    rates: str  # "uniform" or "nonuniform"
+    horizon_s: float  # as printed
+    method: str  # as in experiment files
+    step_size: float
+    rho: float  # time to 80 % / horizon; infinite where the paper prints ">1"
+    accuracy: Spread  # percent
+    loss: Spread
+
+    @property
+    def recovered_horizon_s(self) -> float:
+        """The horizon that fits the cell's values (recovered, not a statement of the paper), in seconds."""
+        return RECOVERED_HORIZON_S if (self.clients, self.local_steps) == (4, 50) else self.horizon_s
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What tells one published cell from all others."""
+
+    clients: int
+    local_steps: int
+    split: str
+    rates: str
+    method: str
+    step_size: float
+
+
+def published_cells() -> tuple[PublishedCell, ...]:
+    """All published cells, table by table as in the paper."""
+    return tuple(_by_place().values())
+
+
+def published(experiment: Experiment) -> PublishedCell | None:
+    """The published cell of an experiment with the paper's problem, whatever its horizon; None where there is none."""
+    split, rates = _printed_split(experiment.split), _printed_rates(experiment.rates)
+    if split is None or rates is None or not _is_papers_problem(experiment):
+        return None
+    clients, method = experiment.clients, experiment.method
+    return _by_place().get(_Place(clients.count, clients.local_steps, split, rates, method.name, method.step_size))
+
+
+def published_group(experiment: Experiment) -> tuple[PublishedCell, ...]:
+    """The published cells of an experiment's table, rates and method, whatever its step size: ascending step sizes."""
+    sizes = sorted({cell.step_size for cell in published_cells()})
+    method = experiment.method
+    found = (published(replace(experiment, method=replace(method, step_size=size))) for size in sizes)
+    return tuple(cell for cell in found if cell is not None)
+
+
+def _is_papers_problem(experiment: Experiment) -> bool:
+    """Logistic regression on MNIST; what the paper leaves open (weighting, starting point, eta) is free."""
+    return isinstance(experiment.problem, Logistic) and isinstance(experiment.data, Mnist)
+
+
+def _printed_split(split: SplitSettings | None) -> str | None:
+    """The paper's word; both Dirichlet variants are its non-IID split, because it does not say which it used."""
+    if isinstance(split, Dirichlet | DirichletEqual):
+        return "non-iid" if split.concentration == 0.1 else None
+    return "iid" if isinstance(split, Iid | NearlyIid) else None
+
+
+def _printed_rates(rates: RateSettings) -> str | None:
+    """The paper's word; its rates are 10 a second, or N(10, 5)."""
+    if rates == UniformRates():
+        return "uniform"
+    return "nonuniform" if rates == NormalRates() else None
+
+
+@cache
+def _by_place() -> dict[_Place, PublishedCell]:
+    names = {label: name for name, label in METHOD_LABELS.items()}
+    text = files("areabench").joinpath("data/paper/tables.csv").read_text(encoding="utf-8")
+    cells = [_cell(row, names[row["method"]]) for row in csv.DictReader(text.splitlines())]
+    return {
+        _Place(cell.clients, cell.local_steps, cell.split, cell.rates, cell.method, cell.step_size): cell
+        for cell in cells
+    }
+
+
+def _cell(row: dict[str, str], method: str) -> PublishedCell:
+    return PublishedCell(
+        table=row["table"],
+        clients=int(row["clients"]),
+        local_steps=int(row["local_steps"]),
+        split=row["split"],
+        rates=row["rates"],
+        horizon_s=float(row["horizon_s"]),
+        method=method,
+        step_size=float(row["step_size"]),
+        rho=math.inf if row["rho"] == ">1" else float(row["rho"]),
+        accuracy=_spread(row, "acc"),
+        loss=_spread(row, "loss"),
+    )
+
+
+def _spread(row: dict[str, str], name: str) -> Spread:
+    return Spread(float(row[f"{name}_mean"]), float(row[f"{name}_min"]), float(row[f"{name}_max"]))

@@ -1,0 +1,1 @@
+"""Sweeps: files that describe many runs, running them, reading them."""

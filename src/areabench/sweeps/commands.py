@@ -1,0 +1,94 @@
+"""What `areabench sweep` does, once argv and the environment have been read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from areabench.execute import Surroundings
+from areabench.sweeps.folder import check_transport, standing
+from areabench.sweeps.passes import group_passes
+from areabench.sweeps.reading import Failure, SweepPlan, load_sweep
+from areabench.sweeps.run import (
+    MPI,
+    FolderReport,
+    SweepOptions,
+    SweepReport,
+    check_folders,
+    run_sweep,
+)
+
+_MOST_FAILURES_SHOWN = 20
+
+
+def sweep(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    trials: int | None,
+    options: SweepOptions,
+    around: Surroundings,
+    *,
+    dry: bool,
+) -> int:
+    """Run sweeps, or say what there is to run."""
+    plans = [load_sweep(path, overrides, trials) for path in files]
+    folders = [_folder(plan, around.output, options, alone=len(plans) == 1) for plan in plans]
+    if dry:
+        return _describe(plans, folders, options)
+    report = run_sweep(plans, folders, options, around)
+    if report.interrupted:
+        _say_interrupted(report)
+    else:
+        for part in report.folders:
+            _say_ended(part)
+    return report.exit_code
+
+
+def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alone: bool) -> Path:
+    """The folder of a sweep: the one asked for, or one named after the file."""
+    name = f"{plan.name}-mpi" if options.transport == MPI else plan.name
+    if output is None:
+        return Path("runs") / name
+    return output if alone else output / name
+
+
+def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions) -> int:
+    """Say what would be run."""
+    check_folders(folders)
+    for plan, folder in zip(plans, folders, strict=True):
+        check_transport(folder, options.transport)
+        found = standing(plan, folder, force=options.force)
+        passes = group_passes(found.pending)
+        in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
+        steps = sum(each.steps for each in passes)
+        print(
+            f"{folder}: {found.runs:,} runs: {found.done:,} done, {len(found.pending):,} pending{in_passes}, about "
+            f"{steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
+        )
+        _list(found.invalid)
+    return 0
+
+
+def _say_ended(report: FolderReport) -> None:
+    """Say what has become of a sweep."""
+    print(
+        f"{report.folder}: {report.runs:,} runs: {report.now:,} done now, {report.before:,} done before, "
+        f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
+    )
+    _list(report.failures)
+
+
+def _list(failures: Sequence[Failure]) -> None:
+    for failure in failures[:_MOST_FAILURES_SHOWN]:
+        print(f"  {failure.file}: {failure.reason}")
+    if len(failures) > _MOST_FAILURES_SHOWN:
+        print(f"  and {len(failures) - _MOST_FAILURES_SHOWN:,} more")
+
+
+def _say_interrupted(report: SweepReport) -> None:
+    done, runs = sum(part.done for part in report.folders), sum(part.runs for part in report.folders)
+    print(
+        f"areabench: interrupted: {done:,} of {runs:,} runs are done; the same command goes on from there",
+        file=sys.stderr,
+    )

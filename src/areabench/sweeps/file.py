@@ -1,0 +1,231 @@
+"""Sweep files: an experiment file that may extend another one, and a section [sweep] with grids and trials.
+
+Every error is one line: file, key, value, what is allowed, and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from areabench.config import (
+    Place,
+    anchored,
+    apply_override,
+    hints_of,
+    options_of,
+    overridden_keys,
+    read_text,
+    read_toml,
+    shown,
+    unknown,
+)
+from areabench.experiment import Experiment
+from areabench.toml_text import block, key_text, literal
+
+MOST_RUNS = 100_000
+SEEDS = 2**32
+_SWEEP_KEYS = ("title", "trials", "grid")
+
+Table = dict[str, Any]  # as TOML reads it
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key of a grid and the values it takes; a value may be a whole section."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """A sweep as it is written: everything that it extends and that overrides it put together, not yet expanded."""
+
+    place: Place
+    base: Table  # the experiment; what the grids give may still be missing
+    title: str
+    trials: int
+    grids: tuple[tuple[Axis, ...], ...]  # of an ordinary experiment: one, without any key
+
+    @property
+    def runs(self) -> int:
+        """Runs that the grids expand to, equal ones counted as often as they are named."""
+        return self.trials * sum(math.prod(len(axis.values) for axis in grid) for grid in self.grids)
+
+    def text(self) -> str:
+        """The sweep as one TOML file without `extends`; reading it again gives the same sweep."""
+        sections = {name: value for name, value in self.base.items() if isinstance(value, dict)}
+        blocks = [block({name: value for name, value in self.base.items() if name not in sections})]
+        blocks += [f"[{key_text(name)}]\n{block(section)}" for name, section in sections.items()]
+        title = {"title": self.title} if self.title else {}
+        blocks.append(f"[sweep]\n{block({**title, 'trials': self.trials})}")
+        for grid in self.grids:
+            lines = [f"{'.'.join(map(key_text, axis.key.split('.')))} = {literal(axis.values)}\n" for axis in grid]
+            blocks.append("[[sweep.grid]]\n" + "".join(lines))
+        return "\n".join(blocks)
+
+
+def read_sweep_file(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepFile:
+    """Read a sweep file and what it extends; `overrides` (`section.key=value`) go below the grids."""
+    table = _read_chain(path, ())
+    for override in overrides:
+        apply_override(table, override)
+    table = anchored(table, path.parent)
+    place = Place(str(path), overridden_keys(overrides))
+    if trials is not None:
+        table = merged(table, {"sweep": {"trials": trials}})
+    return check_sweep(table, place)
+
+
+def check_sweep(table: Table, place: Place) -> SweepFile:
+    """The tables of a sweep file, everything in [sweep] checked."""
+    base = {name: value for name, value in table.items() if name != "sweep"}
+    section, inner = table.get("sweep", {"trials": 1}), place.inner("sweep")
+    if not isinstance(section, dict):
+        raise inner.error(f"{shown(section)} is a value; write it as a section [sweep]")
+    for name in section:
+        if name not in _SWEEP_KEYS:
+            raise inner.inner(name).error(unknown("key", name, _SWEEP_KEYS))
+    if "grid" not in section and "trials" not in section:
+        raise inner.error("has neither trials nor a grid; add trials = 10, or a [[sweep.grid]] with lists of values")
+    trials = _whole_number(section.get("trials", 1), inner.inner("trials"))
+    grids = tuple(_read_grids(section["grid"], inner.inner("grid"))) if "grid" in section else ((),)
+    sweep = SweepFile(place, base, _read_title(section.get("title", ""), inner.inner("title")), trials, grids)
+    _check_size(sweep)
+    return sweep
+
+
+def merged(base: Table, changes: Table) -> Table:
+    """Tables with changes on top, key by key; a section whose `name` changes is replaced as a whole."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = base.get(key)
+        keep = isinstance(old, dict) and isinstance(value, dict) and not _renamed(old, value)
+        result[key] = merged(old, value) if keep and old is not None else value
+    return result
+
+
+def _renamed(old: Table, new: Table) -> bool:
+    return "name" in new and "name" in old and new["name"] != old["name"]
+
+
+# ---------------------------------------------------------------------------------------------------- extends
+
+
+def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
+    """A file on top of what it extends; a relative path in either starts at the file that wrote it."""
+    place = Place(str(extended_by[-1] if extended_by else path)).inner("extends")
+    if path.resolve() in (known.resolve() for known in extended_by):
+        chain = " -> ".join(map(str, (*extended_by, path)))
+        raise place.error(f"the files extend each other in a circle ({chain}); remove one `extends`")
+    if extended_by and not path.is_file():
+        raise place.error(f"{path} does not exist; give a path relative to the file that extends it")
+    table = _anchored_grids(anchored(read_toml(read_text(path), str(path)), path.parent), path.parent)
+    origin = table.pop("extends", None)
+    if origin is None:
+        return table
+    if not isinstance(origin, str) or not origin or "\0" in origin:
+        raise Place(str(path)).inner("extends").error(f"{shown(origin)} is not the path of a file; write a string")
+    return merged(_read_chain(path.parent / origin, (*extended_by, path)), table)
+
+
+def _anchored_grids(table: Table, folder: Path) -> Table:
+    """The table with the trace files that its grids name made absolute."""
+    sweep = table.get("sweep")
+    if not isinstance(sweep, dict) or not isinstance(grids := sweep.get("grid"), list):
+        return table
+    return {**table, "sweep": {**sweep, "grid": [_anchored_grid(grid, folder) for grid in grids]}}
+
+
+def _anchored_grid(grid: Any, folder: Path) -> Any:
+    delays = grid.get("delays") if isinstance(grid, dict) else None
+    if isinstance(delays, list):  # whole sections
+        return {**grid, "delays": [anchored({"delays": entry}, folder)["delays"] for entry in delays]}
+    if isinstance(delays, dict) and isinstance(files := delays.get("file"), list):
+        paths = [anchored({"delays": {"file": file}}, folder)["delays"]["file"] for file in files]
+        return {**grid, "delays": {**delays, "file": paths}}
+    return grid
+
+
+# ---------------------------------------------------------------------------------------------------- [sweep]
+
+
+def _whole_number(value: Any, place: Place) -> int:
+    if type(value) is not int or not 1 <= value <= MOST_RUNS:
+        raise place.error(f"{shown(value)} is not allowed; allowed is a whole number >= 1 and <= {MOST_RUNS}")
+    return value
+
+
+def _read_title(value: Any, place: Place) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise place.error(f"{shown(value)} is not allowed; allowed is a line of text")
+    return value
+
+
+def _read_grids(grids: Any, place: Place) -> Iterator[tuple[Axis, ...]]:
+    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
+        raise place.error(f"{shown(grids)} is no list of tables; write [[sweep.grid]], with two pairs of brackets")
+    if not grids:
+        raise place.error("is empty; add a [[sweep.grid]] with lists of values")
+    for grid in grids:
+        yield tuple(_read_axes(grid, "", place))
+
+
+def _read_axes(grid: Table, prefix: str, place: Place) -> Iterator[Axis]:
+    """The leaves of a grid, in the order in which they are written."""
+    for name, leaf in grid.items():
+        key, inner = prefix + name, place.inner(name)
+        _check_key(prefix.rstrip("."), name, inner)
+        if isinstance(leaf, dict):
+            yield from _read_axes(leaf, f"{key}.", inner)
+            continue
+        if not isinstance(leaf, list):
+            raise inner.error(f"{shown(leaf)} is not a list; write [{literal(leaf)}]")
+        if not leaf:
+            raise inner.error("is an empty list; give at least one value, or remove the key")
+        _check_overridden(key, inner)
+        yield Axis(key, tuple(leaf))
+
+
+def _check_key(section: str, name: str, place: Place) -> None:
+    """An error for a key that no experiment has."""
+    known = _known_keys()
+    if section not in known:
+        raise place.error(f"{section} is a key, not a section; write {section} = [...]")
+    if name not in known[section]:
+        raise place.error(unknown("key" if section else "key or section", name, known[section]))
+
+
+def _known_keys() -> Mapping[str, set[str]]:
+    """The keys of each section, those of all its variants together; those on top under an empty name."""
+    known = {"": {item.name for item in fields(Experiment)}}
+    for section, kind in hints_of(Experiment).items():
+        records = [option for option in options_of(kind) if is_dataclass(option)]
+        if records:
+            known[section] = {item.name for record in records for item in fields(record)}
+    return known
+
+
+def _check_overridden(key: str, place: Place) -> None:
+    for given in place.overridden:
+        if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
+            raise Place(place.source, (), place.key).error(
+                f"--set {given} names what the grid varies; leave one of the two out"
+            )
+
+
+def _check_size(sweep: SweepFile) -> None:
+    place = sweep.place.inner("sweep")
+    if sweep.runs > MOST_RUNS:
+        raise place.error(f"expands to {sweep.runs:,} runs, more than {MOST_RUNS:,}; use shorter lists or fewer trials")
+    seeds = [sweep.base.get("seed", 0)]
+    seeds += [value for grid in sweep.grids for axis in grid if axis.key == "seed" for value in axis.values]
+    largest = max((seed for seed in seeds if type(seed) is int), default=0)
+    if largest < SEEDS < largest + sweep.trials:
+        raise place.inner("trials").error(
+            f"{sweep.trials} trials from seed {largest} on go beyond {SEEDS - 1}, the largest seed; use a smaller seed"
+        )

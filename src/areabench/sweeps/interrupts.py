@@ -1,0 +1,47 @@
+"""Interrupts that are noted and waited for, instead of being raised in the middle of something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Notes SIGINT and SIGTERM while it is used as a context; `file` becomes readable at the first one."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the first signal that came
+        self.file, self._note = os.pipe()
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        """Take the signals over; only a main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._hear) for each in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the signals back."""
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        for file in (self.file, self._note):
+            with suppress(OSError):
+                os.close(file)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a process that a signal ended."""
+        return 128 + self.number
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if not self.number:
+            self.number = number
+            os.write(self._note, b"!")

@@ -1,0 +1,199 @@
+"""Processes that simulate the passes of a sweep: one that dies takes its pass along, and nothing else.
+
+Signals are for the parent: a worker blocks them and ends when its parent ends it, or when its parent is gone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+
+from areabench.execute import Surroundings, simulate_together
+from areabench.progress import SweepProgress
+from areabench.schema import Status
+from areabench.sweeps.folder import part_of
+from areabench.sweeps.interrupts import Interrupts
+from areabench.sweeps.passes import Pass, Task
+from areabench.sweeps.results import ENDED
+
+_OURS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a pass ended: a status for each of its tasks, or the reason why there is none."""
+
+    attempted: Pass
+    statuses: tuple[Status, ...]
+    trouble: str = ""
+
+
+class Pool:
+    """A number of workers, each busy with one pass at a time; use it as a context."""
+
+    def __init__(self, jobs: int, around: Surroundings, interrupts: Interrupts, progress: SweepProgress) -> None:
+        self._jobs, self._around, self._interrupts, self._progress = jobs, around, interrupts, progress
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Pool:
+        """Workers are started when they are needed."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End all workers and remove what they had begun to write."""
+        for worker in self._workers:
+            worker.end()
+
+    def run(self, passes: Sequence[Pass]) -> Iterator[Outcome]:
+        """Simulate all passes, begun in their order, until there is an interrupt; outcomes come as they do."""
+        waiting = deque(passes)
+        while waiting or any(worker.busy for worker in self._workers):
+            self._feed(waiting)
+            for worker in self._ready():
+                outcome = worker.take()
+                if outcome.trouble and worker.alive and len(outcome.attempted.tasks) > 1:
+                    waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)  # which one was it?
+                else:
+                    yield outcome
+            if self._interrupts.number:
+                return
+
+    def _ready(self) -> list[_Worker]:
+        """Wait until some worker has ended its pass, or for an interrupt."""
+        busy = [worker for worker in self._workers if worker.busy]
+        while True:
+            ready = wait([*(worker.connection for worker in busy), self._interrupts.file], self._progress.refresh_s)
+            if ready:
+                return [worker for worker in busy if worker.connection in ready]
+            self._progress.show()
+
+    def _feed(self, waiting: deque[Pass]) -> None:
+        """Give a pass to everyone who is idle."""
+        while waiting and sum(worker.busy for worker in self._workers) < self._jobs:
+            idle = [worker for worker in self._workers if not worker.busy]
+            if not idle:
+                idle = [_Worker(self._around)]
+                self._workers += idle
+            if idle[0].give(waiting[0]):
+                waiting.popleft()
+            else:
+                idle[0].end()
+                self._workers.remove(idle[0])
+
+
+class _Worker:
+    """One process, seen from the parent."""
+
+    def __init__(self, around: Surroundings) -> None:
+        context = multiprocessing.get_context("spawn")
+        resource_tracker.ensure_running()  # starting it would let through the signals that are blocked below
+        self.connection, theirs = context.Pipe()
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, around), daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)  # a child inherits it from its first moment on
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        self._pass: Pass | None = None
+        self._new = self.alive = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a pass."""
+        return self._pass is not None
+
+    def give(self, attempted: Pass) -> bool:
+        """Hand over a pass; False where the process ended after an earlier one. A new one that ended fails the pass."""
+        try:
+            self.connection.send(attempted.tasks)
+        except OSError:
+            if not self._new:
+                return False
+        self._pass, self._new = attempted, False
+        return True
+
+    def take(self) -> Outcome:
+        """What became of the pass."""
+        assert self._pass is not None
+        try:
+            statuses, trouble = self.connection.recv()
+        except (EOFError, OSError):
+            self.alive, statuses, trouble = False, (), self._death()
+            self._clean_up()
+        attempted, self._pass = self._pass, None
+        return Outcome(attempted, statuses, trouble)
+
+    def end(self) -> None:
+        """End the process whatever it does."""
+        self._process.kill()
+        self._process.join()
+        self._clean_up()
+        self.connection.close()
+
+    def _clean_up(self) -> None:
+        """Remove what the process had begun to write."""
+        for task in self._pass.tasks if self._pass is not None else ():
+            part_of(task.output, self._process.pid or 0).unlink(missing_ok=True)
+
+    def _death(self) -> str:
+        self._process.join()
+        code = self._process.exitcode or 0
+        if code >= 0:
+            return f"its process ended with exit code {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        return f"its process was ended by signal {name}{hint}"
+
+
+# ---------------------------------------------------------------------------------------------------- in the worker
+
+
+def _work(connection: Connection, around: Surroundings) -> None:
+    """Simulate what the parent sends until there is no more."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            connection.send(_attempt(connection.recv(), around))
+
+
+def _end_with_parent() -> None:
+    """End at once when the parent is gone: nobody wants the result of the pass under way."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _attempt(tasks: Sequence[Task], around: Surroundings) -> tuple[tuple[Status, ...], str]:
+    """Simulate the tasks together; their statuses, or what went wrong in one line."""
+    parts = [part_of(task.output, os.getpid()) for task in tasks]
+    try:
+        statuses = simulate_together([task.experiment for task in tasks], parts, around)
+        for task, part, status in zip(tasks, parts, statuses, strict=True):
+            if status.state in ENDED:
+                part.replace(task.output)
+        return tuple(statuses), ""
+    except Exception as error:  # whatever it is, the other passes go on
+        return (), one_line(error)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+
+
+def one_line(error: Exception) -> str:
+    """An error in one line: its type, and the first and the last line of its message."""
+    lines = str(error).strip().splitlines() or ["without a message"]
+    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))

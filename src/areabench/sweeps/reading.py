@@ -1,0 +1,136 @@
+"""Sweeps: grids over any keys of an experiment, times trials (`load_sweep`); the folder of one, read (`open_sweep`)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench.config import Place, read_text, read_toml
+from areabench.errors import RunFileError
+from areabench.experiment import Experiment
+from areabench.sweeps.file import SweepFile, check_sweep
+from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
+from areabench.sweeps.results import Result, read_ended
+from areabench.toml_text import literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
+
+SWEEP_FILE, FAILURE_FILE = "sweep.toml", "failures.csv"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that failed: the file it would have, and the reason in one line."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The folder of a sweep, read: what is done, what is missing and what failed."""
+
+    plan: SweepPlan
+    results: tuple[Result, ...]  # those done, in the order of the plan
+    missing: tuple[Member, ...]
+    failures: tuple[Failure, ...]
+    folder: Path = Path()
+    transport: str = "simulator"
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row a run that is done: the keys of the grid, the seed and the end, as a pandas frame."""
+        import pandas as pd  # slow to import; only notebooks need it
+
+        keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
+        return pd.DataFrame([_row(result, keys) for result in self.results])
+
+
+def open_sweep(folder: str | Path) -> Sweep:
+    """Read the folder of a sweep; run files that do not belong to its sweep.toml are passed over."""
+    folder = Path(folder)
+    stored = read_stored(folder)
+    plan = stored.plan()
+    found = [
+        (member, read_ended(folder / member.file, member.experiment) if member.experiment is not None else None)
+        for member in plan.members
+    ]
+    missing = tuple(member for member, result in found if result is None)
+    awaited = {member.file for member in missing}
+    return Sweep(
+        plan=plan,
+        results=tuple(result for _, result in found if result is not None),
+        missing=missing,
+        failures=tuple(failure for failure in _read_failures(folder / FAILURE_FILE) if failure.file in awaited),
+        folder=folder,
+        transport=stored.transport,
+    )
+
+
+@dataclass(frozen=True)
+class StoredSweep:
+    """What sweep.toml says: the sweep as it was written, not expanded, and what the folder is."""
+
+    name: str
+    transport: str
+    file: SweepFile
+
+    def plan(self) -> SweepPlan:
+        """The sweep expanded again."""
+        return SweepPlan(self.name, self.file.title, tuple(expand(self.file)), self.file.text())
+
+
+def stored_text(plan: SweepPlan, transport: str) -> str:
+    """The content of sweep.toml: the sweep, and what the folder is."""
+    return f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
+
+
+def read_stored(folder: Path) -> StoredSweep:
+    """Read sweep.toml."""
+    path = folder / SWEEP_FILE
+    if not path.is_file():
+        raise RunFileError(f"{folder}: has no {SWEEP_FILE}; give the folder of a sweep, see `areabench sweep --help`")
+    table = read_toml(read_text(path), str(path))
+    about = table.pop("folder", None)
+    if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
+        raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
+    return StoredSweep(about["name"], about["transport"], check_sweep(table, Place(str(path))))
+
+
+def _read_failures(path: Path) -> list[Failure]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [Failure(row["file"], row["reason"]) for row in csv.DictReader(file)]
+
+
+def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:
+    """One row of the frame."""
+    experiment, method = result.experiment, result.experiment.method
+    return {key: _value(experiment, key) for key in keys} | {
+        "seed": experiment.seed,
+        "method": method.name,
+        "step_size": method.step_size,
+        "state": result.status.state.text,
+        "end_s": result.status.end_s,
+        "updates": result.status.updates,
+        "final_loss": result.final_loss,
+        "final_accuracy": result.final_accuracy,
+        "time_to_80_s": result.time_to_accuracy(80.0),
+        "file": result.path.name,
+    }
+
+
+def _value(experiment: Experiment, key: str) -> object:
+    """What an experiment has under a dotted key; None where its variant of the section has no such key."""
+    value: object = experiment
+    for name in key.split("."):
+        value = getattr(value, name, None)
+    return value

@@ -1,0 +1,149 @@
+"""Running sweeps: several at once share one pool of processes and one progress line, and go on where they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from areabench.errors import UserError
+from areabench.execute import Surroundings
+from areabench.progress import Style, SweepProgress
+from areabench.schema import State
+from areabench.sweeps.folder import Standing, opened, standing, write_failures
+from areabench.sweeps.interrupts import Interrupts
+from areabench.sweeps.mpi import run_one_by_one
+from areabench.sweeps.passes import Pass, Task, expected_cost, group_passes
+from areabench.sweeps.pool import Outcome, Pool
+from areabench.sweeps.reading import Failure, SweepPlan
+from areabench.sweeps.results import ENDED, ended_state
+
+SIMULATOR, MPI = "simulator", "mpi"
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How sweeps are run."""
+
+    jobs: int  # processes at a time; on MPI there is one run at a time
+    transport: str = SIMULATOR
+    force: bool = False  # run again what is done
+    progress: Style = Style.NONE
+
+
+@dataclass
+class FolderReport:
+    """What has become of a sweep so far."""
+
+    folder: Path
+    runs: int
+    before: int  # done by an earlier sweep
+    now: int = 0
+    diverged: int = 0  # of those done
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Runs that are done."""
+        return self.before + self.now
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What has become of all sweeps, and the exit code of the signal that interrupted them, or 0."""
+
+    folders: tuple[FolderReport, ...]
+    interrupted: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 where everything is done; a run that diverged is a result."""
+        return self.interrupted or int(any(report.failures for report in self.folders))
+
+
+def run_sweep(
+    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, around: Surroundings
+) -> SweepReport:
+    """Compute what is pending of some sweeps, each in a folder of its own."""
+    check_folders(folders)
+    with ExitStack() as stack:
+        for plan, folder in zip(plans, folders, strict=True):
+            stack.enter_context(opened(folder, plan, options.transport))
+        found = [standing(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
+        reports = {folder: _begin(folder, each) for folder, each in zip(folders, found, strict=True)}
+        tasks = [task for each in found for task in each.pending]
+        interrupts = stack.enter_context(Interrupts())
+        _compute(tasks, reports, options, around, interrupts)
+        return SweepReport(tuple(reports.values()), interrupts.exit_code if interrupts.number else 0)
+
+
+def check_folders(folders: Sequence[Path]) -> None:
+    """Two sweeps cannot share a folder."""
+    seen: set[Path] = set()
+    for folder in folders:
+        if folder.resolve() in seen:
+            raise UserError(f"{folder}: two of the sweeps would be written into it; rename one file or run it alone")
+        seen.add(folder.resolve())
+
+
+def _begin(folder: Path, found: Standing) -> FolderReport:
+    """The report before anything has been computed: members without experiment have failed already."""
+    write_failures(folder, found.invalid)
+    return FolderReport(folder, found.runs, found.done, diverged=found.diverged, failures=list(found.invalid))
+
+
+def _compute(
+    tasks: Sequence[Task],
+    reports: dict[Path, FolderReport],
+    options: SweepOptions,
+    around: Surroundings,
+    interrupts: Interrupts,
+) -> None:
+    """Run everything and count it as it ends."""
+    progress = SweepProgress(len(tasks), sum(expected_cost(task.experiment) for task in tasks), options.progress)
+    progress.show()
+    open_tasks = {task.output: task for task in tasks}
+    try:
+        for outcome in _outcomes(tasks, options, around, interrupts, progress):
+            failed = _count(outcome, reports)
+            progress.add(len(outcome.attempted.tasks) - failed, failed, outcome.attempted.cost)
+            for task in outcome.attempted.tasks:
+                del open_tasks[task.output]
+    finally:
+        progress.close()
+    if interrupts.number and not options.force:  # a run may have become complete while its worker was being ended
+        for task in open_tasks.values():
+            reports[task.output.parent].now += ended_state(task.output, task.experiment) is not None
+
+
+def _outcomes(
+    tasks: Sequence[Task],
+    options: SweepOptions,
+    around: Surroundings,
+    interrupts: Interrupts,
+    progress: SweepProgress,
+) -> Iterator[Outcome]:
+    """What the transport makes of the tasks, as it comes."""
+    if options.transport == MPI:
+        yield from run_one_by_one(tasks, interrupts, progress)
+        return
+    passes: list[Pass] = group_passes(tasks)
+    with Pool(options.jobs, around, interrupts, progress) as pool:
+        yield from pool.run(passes)
+
+
+def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
+    """Enter an outcome into the reports; how many of its runs failed."""
+    failed = 0
+    for number, task in enumerate(outcome.attempted.tasks):
+        report = reports[task.output.parent]
+        status = outcome.statuses[number] if outcome.statuses else None
+        if status is not None and status.state in ENDED:
+            report.now += 1
+            report.diverged += status.state == State.DIVERGED
+        else:
+            failed += 1
+            report.failures.append(Failure(task.output.name, outcome.trouble if status is None else status.reason))
+            write_failures(report.folder, report.failures)
+    return failed

@@ -1,0 +1,122 @@
+"""What `areabench table` does, once argv has been read."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from areabench.errors import UserError
+from areabench.paper.page import write_results
+from areabench.sweeps.reading import Sweep, open_sweep
+from areabench.tables.build import SweepTable, build_tables
+from areabench.tables.comma import to_csv
+from areabench.tables.forms import Sheet, to_latex, to_markdown, to_text
+from areabench.tables.retention import Rule
+from areabench.tables.sheets import paper_sheet, plain_sheet
+
+FORMS = ("text", "markdown", "latex", "csv")
+_FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class TitledTable:
+    """A table of a sweep, with the sweep's name and what to print above the table."""
+
+    sweep: str
+    title: str
+    table: SweepTable
+
+    def sheet(self, *, with_paper: bool) -> Sheet:
+        """The table in words."""
+        make = paper_sheet if with_paper else plain_sheet
+        return make(self.table, self.title, self.sweep)
+
+
+def print_tables(
+    folders: Sequence[Path], rule: Rule, target: float, form: str, output: Path | None, *, with_paper: bool
+) -> int:
+    """Print the tables of some sweeps, or write them."""
+    by_sweep = [_titled(sweep, rule, target) for sweep in _open(folders)]
+    everything = [titled for of_sweep in by_sweep for titled in of_sweep]
+    if output is None:
+        print(render(everything, form, with_paper=with_paper), end="")
+    elif output.suffix in _FORM_OF_SUFFIX and not output.is_dir():
+        _write(output, render(everything, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
+    else:
+        _write_folder(output, by_sweep, with_paper=with_paper)
+    return 0
+
+
+def write_page(folders: Sequence[Path], output: Path) -> int:
+    """Write the page of all sweeps beside the paper's tables."""
+    names = [str(folder) for folder in folders]
+    write_results(_open(folders), output, shlex.join(["areabench", "table", *names, "--page", str(output)]))
+    print(f"page: {output}")
+    return 0
+
+
+def render(tables: Sequence[TitledTable], form: str, *, with_paper: bool) -> str:
+    """Tables in one of FORMS."""
+    if form == "csv":
+        return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
+    write: Callable[[Sheet], str] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}[form]
+    return "\n".join(write(titled.sheet(with_paper=with_paper)) for titled in tables)
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def _open(folders: Sequence[Path]) -> list[Sweep]:
+    """Read the folders; at least one run must be there in each."""
+    sweeps = [open_sweep(folder) for folder in folders]
+    for folder, sweep in zip(folders, sweeps, strict=True):
+        if not sweep.results:
+            raise UserError(
+                f"{folder}: none of its {len(sweep.plan.members):,} runs is done"
+                f"{_first_reason(sweep)}; run `areabench sweep` first"
+            )
+    return sweeps
+
+
+def _first_reason(sweep: Sweep) -> str:
+    return f" ({len(sweep.failures):,} failed, the first: {sweep.failures[0].reason})" if sweep.failures else ""
+
+
+def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
+    planned = [member.experiment for member in sweep.plan.members if member.experiment is not None]
+    tables = build_tables(planned, sweep.results, rule, target)
+    if rule.name == "published" and not any(table.cells for table in tables):
+        raise UserError(f"{sweep.folder}: the paper shows none of its runs; keep them another way: --keep all")
+    return [TitledTable(sweep.plan.name, _title(sweep, table), table) for table in tables]
+
+
+def _title(sweep: Sweep, table: SweepTable) -> str:
+    """The sweep's own title and the setting, without saying the same twice; how many runs failed."""
+    own = sweep.plan.title or sweep.plan.name
+    title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
+    clock = "" if sweep.transport == "simulator" else ", in real time"
+    failed = f" ({len(sweep.failures):,} runs failed, see failures.csv)" if sweep.failures else ""
+    return title + clock + failed
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+def _write_folder(folder: Path, by_sweep: Sequence[Sequence[TitledTable]], *, with_paper: bool) -> None:
+    names = [of_sweep[0].sweep for of_sweep in by_sweep]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{folder}: two sweeps are called {twice[0]}; write them to two folders")
+    for name, of_sweep in zip(names, by_sweep, strict=True):
+        for suffix in (".md", ".tex", ".csv"):
+            _write(folder / f"{name}{suffix}", render(of_sweep, _FORM_OF_SUFFIX[suffix], with_paper=with_paper))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; give another --output") from error
+    print(f"table: {path}")

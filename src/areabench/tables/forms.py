@@ -1,0 +1,212 @@
+"""A table of words in three forms: plain text, Markdown and LaTeX. What the words mean is not known here.
+
+Words are written with the symbols α, ρ, λ, Δ, σ and –; each form has its own way to show them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+_TEXT_SYMBOLS = {"α": "alpha", "ρ": "rho", "λ": "lambda", "Δ": "diff", "σ": "sigma", "–": "-"}
+_LATEX_SYMBOLS = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"$\sim$", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$",
+    "α": r"$\alpha$", "ρ": r"$\rho$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "σ": r"$\sigma$", "–": "--",
+}  # fmt: skip
+_MARKDOWN_SPECIALS = re.compile(r"([\\`*_|<\[\]])")
+_POWER_OF_TEN = re.compile(r"10+|1|0\.0*1")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in one place of a table: a value, bold where it is the best, and what follows it."""
+
+    value: str = ""
+    tail: str = ""
+    is_bold: bool = False
+    kind: Literal["plain", "method", "step size"] = "plain"  # LaTeX: small capitals, powers of ten
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading over some columns."""
+
+    text: str
+    columns: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows between two rules, with a line of their own above them where they need one."""
+
+    rows: tuple[tuple[Entry, ...], ...]
+    heading: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of words."""
+
+    title: str
+    label: str  # for references in LaTeX
+    blocks: tuple[Heading, ...]  # above the columns; none, or together as wide as the table
+    columns: tuple[str, ...]
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------------------------------- plain text
+
+
+def to_text(sheet: Sheet) -> str:
+    """For a terminal; the best values carry a star."""
+    rows = [[_text_entry(entry) for entry in row] for group in sheet.groups for row in group.rows]
+    heading = [_text(column) for column in sheet.columns]
+    widths = [max(len(row[column]) for row in [heading, *rows]) for column in range(len(heading))]
+    widths = _widened(widths, sheet.blocks)
+    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
+    lines = [_text(sheet.title), "", *_block_lines(sheet.blocks, widths), _text_line(heading, widths)]
+    for group in sheet.groups:
+        lines += [rule, *([_text(group.heading)] if group.heading else [])]
+        lines += [_text_line([_text_entry(entry) for entry in row], widths) for row in group.rows]
+    return "\n".join([*lines, rule, *(_text(note) for note in sheet.notes)]) + "\n"
+
+
+def _text(words: str) -> str:
+    return "".join(_TEXT_SYMBOLS.get(letter, letter) for letter in words)
+
+
+def _text_entry(entry: Entry) -> str:
+    return _text(entry.value + ("*" if entry.is_bold else "") + entry.tail)
+
+
+def _text_line(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *others = zip(row, widths, strict=True)
+    return "  ".join([first[0].ljust(first[1]), *(word.rjust(width) for word, width in others)]).rstrip()
+
+
+def _widened(widths: Sequence[int], blocks: Sequence[Heading]) -> list[int]:
+    """Columns wide enough for the headings above them."""
+    widened, start = list(widths), 0
+    for block in blocks:
+        end = start + block.columns
+        lacking = len(_text(block.text)) - sum(widened[start:end]) - 2 * (block.columns - 1)
+        widened[end - 1] += max(0, lacking)
+        start = end
+    return widened
+
+
+def _block_lines(blocks: Sequence[Heading], widths: Sequence[int]) -> list[str]:
+    """The headings above the columns, each in the middle of its columns."""
+    words, start = [], 0
+    for block in blocks:
+        end = start + block.columns
+        words.append(_text(block.text).center(sum(widths[start:end]) + 2 * (block.columns - 1)))
+        start = end
+    return ["  ".join(words).rstrip()] if words else []
+
+
+# ---------------------------------------------------------------------------------------------------- Markdown
+
+
+def to_markdown(sheet: Sheet, level: int = 2) -> str:
+    """GitHub's Markdown, under a heading of this level; a block's name goes into the heading of its first column."""
+    columns = [markdown(column) for column in sheet.columns]
+    start = 0
+    for block in sheet.blocks:
+        columns[start] = f"{markdown(block.text)}: {columns[start]}" if block.text else columns[start]
+        start += block.columns
+    lines = [markdown_line(columns), markdown_line(["---", *("---:" for _ in columns[1:])])]
+    for group in sheet.groups:
+        if group.heading:
+            lines.append(markdown_line([f"**{markdown(group.heading)}**", *("" for _ in columns[1:])]))
+        lines += [markdown_line([markdown_entry(entry) for entry in row]) for row in group.rows]
+    notes = "".join(f"- {markdown(note)}\n" for note in sheet.notes)
+    table = "\n".join(lines) + "\n"
+    return f"{'#' * level} {markdown(sheet.title)}\n\n{table}" + (f"\n{notes}" if notes else "")
+
+
+def markdown(words: str) -> str:
+    """Words as Markdown that shows them as they are."""
+    return _MARKDOWN_SPECIALS.sub(r"\\\1", words.replace("\n", " "))
+
+
+def markdown_entry(entry: Entry) -> str:
+    """An entry as Markdown."""
+    value = markdown(entry.value)
+    return (f"**{value}**" if entry.is_bold else value) + markdown(entry.tail)
+
+
+def markdown_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+# ---------------------------------------------------------------------------------------------------- LaTeX
+
+
+def to_latex(sheet: Sheet) -> str:
+    r"""A floating table in the paper's style; needs \usepackage{booktabs}."""
+    body = []
+    for group in sheet.groups:
+        heading = rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\"
+        body += [r"\midrule", *([heading] if group.heading else [])]
+        body += [_latex_line(map(_latex_entry, row)) for row in group.rows]
+    caption = " ".join([f"{latex(sheet.title)}.", *(f"{latex(note)}." for note in sheet.notes)])
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}[t] \tiny \setlength\tabcolsep{3pt}",
+        r"\centering",
+        rf"\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
+        r"\toprule",
+        *_latex_blocks(sheet.blocks),
+        _latex_line(map(latex, sheet.columns)),
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', sheet.label)}}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex(words: str) -> str:
+    """Words as LaTeX that shows them as they are."""
+    return "".join(_LATEX_SYMBOLS.get(letter, letter) for letter in words)
+
+
+def _latex_blocks(blocks: Sequence[Heading]) -> list[str]:
+    if not blocks:
+        return []
+    words = [
+        rf"\multicolumn{{{block.columns}}}{{c}}{{\textbf{{{latex(block.text)}}}}}" if block.text else ""
+        for block in blocks
+    ]
+    rules, start = [], 1
+    for block in blocks:
+        rules += [rf"\cmidrule(lr){{{start}-{start + block.columns - 1}}}"] if block.text else []
+        start += block.columns
+    return [" & ".join(words) + r" \\", " ".join(rules)]
+
+
+def _latex_entry(entry: Entry) -> str:
+    value = _latex_step_size(entry.value) if entry.kind == "step size" else latex(entry.value)
+    if entry.kind == "method" and value:
+        value = rf"\textsc{{{value}}}"
+    return (rf"\textbf{{{value}}}" if entry.is_bold else value) + latex(entry.tail)
+
+
+def _latex_step_size(value: str) -> str:
+    """A power of ten as in the paper, any other number as it is."""
+    if not _POWER_OF_TEN.fullmatch(value):
+        return latex(value)
+    exponent = len(value) - 1 if "." not in value else 2 - len(value)
+    return f"$10^{{{exponent}}}$"
+
+
+def _latex_line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"

@@ -1,0 +1,148 @@
+"""Which step sizes a table keeps: named rules over the runs of one table, rates setting and method.
+
+A rule takes all runs of the grid, diverged ones included, and says which step sizes are shown, and on which trials.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+from areabench.errors import UserError
+from areabench.paper.published import published
+from areabench.schema import State
+from areabench.sweeps.results import Result
+
+RuleName = Literal["published", "paper-rule", "best", "all"]
+Metric = Literal["accuracy", "loss", "time"]
+RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
+SINGLE_PRECISION_GAP = 103.0  # exp(-103.3) is the smallest positive float32; beyond it log(softmax) is -inf
+METRICS: tuple[Metric, ...] = get_args(Metric)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a rule keeps."""
+
+    step_sizes: tuple[float, ...]  # ascending
+    seeds: tuple[int, ...]  # of the trials to show, ascending
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule with its name and a sentence for readers of the table."""
+
+    name: RuleName
+    sentence: str
+    choose: Callable[[Sequence[Result]], Choice]
+
+
+def named_rule(
+    name: RuleName, metric: Metric = "accuracy", bound: float = math.inf, gap: float = math.inf, target: float = 80.0
+) -> Rule:
+    """The rule of a name; `metric` and `target` (%) are options of `best`, `bound` and `gap` of `paper-rule`."""
+    match name:
+        case "paper-rule":
+            beyond = f", and at most {bound:g}," if math.isfinite(bound) else ""
+            beyond += f", with a score gap of at most {gap:g}," if math.isfinite(gap) else ""
+            sentence = f"of each method the two largest step sizes whose final loss is finite{beyond} in all trials"
+            return Rule(name, sentence, partial(largest_finite, bound=bound, gap=gap))
+        case "best":
+            words = {"accuracy": "highest mean accuracy", "loss": "lowest mean loss"}
+            words["time"] = f"shortest mean time to {target:g} %"
+            sentence = (
+                f"of each method the step size with the {words[metric]}, chosen on the first half of the trials (the "
+                "lower seeds) and reported on the second half, so the choice is not made on the numbers shown"
+            )
+            return Rule(name, sentence, partial(best_by, metric=metric, target=target))
+        case "published":
+            return Rule(name, "of each method the step sizes that the paper's table shows", as_published)
+        case "all":
+            return Rule(name, "every step size of the grid", every)
+
+
+# ---------------------------------------------------------------------------------------------------- rules
+
+
+def largest_finite(results: Sequence[Result], count: int = 2, bound: float = math.inf, gap: float = math.inf) -> Choice:
+    """The paper's rule: the `count` largest step sizes that end with a finite loss (see `is_finite`) in all trials."""
+    finite = [size for size, trials in _by_step_size(results) if all(is_finite(trial, bound, gap) for trial in trials)]
+    return Choice(tuple(finite[-count:]), _seeds(results))
+
+
+def best_by(results: Sequence[Result], metric: Metric, target: float = 80.0) -> Choice:
+    """The step size with the best mean of the metric on the first half of the trials, reported on the second half.
+
+    A step size with a diverged trial in the first half is out. The smaller of two equally good ones is kept.
+    """
+    seeds = _seeds(results)
+    if len(seeds) < 2:
+        raise UserError(
+            f"the best step size is chosen on half of the trials and shown on the others, but there are {len(seeds)}; "
+            "run at least 2 trials, or keep another way: --keep all"
+        )
+    chosen_on, shown_on = seeds[: len(seeds) // 2], seeds[len(seeds) // 2 :]
+    validation = [result for result in results if result.experiment.seed in chosen_on]
+    scores = [
+        (_score(trials, metric, target), size)
+        for size, trials in _by_step_size(validation)
+        if all(is_finite(trial) for trial in trials)
+    ]
+    return Choice((min(scores)[1],) if scores else (), shown_on)
+
+
+def every(results: Sequence[Result]) -> Choice:
+    """All step sizes, all trials."""
+    return Choice(tuple(size for size, _ in _by_step_size(results)), _seeds(results))
+
+
+def as_published(results: Sequence[Result]) -> Choice:
+    """The step sizes that the paper's table shows, as far as they were run."""
+    shown = {result.experiment.method.step_size for result in results if published(result.experiment) is not None}
+    return Choice(tuple(sorted(shown)), _seeds(results))
+
+
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+def is_finite(result: Result, bound: float = math.inf, gap: float = math.inf) -> bool:
+    """Whether a run ended with a finite loss that is at most `bound` and a score gap that is at most `gap`.
+
+    A run that diverged did not. Where the score gap is not known, it rules nothing out.
+    """
+    if result.status.state == State.DIVERGED or not math.isfinite(result.final_loss):
+        return False
+    return result.final_loss <= bound and not final_gap(result) > gap
+
+
+def final_gap(result: Result) -> float:
+    """By how much a wrong class outscores the right one at the end, at worst; NaN where it is not known."""
+    return float(result.score_gap[-1]) if len(result.score_gap) else math.nan
+
+
+def _by_step_size(results: Sequence[Result]) -> list[tuple[float, list[Result]]]:
+    """Runs by step size, ascending."""
+    sizes = sorted({result.experiment.method.step_size for result in results})
+    return [(size, [result for result in results if result.experiment.method.step_size == size]) for size in sizes]
+
+
+def _seeds(results: Sequence[Result]) -> tuple[int, ...]:
+    return tuple(sorted({result.experiment.seed for result in results}))
+
+
+def _score(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:
+    """Smaller is better. By time: fewest trials that never reach the target, then the mean time of those that do."""
+    if metric == "loss":
+        return (statistics.fmean(trial.final_loss for trial in trials),)
+    accuracy = statistics.fmean(trial.final_accuracy for trial in trials)
+    if math.isnan(accuracy):
+        raise UserError(f"{trials[0].path}: the problem has no accuracy to choose by; use --metric loss")
+    if metric == "accuracy":
+        return (-accuracy,)
+    times_s = [trial.time_to_accuracy(target) for trial in trials]
+    reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
+    return (len(times_s) - len(reached_s), statistics.fmean(reached_s) if reached_s else math.inf, -accuracy)

@@ -1,0 +1,222 @@
+"""A sweep's table in words: in the paper's form, or beside the paper's values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from areabench.experiment import Experiment
+from areabench.tables.build import Row, SweepTable
+from areabench.tables.cells import Cell, Comparison, Reach
+from areabench.tables.forms import Entry, Group, Heading, Sheet
+from areabench.tables.spread import DECIMALS, Spread
+from areabench.tables.words import describe_rates
+
+_NOTHING = "–"
+
+
+def plain_sheet(table: SweepTable, title: str, label: str) -> Sheet:
+    """The table in the paper's form: a block of columns a rates setting."""
+    columns = ["α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else [])]
+    blocks = [Heading(describe_rates(rates), len(columns)) for rates in table.rates]
+    groups = tuple(_plain_group(table, list(rows)) for _, rows in groupby(table.rows, lambda row: row.method))
+    headings = ("method", *(column for _ in blocks for column in columns))
+    notes = (*shared_notes(table, with_paper=False), *own_notes(table, with_paper=False))
+    return Sheet(title, label, (Heading("", 1), *blocks), headings, groups, notes)
+
+
+def paper_sheet(table: SweepTable, title: str, label: str) -> Sheet:
+    """Each cell beside the published one: the blocks of the paper's form stand under each other."""
+    columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
+    columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
+    groups = [
+        Group(
+            tuple(_paper_row(table, row, number) for row in table.rows if row.cells[number] is not None),
+            describe_rates(rates),
+        )
+        for number, rates in enumerate(table.rates)
+    ]
+    notes = (*shared_notes(table), *own_notes(table))
+    return Sheet(title, label, (), tuple(columns), tuple(groups), notes)
+
+
+# ---------------------------------------------------------------------------------------------------- rows
+
+
+def _plain_group(table: SweepTable, rows: Sequence[Row]) -> Group:
+    """The rows of one method, which is named in the first."""
+    names = [Entry(rows[0].method, kind="method"), *(Entry() for _ in rows[1:])]
+    return Group(
+        tuple(
+            (name, *(entry for cell in row.cells for entry in _plain_entries(table, cell)))
+            for name, row in zip(names, rows, strict=True)
+        )
+    )
+
+
+def _plain_entries(table: SweepTable, cell: Cell | None) -> list[Entry]:
+    if cell is None:
+        return [Entry(_NOTHING)] * (5 if _has_gaps(table) else 4)
+    qualities = [rho_entry(table, cell), *quality_entries(table, cell)]
+    return [_step_size(cell), *qualities, *_trials(table, cell)]
+
+
+def _paper_row(table: SweepTable, row: Row, number: int) -> tuple[Entry, ...]:
+    cell = row.cells[number]
+    if cell is None:
+        return ()
+    accuracy, loss = quality_entries(table, cell)
+    beside = cell.comparison
+    return (
+        Entry(row.method, kind="method"), _step_size(cell), rho_entry(table, cell), *_paper_rho(beside),
+        accuracy, *_paper_accuracy(beside), loss, *_paper_loss(beside), *_trials(table, cell),
+    )  # fmt: skip
+
+
+def _paper_rho(beside: Comparison | None) -> list[Entry]:
+    if beside is None:
+        return [Entry(_NOTHING)] * 2
+    return [Entry(rho_word(beside.published.rho)), Entry(signed(beside.rho_difference))]
+
+
+def _paper_accuracy(beside: Comparison | None) -> list[Entry]:
+    if beside is None:
+        return [Entry(_NOTHING)] * 3
+    inside, difference = _yes(beside.accuracy_in_range), signed(beside.accuracy_difference)
+    return [Entry(spread_word(beside.published.accuracy)), Entry(inside), Entry(difference)]
+
+
+def _paper_loss(beside: Comparison | None) -> list[Entry]:
+    if beside is None:
+        return [Entry(_NOTHING)] * 3
+    inside, difference = _yes(beside.loss_in_range), signed(beside.loss_difference)
+    return [Entry(spread_word(beside.published.loss)), Entry(inside), Entry(difference)]
+
+
+# ---------------------------------------------------------------------------------------------------- entries
+
+
+def quality_entries(table: SweepTable, cell: Cell) -> list[Entry]:
+    """Accuracy and loss: mean (min – max), the best in bold; a word where every trial diverged."""
+    if cell.loss is None:
+        return [Entry("diverged")] * 2
+    accuracy = Entry(_NOTHING)
+    if cell.accuracy is not None:
+        accuracy = Entry(fixed(cell.accuracy.mean), range_word(cell.accuracy), table.is_best(cell, "accuracy"))
+    return [accuracy, Entry(fixed(cell.loss.mean), range_word(cell.loss), table.is_best(cell, "loss"))]
+
+
+def rho_entry(table: SweepTable, cell: Cell) -> Entry:
+    """rho, and how many trials reached the target where some did and some did not."""
+    reach = cell.reach
+    return Entry(rho_word(reach.rho), _reached(reach), table.is_best(cell, "rho"))
+
+
+def _reached(reach: Reach) -> str:
+    return f" ({reach.reached}/{reach.trials})" if 0 < reach.reached < reach.trials else ""
+
+
+def _step_size(cell: Cell) -> Entry:
+    return Entry(f"{cell.step_size:g}", kind="step size")
+
+
+def _trials(table: SweepTable, cell: Cell) -> list[Entry]:
+    return [Entry(trials_word(cell))] if _has_gaps(table) else []
+
+
+def trials_word(cell: Cell) -> str:
+    """How many of the planned trials there are, and how many of them diverged."""
+    done, diverged = len(cell.results), cell.diverged
+    words = str(done) if done == cell.planned else f"{done} of {cell.planned}"
+    return words + (f", {diverged} diverged" if diverged else "")
+
+
+def spread_word(spread: Spread) -> str:
+    """Mean (min – max)."""
+    return fixed(spread.mean) + range_word(spread)
+
+
+def range_word(spread: Spread) -> str:
+    """What follows a mean."""
+    return f" ({fixed(spread.minimum)} – {fixed(spread.maximum)})"
+
+
+def fixed(value: float) -> str:
+    """A number with the paper's two decimals, or with an exponent where it is huge."""
+    return f"{value:.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:.2e}"
+
+
+def signed(value: float) -> str:
+    """A difference; a dash where there is none."""
+    if not math.isfinite(value):
+        return _NOTHING
+    return f"{value + 0.0:+.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:+.2e}"
+
+
+def rho_word(rho: float) -> str:
+    """rho as the paper prints it; a dash where it is not defined."""
+    if math.isnan(rho):
+        return _NOTHING
+    return ">1" if math.isinf(rho) else fixed(rho)
+
+
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"
+
+
+# ---------------------------------------------------------------------------------------------------- notes
+
+
+def shared_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
+    """What a reader must know of every such table: rule, rho, best values, and what stands beside the paper's."""
+    notes = [
+        f"kept: {table.rule.sentence}",
+        f"ρ = mean time to {table.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over the "
+        "trials that reached it, and >1 means that half or more did not",
+        "accuracy and loss: mean (min – max) over the trials at the end; the best of each rates setting is marked",
+    ]
+    if with_paper:
+        notes.append(
+            "paper: the published value; in range: our mean, rounded to two decimals, lies in the published min – max "
+            "and no trial diverged; Δ: ours minus published, both rounded"
+        )
+    return tuple(notes)
+
+
+def own_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
+    """What is particular to this table: trials, resolution of rho, the printed horizon, and what is missing."""
+    notes = [f"{_trial_count(table)}{resolution_word(table.setting)}"]
+    if any(cell.diverged for cell in table.cells):
+        notes.append("diverged trials are counted but not averaged, and a cell with one is not marked as the best")
+    if table.done < table.planned:
+        notes.append(f"{table.planned - table.done:,} of {table.planned:,} runs are missing")
+    notes += [f"{row.method}: the rule keeps no step size" for row in table.rows if row.step_size is None]
+    return (*notes, *(_horizon_notes(table) if with_paper else ()))
+
+
+def _trial_count(table: SweepTable) -> str:
+    """How many trials there are; which, where a rule keeps only some of them."""
+    counts = sorted({len(cell.results) for cell in table.cells} or {0})
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    words = f"{number} trial{'' if counts[-1] == 1 else 's'}"
+    seeds = sorted({result.experiment.seed for cell in table.cells for result in cell.results})
+    return words + (f", seeds {', '.join(map(str, seeds))}" if table.rule.name == "best" else "")
+
+
+def resolution_word(setting: Experiment) -> str:
+    """How finely rho is known, which is a matter of the time grid."""
+    record, horizon_s = setting.record, setting.stop.horizon_s
+    if record.snapshots != "grid" or horizon_s is None:
+        return ""
+    return f"; ρ is known to {record.interval_s / horizon_s:.2g}, one grid interval of {record.interval_s:g} s"
+
+
+def _horizon_notes(table: SweepTable) -> list[str]:
+    printed = {cell.comparison.published.horizon_s for cell in table.cells if cell.comparison is not None}
+    others = sorted(printed - {table.setting.stop.horizon_s})
+    return [f"the paper prints a horizon of {value:g} s for this table" for value in others]
+
+
+def _has_gaps(table: SweepTable) -> bool:
+    return any(cell.diverged or len(cell.results) != cell.planned for cell in table.cells)

@@ -1,0 +1,83 @@
+"""Names of tables, column blocks and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from areabench.experiment import Experiment, ListedRates, LognormalRates, MethodSettings, RateSettings, UniformRates
+from areabench.paper.published import METHOD_LABELS
+from areabench.problem_settings import SplitSettings
+
+
+def without_step_size(method: MethodSettings) -> MethodSettings:
+    """What the rows of one method share."""
+    return replace(method, step_size=1.0)
+
+
+def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
+    """The paper's names; where a method occurs in several variants, with the keys that tell them apart."""
+    labels = []
+    for method in methods:
+        variants = [other for other in methods if other.name == method.name]
+        keys = [item.name for item in fields(method) if len({getattr(other, item.name) for other in variants}) > 1]
+        parts = [METHOD_LABELS[method.name], *(f"{key} = {_word(getattr(method, key))}" for key in keys)]
+        labels.append(", ".join(parts))
+    return labels
+
+
+def describe_setting(setting: Experiment) -> str:
+    """The setting in a few words: n, M, split, horizon."""
+    parts = [f"n = {setting.clients.count}", f"M = {setting.clients.local_steps}"]
+    if setting.split is not None:
+        parts.append(describe_split(setting.split))
+    if setting.stop.horizon_s is not None:
+        parts.append(f"horizon {setting.stop.horizon_s:g} s")
+    return ", ".join(parts)
+
+
+def describe_split(split: SplitSettings | None) -> str:
+    """The paper's word, with the variant where it has two; empty where the problem has no data to split."""
+    words = {"dirichlet": "non-IID", "dirichlet-equal": "non-IID (equal-sized)", "iid": "IID", "nearly-iid": "IID"}
+    return "" if split is None else words[split.name]
+
+
+def titles(settings: Sequence[Experiment]) -> list[str]:
+    """A title a setting; where two would be the same, with the keys that tell them apart."""
+    plain = [describe_setting(setting) for setting in settings]
+    if len(set(plain)) == len(plain):
+        return plain
+    said = ("clients.count", "clients.local_steps", "stop.horizon_s")
+    flat = [{key: value for key, value in _flatten(setting) if key not in said} for setting in settings]
+    keys = [key for key in dict.fromkeys(key for one in flat for key in one) if len({one.get(key) for one in flat}) > 1]
+    return [
+        ", ".join([title, *(f"{key} = {_word(one[key])}" for key in keys if key in one)])
+        for title, one in zip(plain, flat, strict=True)
+    ]
+
+
+def _flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Every key of a record, dotted, with its value."""
+    entries: list[tuple[str, Any]] = []
+    for item in fields(record):
+        value, key = getattr(record, item.name), prefix + item.name
+        entries += _flatten(value, f"{key}.") if hasattr(value, "__dataclass_fields__") else [(key, value)]
+    return entries
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def describe_rates(rates: RateSettings) -> str:
+    """A rates setting in the words of the paper's tables."""
+    if isinstance(rates, UniformRates):
+        return f"uniform (λ = {rates.rate:g})"
+    if isinstance(rates, LognormalRates):
+        return f"lognormal (median λ = {rates.median:g}, σ = {rates.sigma:g})"
+    if isinstance(rates, ListedRates):
+        return f"listed (λ from {min(rates.values):g} to {max(rates.values):g})"
+    return f"non-uniform (λ ~ N({rates.mean:g}, {rates.deviation:g}))"

@@ -1,0 +1,270 @@
+"""Lanes: a run that shares a pass with others ends like the run alone, and can be repeated bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from areabench.execute import Surroundings, simulate_together
+from areabench.experiment import (
+    AggregationSettings,
+    Area,
+    AsFedAvg,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    InverseSchedule,
+    MethodSettings,
+    NormalRates,
+    PoissonAggregation,
+    Record,
+    SFedAvg,
+    Stop,
+)
+from areabench.lane_recorder import play_lanes
+from areabench.lanes import MOST_LANES, group_lanes, lane_scenario
+from areabench.problem_settings import Dirichlet, Logistic, Mnist, Quadratic, Synthetic
+from areabench.progress import Style
+from areabench.reading import Run, open_run
+from areabench.scenario import build_scenario
+from areabench.schema import State
+from areabench.transports.repeat import repeat
+
+# What a wide product may change: each step rounds differently in the last bits of a float32.
+STEP_TOLERANCE = 2e-6  # of the largest entry, after one round of local steps
+RUN_TOLERANCE = 1e-4  # of the largest entry, after a whole run at step sizes where the run converges
+
+STEP_SIZES = (0.01, 0.1, 1.0)
+ASYNCHRONOUS: tuple[MethodSettings, ...] = (
+    *(Area(step_size=size) for size in STEP_SIZES),
+    *(AsFedAvg(step_size=size) for size in STEP_SIZES),
+    *(FedBuff(step_size=size, server_step_size=0.5) for size in STEP_SIZES),
+)
+SYNCHRONOUS = tuple(SFedAvg(step_size=size, clients_per_round=2) for size in STEP_SIZES)
+SMALL = Experiment(
+    clients=Clients(count=5, local_steps=3),
+    method=Area(step_size=0.1),
+    stop=Stop(horizon_s=2.0),
+    problem=Logistic(batch_size=8, weighting="exact"),
+    data=Synthetic(train_samples=300, test_samples=60, features=12, classes=4),
+    split=Dirichlet(concentration=0.5),
+    rates=NormalRates(),
+    aggregation=EveryUpdates(updates=3),
+    record=Record(interval_s=0.1, models="last", loss_every=4, events=False),
+    seed=3,
+)
+
+
+def with_methods(methods: Sequence[MethodSettings], base: Experiment = SMALL) -> list[Experiment]:
+    return [replace(base, method=method) for method in methods]
+
+
+def run_together(experiments: Sequence[Experiment], folder: Path) -> list[Run]:
+    """One pass, its files opened; the caller closes nothing: the folder goes with the test."""
+    outputs = [folder / f"lane{number}.h5" for number in range(len(experiments))]
+    simulate_together(experiments, outputs, Surroundings(None, folder / "cache", "a test", "1", False, Style.NONE))
+    return [open_run(output) for output in outputs]
+
+
+def distance(run: Run, alone: Run) -> float:
+    """Largest difference of the last models, relative to the largest entry."""
+    one, other = run.model(-1), alone.model(-1)
+    return float(np.abs(one - other).max() / np.abs(other).max())
+
+
+# ---------------------------------------------------------------------------------------------------- grouping
+
+
+def test_asynchronous_methods_and_step_sizes_of_a_trial_share_a_pass() -> None:
+    experiments = with_methods((*SYNCHRONOUS, *ASYNCHRONOUS)) + with_methods(ASYNCHRONOUS, replace(SMALL, seed=4))
+    passes = group_lanes(experiments)
+    assert [set(members) for members in passes] == [{0, 1, 2}, set(range(3, 12)), set(range(12, 21))]
+    assert [experiments[number].method.name for number in passes[1]] == ["area"] * 3 + ["as-fedavg"] * 3 + [
+        "fedbuff"
+    ] * 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(SMALL, seed=9),
+        replace(SMALL, clients=Clients(count=5, local_steps=2)),
+        replace(SMALL, stop=Stop(horizon_s=2.5)),
+        replace(SMALL, rates=NormalRates(deviation=1.0)),
+        replace(SMALL, schedule=InverseSchedule(offset=5.0)),
+        replace(SMALL, aggregation=EveryUpdates(updates=2)),
+        replace(SMALL, record=replace(SMALL.record, interval_s=0.2)),
+        replace(SMALL, problem=Logistic(batch_size=4)),
+        replace(SMALL, split=Dirichlet(concentration=0.25)),
+        replace(SMALL, data=Mnist()),
+    ],
+)
+def test_another_setting_needs_another_pass(other: Experiment) -> None:
+    assert group_lanes([SMALL, other]) == [(0,), (1,)]
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        replace(SMALL, record=replace(SMALL.record, events=True)),
+        replace(SMALL, stop=Stop(horizon_s=2.0, target_loss=0.1)),
+        replace(SMALL, record=replace(SMALL.record, snapshots="aggregations")),
+        replace(SMALL, record=replace(SMALL.record, interval_s=0.001)),
+        replace(SMALL, stop=Stop(iterations=10)),
+        replace(SMALL, problem=Quadratic(dimension=3), data=None, split=None),
+    ],
+)
+def test_runs_that_cannot_share_a_pass(base: Experiment) -> None:
+    assert group_lanes(with_methods(ASYNCHRONOUS[:2], base)) == [(0,), (1,)]
+
+
+def test_runs_with_other_rounds_of_s_fedavg_do_not_share_a_pass() -> None:
+    three = SFedAvg(step_size=0.1, clients_per_round=3)
+    assert group_lanes(with_methods((SYNCHRONOUS[0], three))) == [(0,), (1,)]
+
+
+def test_a_wide_group_is_cut() -> None:
+    methods = [Area(step_size=1.0 + number) for number in range(MOST_LANES + 3)]
+    assert [len(members) for members in group_lanes(with_methods(methods))] == [MOST_LANES, 3]
+
+
+# ---------------------------------------------------------------------------------------------- lanes and runs alone
+
+
+@pytest.mark.parametrize(
+    "criterion", [EveryUpdates(updates=3), EveryPeriod(period_s=0.13), PoissonAggregation(rate=8.0)]
+)
+@pytest.mark.parametrize("schedule", [SMALL.schedule, InverseSchedule(offset=20.0)])
+def test_lanes_equal_single_runs(
+    criterion: AggregationSettings, schedule: InverseSchedule, tmp_path: Path, record: Callable[[Experiment], Run]
+) -> None:
+    base = replace(SMALL, aggregation=criterion, schedule=schedule)
+    for run, experiment in zip(
+        run_together(with_methods(ASYNCHRONOUS, base), tmp_path), with_methods(ASYNCHRONOUS, base), strict=True
+    ):
+        alone = record(experiment)
+        assert distance(run, alone) < RUN_TOLERANCE
+        assert run.status == alone.status
+        assert run.snapshot_index[["time_s", "version", "event"]].tolist() == (
+            alone.snapshot_index[["time_s", "version", "event"]].tolist()
+        )
+        np.testing.assert_allclose(run.metrics_array["train_loss"], alone.metrics_array["train_loss"], rtol=1e-4)
+        assert run.staleness.tolist() == alone.staleness.tolist()
+        assert run.served.tolist() == alone.served.tolist()
+        assert run.experiment == experiment
+
+
+def test_synchronous_lanes_equal_single_runs(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
+    experiments = with_methods(SYNCHRONOUS)
+    for run, experiment in zip(run_together(experiments, tmp_path), experiments, strict=True):
+        alone = record(experiment)
+        assert distance(run, alone) < RUN_TOLERANCE
+        assert run.status == alone.status
+
+
+def test_one_round_at_the_width_of_the_paper() -> None:
+    """784 features, ten classes, 21 lanes: there BLAS takes another path for the wide product."""
+    data = Synthetic(train_samples=400, test_samples=20, features=784, classes=10)
+    scenario = build_scenario(replace(SMALL, data=data), Path("unused"))
+    step_sizes = np.geomspace(1e-2, 1.0, 21)
+    start = np.repeat(scenario.start[None], 21, axis=0)
+    lanes = scenario.problem.lanes(2, 21).descend(start, step_sizes)  # type: ignore[attr-defined]
+    for lane, step_size in enumerate(step_sizes):
+        alone = scenario.problem.local(2).descend(scenario.start, step_size)
+        assert np.abs(lanes[lane] - alone).max() < STEP_TOLERANCE * np.abs(alone).max()
+
+
+def test_an_event_log_is_the_same_run(record: Callable[[Experiment], Run]) -> None:
+    """Leaving out the log changes nothing but the file."""
+    kept, left_out = record(replace(SMALL, record=replace(SMALL.record, events=True))), record(SMALL)
+    assert kept.model(-1).tobytes() == left_out.model(-1).tobytes()
+    assert kept.snapshot_index.tolist() == left_out.snapshot_index.tolist()
+    assert (kept.staleness.tolist(), kept.served.tolist()) == (left_out.staleness.tolist(), left_out.served.tolist())
+    assert len(kept.events_array) == kept.status.updates + kept.status.server_steps
+    assert len(left_out.events_array) == 0
+
+
+def test_the_loss_is_computed_where_it_is_asked_for(tmp_path: Path) -> None:
+    for run in run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path):
+        found = np.flatnonzero(~np.isnan(run.metrics_array["train_loss"])).tolist()
+        assert found == [0, 4, 8, 12, 16, 20]  # 21 snapshots of two seconds, each fourth and the last
+        assert not np.isnan(run.metrics_array["test_accuracy"]).any()
+
+
+# ---------------------------------------------------------------------------------------------------- divergence
+
+
+def test_a_lane_that_diverges_ends_alone(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
+    """1 - alpha·nu = -4 for the middle lane: its model grows fivefold a step."""
+    methods = (Area(step_size=0.1), Area(step_size=5000.0), Area(step_size=1.0))
+    experiments = with_methods(methods, replace(SMALL, stop=replace(SMALL.stop, divergence_norm=1e6)))
+    first, wild, last = run_together(experiments, tmp_path)
+    assert [run.status.state for run in (first, wild, last)] == [State.DONE, State.DIVERGED, State.DONE]
+    alone = record(experiments[1])
+    assert wild.status.reason.startswith("|x_s| = ")
+    assert wild.status.end_s == alone.status.end_s < 2.0
+    assert (wild.status.updates, wild.status.server_steps) == (alone.status.updates, alone.status.server_steps)
+    assert len(wild.snapshot_index) == len(alone.snapshot_index)
+    assert wild.served.sum() == wild.status.updates
+    assert distance(first, record(experiments[0])) < RUN_TOLERANCE
+
+
+def test_a_pass_ends_when_all_lanes_have_diverged(tmp_path: Path) -> None:
+    experiments = with_methods((Area(step_size=5e3), Area(step_size=2e4)))
+    scenario = lane_scenario(build_scenario(experiments[0], tmp_path), experiments)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = play_lanes(scenario, lambda time_s, updates: None)
+    assert [end.status.state for end in ends] == [State.DIVERGED, State.DIVERGED]
+    assert ends[1].status.updates < ends[0].status.updates < 150
+
+
+# ---------------------------------------------------------------------------------------------------- repetition
+
+
+def outcome(run: Run, tmp_path: Path) -> str:
+    """What a repetition finds: the first difference, empty where there is none."""
+    found = repeat(run, build_scenario(run.experiment, tmp_path / "cache"), lambda time_s, updates: None)
+    return found.difference.what if found.difference else ""
+
+
+@pytest.mark.parametrize("methods", [ASYNCHRONOUS, SYNCHRONOUS, (*ASYNCHRONOUS, FedBuff(step_size=1e4))])
+def test_every_lane_is_repeated_bit_for_bit(methods: Sequence[MethodSettings], tmp_path: Path) -> None:
+    runs = run_together(with_methods(methods), tmp_path)
+    assert [(run.provenance.lanes, run.provenance.lane) for run in runs] == [(len(runs), n) for n in range(len(runs))]
+    assert [outcome(run, tmp_path) for run in runs] == [""] * len(runs)
+
+
+@pytest.mark.parametrize(
+    "base", [SMALL, replace(SMALL, problem=Quadratic(dimension=3), data=None, split=None, method=Area(step_size=0.01))]
+)
+def test_a_run_alone_is_repeated_bit_for_bit(
+    base: Experiment, tmp_path: Path, record: Callable[[Experiment], Run]
+) -> None:
+    assert outcome(record(base), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("snapshots/index", "snapshot 3 is "), ("tally/served", "whose updates"), ("tally/staleness", "how stale")],
+)
+def test_what_was_changed_is_found(name: str, words: str, tmp_path: Path) -> None:
+    path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
+    with h5py.File(path, "r+", locking=False) as file:
+        rows = file[name][:]
+        rows[3:4] = rows[2:3] if name == "snapshots/index" else rows[3:4] + 1
+        file[name][:] = rows
+    assert outcome(open_run(path), tmp_path).startswith(words)
+
+
+def test_the_status_is_compared(tmp_path: Path) -> None:
+    path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
+    with h5py.File(path, "r+", locking=False) as file:
+        file["status"].attrs["updates"] += 1
+    assert outcome(open_run(path), tmp_path).startswith("status ")

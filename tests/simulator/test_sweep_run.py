@@ -1,0 +1,357 @@
+"""Sweeps in the simulator: what is done is kept, whatever ends them; what fails is listed and leaves the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import areabench
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.reading import open_run
+from areabench.sweeps.folder import opened
+from areabench.sweeps.reading import load_sweep, open_sweep
+
+BASE = """
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.1
+[stop]
+horizon_s = 1.0
+"""
+QUADRATIC = BASE + '[problem]\nname = "quadratic"\ndimension = 3\n'
+LOGISTIC = (
+    BASE
+    + """
+[problem]
+name = "logistic"
+[data]
+name = "synthetic"
+train_samples = 100
+test_samples = 40
+[split]
+name = "iid"
+[record]
+events = false
+"""
+)
+GRID = """
+[sweep]
+trials = 2
+[[sweep.grid]]
+method.name = ["area", "fedbuff"]
+method.step_size = [0.1, 0.2]
+"""
+SLOW = QUADRATIC.replace("horizon_s = 1.0", "iterations = 5000") + "[sweep]\ntrials = 4\n"  # half a second a run
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps are run in the test's folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts `areabench sweep try.toml --jobs 2` in a session of its own, and ends it if the test does not."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        source = str(Path(areabench.__file__).parents[1])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "areabench", "sweep", "try.toml", "--jobs", "2"], text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source},
+        )  # fmt: skip
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def write(text: str, name: str = "try.toml") -> Path:
+    """A sweep file in the current folder."""
+    path = Path(name)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def run_files(folder: str = "runs/try") -> dict[str, int]:
+    """The run files of a sweep and when each was written, in nanoseconds."""
+    return {path.name: path.stat().st_mtime_ns for path in Path(folder).glob("*.h5")}
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that happens in another process."""
+    limit_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < limit_s, "waited in vain"
+        time.sleep(0.01)
+
+
+def writers() -> set[int]:
+    """The processes that write a run file now."""
+    return {int(path.name.split(".")[-2]) for path in Path("runs/try").glob("*.h5.*.part")}
+
+
+def running(pid: int) -> bool:
+    """Whether a process computes; one that ended and that nobody asks for its exit code does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def deaf(pid: int) -> bool:
+    """Whether a process leaves interrupts and terminations to its parent."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    wanted = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM))
+    return int(lines["SigBlk"], 16) & wanted == wanted
+
+
+# ---------------------------------------------------------------------------------------------------- to the end
+
+
+def test_a_sweep_runs_everything_once(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + GRID)
+    assert main(["sweep", str(path), "--jobs", "2"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "runs/try: 8 runs: 8 done now, 0 done before, 0 of them diverged, 0 failed\n"
+    assert captured.err == ""  # no terminal
+    first = run_files()
+    assert set(first) == {member.file for member in load_sweep(path).members}
+    assert main(["sweep", str(path)]) == 0
+    assert "0 done now, 8 done before" in capsys.readouterr().out
+    assert run_files() == first
+    assert main(["sweep", str(path), "--force"]) == 0
+    assert "8 done now, 0 done before" in capsys.readouterr().out
+    assert all(run_files()[name] > first[name] for name in first)
+
+
+def test_a_changed_setting_is_run_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(write(QUADRATIC + GRID))]) == 0
+    first = run_files()
+    assert main(["sweep", str(write(QUADRATIC + GRID.replace("0.2]", "0.3]")))]) == 0
+    assert "8 runs: 4 done now, 4 done before" in capsys.readouterr().out
+    assert {name: run_files()[name] for name in first} == first  # those of 0.2 stay, unused
+    assert len(open_sweep("runs/try").results) == 8
+    assert {result.experiment.method.step_size for result in open_sweep("runs/try").results} == {0.1, 0.3}
+
+
+def test_more_trials_go_on_from_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + GRID)
+    assert main(["sweep", str(path), "--trials", "1"]) == 0
+    assert main(["sweep", str(path)]) == 0
+    assert "8 runs: 4 done now, 4 done before" in capsys.readouterr().out
+
+
+def test_a_damaged_run_file_is_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + GRID)
+    assert main(["sweep", str(path)]) == 0
+    broken, foreign, *others = sorted(Path("runs/try").glob("*.h5"))
+    broken.write_bytes(broken.read_bytes()[:1000])
+    foreign.write_bytes(others[0].read_bytes())
+    assert main(["sweep", str(path)]) == 0
+    assert "2 done now, 6 done before" in capsys.readouterr().out
+    assert len(open_sweep("runs/try").results) == 8
+
+
+def test_runs_that_share_a_pass_are_those_of_the_runs_alone() -> None:
+    path = write(LOGISTIC + GRID)
+    assert main(["sweep", str(path), "--jobs", "1"]) == 0
+    one, found = write(LOGISTIC, "one.toml"), areabench.open_sweep("runs/try").results
+    for result in found:
+        method = f"method={{name='{result.experiment.method.name}',step_size={result.experiment.method.step_size}}}"
+        options = ["--set", method, "--set", f"seed={result.experiment.seed}", "-o", "one.h5", "--force"]
+        assert main(["simulate", str(one), *options]) == 0
+        with open_run("one.h5") as alone:
+            assert alone.experiment == result.experiment
+            np.testing.assert_allclose(result.train_loss, alone.metrics_array["train_loss"], rtol=1e-5)
+    assert len(found) == 8
+
+
+def test_several_sweeps_share_a_pool(capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = write(QUADRATIC, "one.toml"), write(QUADRATIC + GRID, "two.toml")
+    assert main(["sweep", str(one), str(two), "-o", "here", "--set", "seed=3"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.partition(" done now")[0] for line in shown] == ["here/one: 1 runs: 1", "here/two: 8 runs: 8"]
+    assert len(run_files("here/one")) == 1
+    assert len(run_files("here/two")) == 8
+    Path("other").mkdir()
+    assert main(["sweep", str(one), str(write(QUADRATIC, "other/one.toml"))]) == 2
+    assert "runs/one: two of the sweeps would be written into it" in capsys.readouterr().err
+
+
+def test_divergence_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + "[[sweep.grid]]\nmethod.step_size = [0.1, 1e40]\n")
+    assert main(["sweep", str(path)]) == 0
+    assert "2 runs: 2 done now, 0 done before, 1 of them diverged, 0 failed" in capsys.readouterr().out
+    assert main(["sweep", str(path)]) == 0
+    assert "2 runs: 0 done now, 2 done before, 1 of them diverged, 0 failed" in capsys.readouterr().out
+    assert list(open_sweep("runs/try").frame["state"]) == ["done", "diverged"]
+
+
+def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(LOGISTIC + GRID)
+    assert main(["sweep", str(path), "--dry-run"]) == 0
+    shown = "runs/try: 8 runs: 0 done, 8 pending in 2 passes, about 160 gradient steps, 0 that cannot be run\n"
+    assert capsys.readouterr().out == shown
+    assert not Path("runs").exists()
+    assert main(["sweep", str(path), "--trials", "1"]) == 0
+    assert main(["sweep", str(path), "--dry-run"]) == 0
+    assert "4 done, 4 pending in 1 passes, about 80 gradient steps" in capsys.readouterr().out
+
+
+def test_the_frame_has_a_row_a_run() -> None:
+    write(LOGISTIC + GRID + 'rates = [{name = "uniform"}, {name = "normal", mean = 5.0}]\n')
+    assert main(["sweep", "try.toml"]) == 0
+    sweep = open_sweep("runs/try")
+    frame = sweep.frame
+    assert len(frame) == len(sweep.results) == 16
+    assert (sweep.missing, sweep.failures, sweep.transport) == ((), (), "simulator")
+    assert list(frame["seed"]) == [0, 1] * 8
+    assert list(frame["rates.name"])[:4] == ["uniform", "uniform", "normal", "normal"]
+    assert frame["rates.mean"].isna().tolist()[:4] == [True, True, False, False]
+    assert set(frame["method"]) == {"area", "fedbuff"}
+    with open_run(Path("runs/try") / frame["file"][5]) as run:
+        assert frame["final_loss"][5] == run.metrics_array["train_loss"][-1]
+        assert frame["final_accuracy"][5] == run.metrics_array["test_accuracy"][-1]
+        assert frame["updates"][5] == run.status.updates > 0
+
+
+def test_only_the_folder_of_a_sweep_is_opened() -> None:
+    Path("empty").mkdir()
+    with pytest.raises(UserError, match="empty: has no sweep.toml; give the folder of a sweep"):
+        open_sweep("empty")
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+def test_an_impossible_cell_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = "[[sweep.grid]]\nclients.count = [2, 200]\nmethod.step_size = [0.1, 0.2, -1.0]\n"
+    path = write(LOGISTIC + grid)
+    assert main(["sweep", str(path), "--jobs", "2"]) == 1
+    summary, *failures = capsys.readouterr().out.splitlines()
+    assert summary == "runs/try: 6 runs: 2 done now, 0 done before, 0 of them diverged, 4 failed"
+    assert sum("method.step_size: -1.0 is out of range" in line for line in failures) == 2
+    assert sum("UserError: " in line and "200 clients" in line for line in failures) == 2
+    sweep = open_sweep("runs/try")
+    assert [result.experiment.clients.count for result in sweep.results] == [2, 2]
+    assert len(sweep.missing) == len(sweep.failures) == 4
+    assert {failure.file for failure in sweep.failures} == {member.file for member in sweep.missing}
+    assert not list(Path("runs/try").glob("*.part"))
+    assert main(["sweep", str(path)]) == 1  # tried again
+    assert "0 done now, 2 done before, 0 of them diverged, 4 failed" in capsys.readouterr().out
+    assert main(["sweep", str(write(LOGISTIC + grid.replace(", 200", "").replace(", -1.0", "")))]) == 0
+    assert open_sweep("runs/try").failures == ()
+
+
+def test_a_long_list_of_failures_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + "[sweep]\ntrials = 25\n[[sweep.grid]]\nmethod.step_size = [-1, 0.1]\n")
+    assert main(["sweep", str(path), "--set", "stop.iterations=1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "  and 5 more"
+    assert len(open_sweep("runs/try").failures) == 25
+
+
+def test_two_sweeps_do_not_share_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC)
+    with opened(Path("runs/try"), load_sweep(path), "simulator"):
+        assert main(["sweep", str(path)]) == 2
+        told = f"runs/try: another sweep is writing into it (process {os.getpid()}); wait until it ends or choose"
+        assert told in capsys.readouterr().err
+    assert main(["sweep", str(path)]) == 0
+
+
+def test_virtual_and_real_time_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC)
+    assert main(["sweep", str(path)]) == 0
+    for option in ([], ["--dry-run"]):
+        assert main(["sweep", str(path), "-o", "runs/try", "--transport", "mpi", *option]) == 2
+        told = capsys.readouterr().err
+        assert "runs/try: holds a sweep of the transport simulator, this one is of mpi; choose another --output" in told
+
+
+def test_the_folder_must_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert main(["sweep", str(write(QUADRATIC)), "-o", "file"]) == 2
+    assert capsys.readouterr().err == "areabench: file: is not a folder; choose another --output\n"
+
+
+# ---------------------------------------------------------------------------------------------------- killed
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_goes_on(
+    started: Callable[[], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(SLOW)
+    process = started()
+    until(lambda: run_files() and writers())
+    workers = writers()
+    process.kill()
+    process.wait()
+    until(lambda: not any(running(pid) for pid in workers))  # they do not outlive it
+    first, left = run_files(), list(Path("runs/try").glob("*.part"))
+    assert 1 <= len(first) < 4
+    assert left
+    assert main(["sweep", "try.toml"]) == 0
+    assert f"4 runs: {4 - len(first)} done now, {len(first)} done before" in capsys.readouterr().out
+    assert {name: run_files()[name] for name in first} == first
+    assert len(open_sweep("runs/try").results) == 4
+    assert not list(Path("runs/try").glob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subprocess.Popen[str]]) -> None:
+    write(SLOW)
+    process = started()
+    until(writers)
+    os.kill(min(writers()), signal.SIGKILL)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (1, "")
+    summary, failure = output.splitlines()
+    assert summary == "runs/try: 4 runs: 3 done now, 0 done before, 0 of them diverged, 1 failed"
+    assert failure.endswith(".h5: its process was ended by signal SIGKILL, perhaps for want of memory")
+    assert len(open_sweep("runs/try").results) == 3
+    assert not list(Path("runs/try").glob("*.part"))
+    assert main(["sweep", "try.toml"]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_goes_on(
+    number: signal.Signals, code: int, started: Callable[[], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(SLOW)
+    process = started()
+    until(lambda: run_files() and writers())
+    workers = writers()
+    assert all(deaf(pid) for pid in workers)
+    os.killpg(process.pid, number)  # all of them, as from a keyboard
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    done = len(run_files())
+    assert (process.returncode, output) == (code, "")
+    assert errors == f"areabench: interrupted: {done} of 4 runs are done; the same command goes on from there\n"
+    assert 1 <= done < 4
+    assert not any(running(pid) for pid in workers)
+    assert not list(Path("runs/try").glob("*.part"))
+    assert main(["sweep", "try.toml"]) == 0
+    assert f"{4 - done} done now, {done} done before" in capsys.readouterr().out

@@ -1,0 +1,233 @@
+"""The performance benchmarks at tiny sizes: that they measure what they say; no test looks at a duration."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from areabench.errors import UserError
+from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, Record, SFedAvg, Stop
+from areabench.problem_settings import Iid, Logistic, Mnist, Synthetic
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+TINY = Experiment(
+    clients=Clients(count=8),
+    method=Area(step_size=1.0),
+    stop=Stop(iterations=25),
+    problem=Logistic(batch_size=2),
+    data=Synthetic(train_samples=40, test_samples=5, features=3, classes=2),
+    split=Iid(),
+    record=Record(snapshots="none"),
+)
+
+if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
+    import bench_page
+    import bench_simulator
+    import cost
+    import cost_plan
+    import cost_point
+else:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        bench_page, bench_simulator, cost, cost_plan, cost_point = (
+            importlib.import_module(name)
+            for name in ("bench_page", "bench_simulator", "cost", "cost_plan", "cost_point")
+        )
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+def run_script(name: str, *arguments: str) -> str:
+    """What a script prints; its warnings are errors."""
+    command = [sys.executable, "-W", "error", str(BENCHMARKS / name), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
+
+
+# ---------------------------------------------------------------------------------------------------- page
+
+
+def test_table_is_aligned() -> None:
+    rows = [("what", "µs"), ("a", "12.5"), ("longer", "1")]
+    assert bench_page.markdown_table(rows) == (
+        "| what   |   µs |\n| ------ | ---: |\n| a      | 12.5 |\n| longer |    1 |\n"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- simulator
+
+
+def test_run_in_words() -> None:
+    found = bench_simulator.RunCost(whole_s=2.0, updates=20_000, share=0.756, bare_step_s=80e-6)
+    assert [row[1] for row in bench_simulator.run_rows("run", found)] == [
+        "2.00 s",
+        "100.0 µs",
+        "76 %",
+        "80.0 µs",
+        "1.25",
+    ]
+
+
+def test_pass_in_words() -> None:
+    found = bench_simulator.PassCost(pass_s=18e-6, step_s=15e-6, products_s=12e-6)
+    assert [row[1] for row in bench_simulator.pass_rows("pass", found)] == ["18.0 µs", "12.0 µs", "1.50", "1.25"]
+
+
+def test_pass_has_three_methods_with_all_step_sizes() -> None:
+    lanes = bench_simulator.lane_experiments(bench_simulator.FULL, 50, 0.3)
+    assert [type(lane.method) for lane in lanes] == [Area] * 7 + [AsFedAvg] * 7 + [FedBuff] * 7
+    assert [lane.method.step_size for lane in lanes[7:14]] == [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]
+    assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.003)}
+
+
+def test_quick_simulator_benchmark(tmp_path: Path) -> None:
+    page = tmp_path / "deep" / "speed.md"
+    printed = run_script("bench_simulator.py", "--quick", "--output", str(page))
+    written = page.read_text(encoding="utf-8")
+    assert printed.strip() in written
+    assert "numpy" in written
+    for word in ("inside the clients' local steps", "3 lanes, M = 50: the pass in bare products", "9 snapshots"):
+        assert word in printed
+
+
+# ---------------------------------------------------------------------------------------------------- cost: one point
+
+
+def test_point_counts_the_updates_after_the_first(tmp_path: Path) -> None:
+    found = cost_point.measure_here(TINY, tmp_path)
+    assert found.updates == 19  # 25 iterations: 20 updates, 5 server steps
+    assert found.start_s > 0
+    assert found.run_s > 0
+    assert found.peak_bytes > 10e6
+
+
+def test_whole_run_counts_all_updates(tmp_path: Path) -> None:
+    assert cost_point.measure_whole(TINY, tmp_path).updates == 20
+
+
+def test_run_that_diverges_has_no_cost(tmp_path: Path) -> None:
+    wild = replace(TINY, stop=Stop(iterations=25, divergence_norm=1e-6))
+    with pytest.raises(UserError, match="diverged"):
+        cost_point.measure_here(wild, tmp_path)
+
+
+def test_point_that_fails_names_the_run(tmp_path: Path) -> None:
+    few = replace(TINY, name="too-few-samples", clients=Clients(count=41))
+    with pytest.raises(UserError, match=r"too-few-samples.*exit code 1"):
+        cost_point.measure_apart(few, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------- cost: plan
+
+
+def test_plan_has_a_point_a_method_and_value() -> None:
+    points = cost_plan.plan(cost_plan.Sizes())
+    assert len(points) == (4 + 5 + 5) * 4
+    largest = [point.experiment for point in points if point.letter == "d"][-1]
+    assert cost_plan.dimension(largest) == 1_000_000
+    assert len({point.experiment.name for point in points}) == len(points)
+
+
+@pytest.mark.parametrize(
+    ("clients", "local_steps", "iterations"),
+    [(128, 1, 25_000), (100_000, 1, 250_000), (128, 50, 637), (128, 200, 320)],
+)
+def test_run_ends_after_some_seconds_but_serves_all(clients: int, local_steps: int, iterations: int) -> None:
+    # 20,000 updates; two a client; 2e8/(7840·50) = 510 updates; two a client
+    experiment = replace(TINY, data=Mnist(), clients=Clients(count=clients, local_steps=local_steps))
+    assert cost_plan.timed(experiment, 20_000).stop.iterations == iterations
+
+
+@pytest.mark.parametrize(
+    ("method", "floats"),
+    [
+        (Area(step_size=1.0), (12 + 12 / 4 * (1 + 1 / 2 + 1 / 3 + 1 / 4)) * 6),
+        (FedBuff(step_size=1.0), 12 / 4 * (1 + 1 / 2 + 1 / 3 + 1 / 4) * 6),
+        (SFedAvg(step_size=1.0), 4 * 6),
+    ],
+)
+def test_memory_of_models(method: MethodSettings, floats: float) -> None:
+    experiment = replace(TINY, clients=Clients(count=12), method=method)  # six parameters
+    assert cost_plan.models_bytes(experiment) == pytest.approx(4 * floats, abs=1)
+
+
+def test_claim_leaves_out_the_method_with_memories() -> None:
+    experiments = cost_plan.many_clients(cost_plan.Sizes())
+    assert [experiment.method.name for experiment in experiments] == ["fedbuff", "as-fedavg", "s-fedavg"]
+    assert {(one.clients.count, one.stop.iterations) for one in experiments} == {(10_000, 25_000)}
+
+
+# ---------------------------------------------------------------------------------------------------- cost: page
+
+
+def measured(letter: cost_plan.Letter, value: int, method: MethodSettings, update_us: float) -> cost_plan.Measured:
+    """A point made by hand, of 10 updates and 50 MB."""
+    found = cost_point.Cost(start_s=0.25, run_s=10e-6 * update_us, updates=10, peak_bytes=50_000_000)
+    experiment = replace(TINY, method=method, clients=Clients(count=value if letter == "n" else 12))
+    return cost_plan.Measured(cost_plan.Point(letter, value, experiment), found)
+
+
+def test_axis_table() -> None:
+    area, average = Area(step_size=1.0), SFedAvg(step_size=1.0)
+    points = [measured("n", 1000, area, 60.0), measured("n", 1000, average, 55.0), measured("M", 1, area, 1.0)]
+    points[1] = replace(points[1], cost=None)
+    heading, _, row = cost.axis_table(points, "n").splitlines()
+    assert heading.split("|")[1:6] == [" n     ", " AREA µs ", " S-FedAvg µs ", " AREA MB ", " S-FedAvg MB "]
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells == ["1,000", "60", "left out", "50", "left out", "0.012", "0.024", "0.2"]
+
+
+def test_points_beyond_the_limit_are_left_out_and_named(tmp_path: Path) -> None:
+    point = measured("n", 1000, Area(step_size=1.0), 60.0).point
+    (found,) = cost.measure([point], 100.0, tmp_path)
+    assert found.cost is None
+    assert cost.left_out([found], 100.0).startswith("AREA at n = 1,000 is left out: its models alone take 3.6e-05 GB")
+
+
+@pytest.mark.parametrize(("peak_bytes", "verdict"), [(999_999_999, "yes"), (1_000_000_000, "no")])
+def test_claim_says_whether_it_holds(peak_bytes: int, verdict: str) -> None:
+    text = cost.claim([TINY], [cost_point.Cost(0.0, 2.0, 20, peak_bytes)])
+    assert text.splitlines()[-1].split()[-2] == verdict
+
+
+def points_of(line: Any) -> list[list[float]]:
+    """The points of a line in a figure."""
+    points: list[list[float]] = line.get_xydata().tolist()
+    return points
+
+
+def test_figure_where_an_axis_has_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from cost_figure import draw
+
+    assert len(draw([measured("n", 10, Area(step_size=1.0), 60.0)]).axes) == 6
+
+
+def test_figure_has_a_line_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from cost_figure import draw
+
+    points = [measured("n", value, method, 60.0) for value in (10, 100) for method in cost_plan.METHODS]
+    points += [measured("d", 6, Area(step_size=1.0), 70.0), measured("M", 5, Area(step_size=1.0), 80.0)]
+    time_n, _, time_steps, memory_n, _, _ = draw(points).axes
+    assert [line.get_label() for line in time_n.lines] == ["AREA", "FedBuff", "AS-FedAvg", "S-FedAvg"]
+    assert points_of(time_n.lines[0]) == [[10, pytest.approx(60)], [100, pytest.approx(60)]]
+    assert points_of(time_steps.lines[0]) == [[5, pytest.approx(80)]]
+    assert len(memory_n.lines) == 6  # and what the models alone take
+
+
+@pytest.mark.slow
+def test_quick_cost_benchmark(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    printed = run_script("cost.py", "--quick", "--memory-gb", "0.003", "--output", str(tmp_path))
+    assert (tmp_path / "cost.md").read_text(encoding="utf-8") == printed.rstrip("\n") + "\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"cost.md", "cost.png", "cost.svg"}
+    assert "AREA at n = 64 is left out" in printed
+    assert "## 40 clients on the paper's problem" in printed

@@ -1,0 +1,76 @@
+"""Evaluation of many snapshots: equal ones once, the loss where it is wanted; and what a run has counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from areabench.evaluation import evaluate_models, loss_wanted
+from areabench.messages import UpdateHeader
+from areabench.problem_settings import Quadratic
+from areabench.problems.base import Metrics, Vector
+from areabench.problems.quadratic import QuadraticProblem
+from areabench.schema import Event, Kind, State, Status
+from areabench.tally import Tally
+
+
+class Counting(QuadraticProblem):
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(Quadratic(dimension=1), 1, 1, 0)
+        self.asked: list[tuple[list[float], bool]] = []
+
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        values = [float(model[0]) for model in models]
+        self.asked.append((values, with_loss))
+        plain = np.array(values)
+        nothing = np.full(len(values), np.nan)
+        return Metrics(plain if with_loss else nothing, 10 * plain, nothing, plain if with_loss else nothing)
+
+
+@pytest.mark.parametrize(
+    ("count", "every", "places"), [(5, 2, [0, 2, 4]), (6, 2, [0, 2, 4, 5]), (3, 10, [0, 2]), (1, 4, [0]), (0, 1, [])]
+)
+def test_loss_wanted(count: int, every: int, places: list[int]) -> None:
+    assert np.flatnonzero(loss_wanted(count, every)).tolist() == places
+
+
+def test_equal_models_are_evaluated_once_and_the_loss_where_it_is_wanted() -> None:
+    problem, versions = Counting(), [0, 0, 1, 2, 2]
+    models = [np.array([float(version)]) for version in versions]
+    found = evaluate_models(problem, versions, models, np.array([True, False, False, False, True]))
+    assert problem.asked == [([0.0, 2.0], True), ([1.0], False)]
+    assert found.test_accuracy.tolist() == [0, 0, 10, 20, 20]
+    np.testing.assert_array_equal(found.train_loss, [0, np.nan, np.nan, np.nan, 2])
+    np.testing.assert_array_equal(found.score_gap, [0, np.nan, np.nan, np.nan, 2])
+
+
+def update(client: int, staleness: int) -> Event:
+    return Event(1.5, Kind.UPDATE, 1, 0, 0.1, 0.0, 0, staleness, UpdateHeader(client, 0, 0))
+
+
+def test_tally_counts_updates_by_client_and_staleness() -> None:
+    tally = Tally()
+    for event in (update(2, 0), update(0, 3), Event(2.5, Kind.STEP, 2, 1, 0.1, 0.0, 0), update(2, 0)):
+        tally.count(event)
+    assert tally.staleness.tolist() == [2, 0, 0, 1]
+    assert tally.served(4).tolist() == [1, 0, 2, 0]
+    assert tally.events == 4
+    assert tally.status(State.DONE, "why") == Status(State.DONE, "why", 1.5, updates=3, discarded=0, server_steps=1)
+
+
+def test_discarded_updates_are_served_to_nobody() -> None:
+    tally = Tally()
+    tally.count(update(0, 1)._replace(kind=Kind.DISCARDED))
+    assert (tally.staleness.tolist(), tally.served(1).tolist(), tally.events) == ([], [0], 1)
+
+
+def test_a_copy_does_not_count_on() -> None:
+    tally = Tally()
+    tally.count(update(0, 0))
+    twin = tally.copy()
+    tally.count(update(1, 0))
+    assert (twin.events, twin.served(2).tolist(), twin.staleness.tolist()) == (1, [1, 0], [1])

@@ -1,0 +1,554 @@
+"""Figures: what is drawn, not how it looks. Results are made by hand."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from areabench import datasets
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.experiment import (
+    Area,
+    AsFedAvg,
+    Clients,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    ListedRates,
+    LognormalRates,
+    NormalRates,
+    RateSettings,
+    SFedAvg,
+    Stop,
+    UniformRates,
+)
+from areabench.figures.data import arrange, band, choose, staleness_shares
+from areabench.figures.words import rates_name, title_of
+from areabench.problem_settings import Dirichlet, Iid, Logistic, Quadratic, Synthetic
+from areabench.schema import State, Status
+from areabench.sweeps.results import Result
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.collections import PathCollection, PolyCollection
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle, StepPatch
+
+from areabench.figures.commands import read_step_sizes
+from areabench.figures.curves import draw_curves, draw_staleness
+from areabench.figures.labels import MOST_CLIENTS, count_labels, draw_labels
+from areabench.figures.sensitivity import draw_sensitivity
+from areabench.figures.style import METHOD_COLOURS, look_of, save
+
+METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
+EXPERIMENT = Experiment(
+    clients=Clients(count=128, local_steps=50),
+    method=Area(step_size=1.0),
+    stop=Stop(horizon_s=15.0),
+    problem=Logistic(),
+    data=Synthetic(),
+    split=Dirichlet(concentration=0.1),
+)
+NAN = math.nan
+
+
+def result(
+    method: str = "area",
+    step_size: float = 1.0,
+    seed: int = 0,
+    accuracy: Sequence[float] = (10.0, 50.0, 80.0),
+    loss: Sequence[float] = (4.0, NAN, 1.0),
+    *,
+    diverged: bool = False,
+    staleness: Sequence[int] = (2, 2),
+    rates: RateSettings | None = None,
+    **changes: Any,
+) -> Result:
+    """A run with snapshots at 0, 1, 2, ... s."""
+    experiment = replace(
+        EXPERIMENT,
+        method=METHODS[method](step_size=step_size),
+        seed=seed,
+        rates=rates or UniformRates(),
+        **changes,
+    )
+    status = Status(State.DIVERGED if diverged else State.DONE, "", 15.0, 4, 0, 2)
+    return Result(
+        path=Path("run.h5"),
+        experiment=experiment,
+        status=status,
+        time_s=np.arange(len(accuracy), dtype=float),
+        train_loss=np.array(loss),
+        test_accuracy=np.array(accuracy),
+        staleness=np.array(staleness, dtype=np.int64),
+        served=np.array([4]),
+    )
+
+
+def texts(figure: Figure, panel: int = -1) -> list[str]:
+    """What the legend of a panel says."""
+    legend = figure.axes[panel].get_legend()
+    assert legend is not None
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def curves(*results: Result, wished: dict[str, float] | None = None, target: float = 80.0) -> Figure:
+    (page,) = arrange(results)
+    return draw_curves(page, wished or {}, target)
+
+
+def sensitivity(*results: Result) -> Figure:
+    (page,) = arrange(results)
+    return draw_sensitivity(page)
+
+
+# ---------------------------------------------------------------------------------------------------- pages
+
+
+def test_one_page_with_a_row_a_rates_setting_and_methods_in_one_order() -> None:
+    results = [result("s-fedavg"), result("area", rates=NormalRates()), result("area", 3.0), result("area", 0.1)]
+    (page,) = arrange(results)
+    assert page.slug == ""
+    assert [row.rates for row in page.rows] == [UniformRates(), NormalRates()]
+    assert [one.label for one in page.rows[0].contenders] == ["AREA", "S-FedAvg"]
+    assert [cell.step_size for cell in page.rows[0].contenders[0].cells] == [0.1, 3.0]
+
+
+def test_trials_are_those_that_differ_in_the_seed_only() -> None:
+    (page,) = arrange([result(seed=1), result(seed=2), result("fedbuff", seed=1)])
+    assert [len(one.cells[0].results) for one in page.rows[0].contenders] == [2, 1]
+
+
+def test_pages_that_differ_have_names_and_titles_that_differ() -> None:
+    small: dict[str, Any] = {"clients": Clients(count=4), "split": Iid()}
+    pages = arrange([result(), result(**small), result(**small, aggregation=EveryUpdates(updates=2))])
+    assert [page.slug for page in pages] == [
+        "-n128-M50-dirichlet-updates4",
+        "-n4-M1-iid-updates4",
+        "-n4-M1-iid-updates2",
+    ]
+    assert title_of(pages[2]) == (
+        "n = 4, M = 1, split iid of synthetic, horizon 15 s, 1 trial, aggregation.updates = 2"
+    )
+
+
+def test_two_splits_of_one_kind_have_names_that_differ() -> None:
+    pages = arrange([result(), result(split=Dirichlet(concentration=0.5)), result(split=Iid())])
+    assert [page.slug for page in pages] == ["-dirichlet-concentration0.1", "-dirichlet-concentration0.5", "-iid"]
+
+
+def test_variants_of_a_method_are_told_apart() -> None:
+    eta = result("fedbuff")
+    other = replace(eta, experiment=replace(eta.experiment, method=FedBuff(step_size=1.0, server_step_size=0.5)))
+    (page,) = arrange([eta, other])
+    first, second = page.rows[0].contenders
+    assert (first.label, second.label) == (
+        "FedBuff (server_step_size = None)",
+        "FedBuff (server_step_size = 0.5)",
+    )
+    assert look_of("fedbuff", first.variant).marker != look_of("fedbuff", second.variant).marker
+
+
+def test_title_says_clients_steps_split_horizon_and_trials() -> None:
+    (page,) = arrange([result(seed=seed) for seed in range(3)] + [result("fedbuff")])
+    assert title_of(page) == "n = 128, M = 50, split dirichlet (0.1) of synthetic, horizon 15 s, 1 to 3 trials"
+    (page,) = arrange([result(problem=Quadratic(), data=None, split=None, stop=Stop(iterations=2000))])
+    assert title_of(page) == "n = 128, M = 50, quadratic problem, 2,000 iterations, 1 trial"
+
+
+@pytest.mark.parametrize(
+    ("rates", "name"),
+    [
+        (UniformRates(rate=2.5), "uniform rates, 2.5 updates/s"),
+        (NormalRates(), "normal rates, 10 ± 5 updates/s"),
+        (LognormalRates(sigma=0.5), "lognormal rates, median 10 updates/s, σ = 0.5"),
+        (ListedRates(values=(3.0, 1.0, 2.0)), "listed rates, 1 to 3 updates/s"),
+    ],
+)
+def test_rates_in_words(rates: RateSettings, name: str) -> None:
+    assert rates_name(rates) == name
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def test_band_is_mean_least_and_greatest() -> None:
+    shown = band([result(accuracy=(0, 10, 60)), result(accuracy=(0, 20, 30))], "test_accuracy")
+    assert shown.time_s.tolist() == [0, 1, 2]
+    assert shown.mean.tolist() == [0, 15, 45]
+    assert shown.low.tolist() == [0, 10, 30]
+    assert shown.high.tolist() == [0, 20, 60]
+
+
+def test_band_leaves_out_snapshots_without_loss() -> None:
+    shown = band([result(loss=(4.0, NAN, 2.0)), result(loss=(6.0, NAN, 1.0))], "train_loss")
+    assert shown.time_s.tolist() == [0, 2]
+    assert shown.mean.tolist() == [5.0, 1.5]
+
+
+def test_band_ends_with_the_first_trial() -> None:
+    short, long = result(accuracy=(0, 30), loss=(2, 1)), result(accuracy=(0, 10, 60))
+    for order in ([short, long], [long, short]):
+        shown = band(order, "test_accuracy")
+        assert shown.time_s.tolist() == [0, 1]
+        assert shown.mean.tolist() == [0, 20]
+
+
+def test_band_of_trials_with_other_times_is_interpolated() -> None:
+    other = replace(result(accuracy=(0, 40)), time_s=np.array([0.0, 4.0]), train_loss=np.array([1.0, 1.0]))
+    shown = band([result(accuracy=(0, 20, 40)), other], "test_accuracy")
+    assert shown.time_s.tolist() == [0, 1, 2]
+    assert shown.low.tolist() == [0, 10, 20]
+
+
+def test_band_of_nothing_is_empty() -> None:
+    assert len(band([result(accuracy=(NAN, NAN, NAN))], "test_accuracy").time_s) == 0
+
+
+def test_best_step_size_has_no_diverged_trial_and_the_highest_accuracy() -> None:
+    good, better = result(step_size=1.0, accuracy=(0, 0, 70)), result(step_size=2.0, accuracy=(0, 0, 75))
+    best = [result(step_size=3.0, accuracy=(0, 0, 90)), result(step_size=3.0, seed=1, diverged=True)]
+    (page,) = arrange([good, better, *best])
+    contender = page.rows[0].contenders[0]
+    chosen = choose(contender, {})
+    assert chosen is not None
+    assert chosen.step_size == 2.0
+    assert choose(contender, {"area": 3.0}) is contender.cells[2]
+    assert choose(contender, {"area": 4.0}) is None
+    assert choose(contender, {"fedbuff": 3.0}) is contender.cells[1]
+
+
+def test_best_step_size_without_accuracy_has_the_lowest_loss() -> None:
+    nothing = (NAN, NAN, NAN)
+    losses = {1.0: (4.0, 3.0, 2.0), 2.0: (4.0, 3.0, 1.0), 3.0: (4.0, 3.0, 1.5)}
+    (page,) = arrange([result(step_size=size, accuracy=nothing, loss=loss) for size, loss in losses.items()])
+    chosen = choose(page.rows[0].contenders[0], {})
+    assert chosen is not None
+    assert chosen.step_size == 2.0
+    assert page.quantities == ("train_loss",)
+
+
+def test_shares_of_staleness_are_a_mean_over_trials() -> None:
+    shares = staleness_shares([result(staleness=(1, 1)), result(staleness=(0, 30, 10)), result(staleness=(0, 0))])
+    assert shares.tolist() == [0.25, 0.625, 0.125]
+    assert staleness_shares([result(staleness=(7, 0, 0))]).tolist() == [1.0]
+    assert len(staleness_shares([])) == 0
+
+
+# ---------------------------------------------------------------------------------------------------- over time
+
+
+def test_curves_have_a_line_a_method_and_a_band_over_trials() -> None:
+    trials = [result(accuracy=(0, 10, 60)), result(seed=1, accuracy=(0, 20, 30))]
+    figure = curves(*trials, result("fedbuff"))
+    accuracy, loss = figure.axes
+    assert [line.get_color() for line in accuracy.lines] == [METHOD_COLOURS["area"], METHOD_COLOURS["fedbuff"], "0.45"]
+    assert np.asarray(accuracy.lines[0].get_ydata()).tolist() == [0, 15, 45]
+    assert np.asarray(accuracy.lines[2].get_ydata()).tolist() == [80, 80]
+    assert np.asarray(loss.lines[0].get_xdata()).tolist() == [0, 2]
+    (shaded,) = [one for one in accuracy.collections if isinstance(one, PolyCollection)]  # one trial has no band
+    corners = {tuple(corner) for corner in np.asarray(shaded.get_paths()[0].vertices).tolist()}
+    assert corners == {(0.0, 0.0), (1.0, 10.0), (1.0, 20.0), (2.0, 30.0), (2.0, 60.0)}
+    assert shaded.get_zorder() < accuracy.lines[0].get_zorder()
+
+
+def test_curves_have_a_row_a_rates_setting_each_with_its_step_sizes() -> None:
+    slow = NormalRates()
+    figure = curves(
+        result(step_size=1.0, accuracy=(0, 0, 50)), result(step_size=10.0, accuracy=(0, 0, 70)),
+        result(step_size=1.0, accuracy=(0, 0, 50), rates=slow), result(step_size=10.0, accuracy=(0, 0, 20), rates=slow),
+        target=85.0,
+    )  # fmt: skip
+    assert len(figure.axes) == 4
+    assert texts(figure, 1) == ["AREA, α = 10", "target, 85 %"]
+    assert texts(figure, 3) == ["AREA, α = 1", "target, 85 %"]
+    assert figure.axes[2].get_title(loc="left") == "normal rates, 10 ± 5 updates/s"
+
+
+def test_diverged_trials_are_counted_and_left_out() -> None:
+    wild = (1e9, 1e9, 1e9)
+    figure = curves(result(), result(seed=1, diverged=True, accuracy=wild), result("fedbuff", diverged=True))
+    assert texts(figure)[:2] == ["AREA, α = 1\n(1 of 2 diverged)", "FedBuff, α = 1\n(all diverged)"]
+    assert np.asarray(figure.axes[0].lines[0].get_ydata()).tolist() == [10, 50, 80]
+    assert len(np.asarray(figure.axes[0].lines[1].get_ydata())) == 0
+
+
+def test_a_loss_beyond_all_numbers_counts_as_diverged() -> None:
+    (page,) = arrange([result(loss=(4.0, NAN, math.inf)), result(seed=1)])
+    assert page.rows[0].contenders[0].cells[0].divergence == "1 of 2 diverged"
+
+
+def test_curves_at_a_wished_step_size() -> None:
+    figure = curves(result(step_size=1.0), result(step_size=2.0), wished={"area": 2.0})
+    assert texts(figure)[0] == "AREA, α = 2"
+    figure = curves(result(), result(rates=NormalRates(), step_size=2.0), wished={"area": 2.0})
+    assert texts(figure, 1)[0] == "AREA: not run"
+
+
+def test_a_loss_that_is_zero_has_a_linear_axis() -> None:
+    assert curves(result()).axes[1].get_yscale() == "log"
+    assert curves(result(loss=(1.0, 0.5, 0.0))).axes[1].get_yscale() == "linear"
+
+
+def test_a_huge_loss_does_not_flatten_the_others() -> None:
+    low, high = curves(result(), result("fedbuff", loss=(4.0, 1.0, 1e17))).axes[1].get_ylim()
+    assert low == pytest.approx(1 / 1.5)
+    assert high == 1e4
+
+
+def test_without_accuracy_there_is_one_column() -> None:
+    (panel,) = curves(result(accuracy=(NAN, NAN, NAN))).axes
+    assert panel.get_ylabel() == "training loss"
+
+
+# ---------------------------------------------------------------------------------------------------- step sizes
+
+
+def test_sensitivity_has_means_and_whiskers() -> None:
+    figure = sensitivity(
+        result(step_size=0.1, accuracy=(0, 0, 20)), result(step_size=0.1, seed=1, accuracy=(0, 0, 50)),
+        result(step_size=10.0, accuracy=(0, 0, 90)), result("fedbuff", 1.0),
+    )  # fmt: skip
+    accuracy = figure.axes[0]
+    area, fedbuff = [one for one in accuracy.containers if isinstance(one, ErrorbarContainer)]
+    means, _, (whiskers,) = area.lines
+    assert np.asarray(means.get_ydata()).tolist() == [35, 90]
+    assert [segment[:, 1].tolist() for segment in whiskers.get_segments()] == [[20, 50], [90, 90]]
+    assert np.asarray(means.get_xdata()) == pytest.approx([0.1, 10], rel=0.3)
+    assert np.asarray(means.get_xdata())[0] < 0.1 < 1.0 < np.asarray(fedbuff.lines[0].get_xdata())[0]  # side by side
+    assert accuracy.get_xscale() == "log"
+    assert texts(figure) == ["AREA", "FedBuff"]
+
+
+def test_sensitivity_of_one_method_is_not_moved_sideways() -> None:
+    (bars,) = sensitivity(result(step_size=10.0)).axes[0].containers
+    assert isinstance(bars, ErrorbarContainer)
+    assert np.asarray(bars.lines[0].get_xdata()).tolist() == [10.0]
+
+
+def test_diverged_step_sizes_are_marked_at_the_top_edge() -> None:
+    figure = sensitivity(
+        result(accuracy=(0, 0, 20), loss=(4, 3, 3)), result(step_size=10.0),
+        result(step_size=10.0, seed=1, diverged=True), result(step_size=100.0, diverged=True),
+    )  # fmt: skip
+    for panel in figure.axes:
+        marks = [line for line in panel.lines if line.get_gid() == "diverged"]
+        assert [(line.get_marker(), np.asarray(line.get_xdata()).tolist()) for line in marks] == [
+            ("X", [100.0]),
+            ("x", [10.0]),
+        ]
+        assert all(0.9 < height < 1 for line in marks for height in np.asarray(line.get_ydata()))
+        highest = max(float(np.asarray(line.get_ydata()).max()) for line in panel.lines if not line.get_gid())
+        assert panel.transAxes.inverted().transform(panel.transData.transform((1.0, highest)))[1] < 0.92
+    assert texts(figure)[1:] == ["all trials diverged", "some trials diverged"]
+
+
+def test_without_divergence_there_is_no_mark() -> None:
+    figure = sensitivity(result())
+    assert not [line for line in figure.axes[0].lines if line.get_gid() == "diverged"]
+    assert texts(figure) == ["AREA"]
+
+
+def test_sensitivity_where_everything_diverged() -> None:
+    figure = sensitivity(result(diverged=True))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["no values"]
+
+
+# ---------------------------------------------------------------------------------------------------- staleness
+
+
+def test_staleness_has_a_histogram_a_method() -> None:
+    (page,) = arrange([result(staleness=(1, 3)), result(seed=1, staleness=(3, 1)), result("s-fedavg", staleness=(9,))])
+    asynchronous, synchronous = draw_staleness(page, {}).axes
+    (steps,) = asynchronous.patches
+    assert isinstance(steps, StepPatch)
+    values, edges, _ = steps.get_data()
+    assert (values.tolist(), edges.tolist()) == ([50, 50], [-0.5, 0.5, 1.5])
+    assert "every update is fresh" in synchronous.get_title(loc="left")
+    assert synchronous.get_yscale() == "linear"
+
+
+def test_a_long_tail_has_a_logarithmic_axis_and_zero_stays_visible() -> None:
+    (page,) = arrange([result(staleness=[1000] * 200 + [1]), result("s-fedavg", staleness=(9,))])
+    asynchronous, synchronous = draw_staleness(page, {}).axes
+    assert asynchronous.get_yscale() == synchronous.get_yscale() == "log"
+    assert asynchronous.get_ylim() == synchronous.get_ylim()
+    assert asynchronous.get_xlim()[1] == 200.5
+    assert synchronous.get_xlim()[1] == 4.5
+    assert "mean 99.5, 95 % up to 190" in asynchronous.get_title(loc="left")
+
+
+def test_staleness_of_diverged_and_of_idle_runs() -> None:
+    (page,) = arrange([result(diverged=True), result("fedbuff", staleness=())])
+    first, second = draw_staleness(page, {}).axes
+    assert first.get_title(loc="left").endswith("AREA, α = 1 (all diverged)\nno updates")
+    assert not first.patches
+    assert not second.patches
+
+
+# ---------------------------------------------------------------------------------------------------- labels
+
+
+def test_labels_are_counted() -> None:
+    labels = np.array([0, 2, 2, 0, 1, 2])
+    parts = [np.array([0, 1, 2]), np.array([3, 4]), np.array([5])]
+    assert count_labels(labels, parts, 4).tolist() == [[1, 0, 2, 0], [1, 1, 0, 0], [0, 0, 1, 0]]
+
+
+def test_dots_have_the_area_of_their_count() -> None:
+    figure = draw_labels(np.array([[1, 0, 4], [0, 2, 0]]), EXPERIMENT)
+    bars, dots = figure.axes
+    assert [bar.get_height() for bar in bars.patches if isinstance(bar, Rectangle)] == [5, 2]
+    shown = next(one for one in dots.collections if isinstance(one, PathCollection))
+    assert np.asarray(shown.get_offsets()).tolist() == [[0, 0], [0, 2], [1, 1]]
+    assert np.asarray(shown.get_sizes()) / shown.get_sizes()[0] == pytest.approx([1, 4, 2])
+
+
+@pytest.mark.parametrize("clients", [4, 128])
+def test_dots_do_not_overlap(clients: int) -> None:
+    counts = np.random.default_rng(1).integers(1, 500, (clients, 10))
+    figure = draw_labels(counts, EXPERIMENT)
+    figure.draw_without_rendering()
+    dots = figure.axes[1]
+    shown = next(one for one in dots.collections if isinstance(one, PathCollection))
+    diameters = np.sqrt(shown.get_sizes()).reshape(clients, 10) * figure.dpi / 72  # pixels
+    (left, bottom), (right, top) = dots.transData.transform([(0, 0), (1, 1)])
+    assert ((diameters[1:] + diameters[:-1]) / 2).max() <= 1.02 * (right - left)
+    assert diameters.max() <= 1.02 * (top - bottom)
+    assert diameters.max() > 0.4 * min(right - left, top - bottom)
+
+
+def test_of_many_clients_the_first_are_drawn() -> None:
+    figure = draw_labels(np.ones((MOST_CLIENTS + 1, 2), dtype=np.int64), EXPERIMENT)
+    assert len(figure.axes[0].patches) == MOST_CLIENTS
+    assert f"n = {MOST_CLIENTS + 1} (the first {MOST_CLIENTS} shown)" in figure.get_suptitle()
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_files_come_out_the_same(suffix: str, tmp_path: Path) -> None:
+    results = [result(), result(seed=1, accuracy=(9, 40, 70)), result("fedbuff", 10.0, diverged=True)]
+    for name in ("first", "second"):
+        save(sensitivity(*results), tmp_path / name / f"figure.{suffix}")
+    first = (tmp_path / "first" / f"figure.{suffix}").read_bytes()
+    assert first == (tmp_path / "second" / f"figure.{suffix}").read_bytes()
+    assert b"atplotlib v" not in first  # the version of the library, which would change the file
+    if suffix == "svg":
+        assert b"<text" in first
+        assert "step size α" in first.decode()
+        assert b"<dc:date>" not in first
+
+
+# ---------------------------------------------------------------------------------------------------- the command
+
+SPLIT = """
+[clients]
+count = 3
+[method]
+name = "area"
+step_size = 1.0
+[stop]
+horizon_s = 1.0
+[problem]
+name = "logistic"
+[data]
+name = "synthetic"
+train_samples = 60
+test_samples = 10
+[split]
+name = "iid"
+"""
+QUADRATIC_SWEEP = """
+[clients]
+count = 2
+[stop]
+iterations = 20
+[problem]
+name = "quadratic"
+dimension = 2
+[method]
+name = "area"
+step_size = 0.1
+[sweep]
+trials = 2
+[[sweep.grid]]
+method.step_size = [0.05, 0.1]
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "split.toml").write_text(SPLIT, encoding="utf-8")
+    return tmp_path
+
+
+def test_wished_step_sizes() -> None:
+    results = [result(step_size=0.5), result("fedbuff", 10.0)]
+    assert read_step_sizes(("area=0.5", "fedbuff=1e1"), results) == {"area": 0.5, "fedbuff": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ("sgd=1", "'sgd' is not a method; write METHOD=ALPHA with METHOD one of area, fedbuff"),
+        ("area=2", "'2' is not a step size that was run; those of area: 0.5, 3"),
+        ("area", "'' is not a step size that was run"),
+        ("fedbuff=1", "those of fedbuff: none"),
+    ],
+)
+def test_wished_step_sizes_that_cannot_be(wish: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_step_sizes((wish,), [result(step_size=3.0), result(step_size=0.5)])
+
+
+def test_figure_of_a_split(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(datasets, "prepare", lambda settings, cache: None)
+    assert main(["figures", "--split", "split.toml", "-o", "labels.svg", "--set", "clients.count=5"]) == 0
+    assert capsys.readouterr().out == "figure: labels.svg\n"
+    assert "n = 5, split iid of synthetic, seed 0" in (here / "labels.svg").read_text(encoding="utf-8")
+    assert main(["figures", "--split", "split.toml", "--format", "png"]) == 0
+    assert (here / "runs" / "split-labels.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_problem_without_labels_has_no_split(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "split.toml").write_text(QUADRATIC_SWEEP.partition("[sweep]")[0], encoding="utf-8")
+    assert main(["figures", "--split", "split.toml"]) == 2
+    assert "problem `quadratic` has no labels to split" in capsys.readouterr().err
+
+
+def test_figures_of_a_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "tiny.toml").write_text(QUADRATIC_SWEEP, encoding="utf-8")
+    assert main(["sweep", "tiny.toml", "--jobs", "1", "-o", "tiny"]) == 0
+    capsys.readouterr()
+    assert main(["figures", "tiny", "--format", "svg", "--step-size", "area=0.05"]) == 0
+    drawn = sorted(path.name for path in (here / "tiny" / "figures").iterdir())
+    assert drawn == ["curves.svg", "sensitivity.svg", "staleness.svg"]
+    assert "AREA, α = 0.05" in (here / "tiny" / "figures" / "curves.svg").read_text(encoding="utf-8")
+    assert main(["figures", "tiny", "--set", "seed=1"]) == 2
+    assert "--set goes with --split only" in capsys.readouterr().err
+    for run in (here / "tiny").glob("*.h5"):
+        run.unlink()
+    assert main(["figures", "tiny"]) == 2
+    assert "no run of this sweep is done" in capsys.readouterr().err
+
+
+def test_figures_without_matplotlib(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["figures", "--split", "split.toml"]) == 2
+    shown = capsys.readouterr().err
+    assert "needs matplotlib" in shown
+    assert shown.count("\n") == 1

@@ -1,0 +1,302 @@
+"""The page of all sweeps beside the paper: counts, reasons, retention and figures, on runs made by hand."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.experiment import Area, Clients, Experiment, FedBuff, MethodSettings, Stop
+from areabench.paper.agreement import at_recovered_horizon, count, curve_rho, distance, fit_bound, kept_groups, matches
+from areabench.paper.page import published_tables, results_page, write_results
+from areabench.paper.published import published_cells
+from areabench.problem_settings import Dirichlet, DirichletEqual, Logistic, Mnist
+from areabench.schema import State, Status
+from areabench.sweeps.plan import Member, SweepPlan
+from areabench.sweeps.reading import Failure, Sweep
+from areabench.sweeps.results import Result
+from areabench.tables.cells import Cell
+from areabench.tables.commands import print_tables
+from areabench.tables.retention import named_rule
+from areabench.tables.spread import Spread
+
+AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
+FEDBUFF_1 = FedBuff(step_size=1.0)  # 0.74 (0.73 - 0.75), 0.29; and 85.38 (84.74 - 86.21), 0.81 (0.79 - 0.82), 0.46
+AREA_1000 = Area(step_size=1000.0)  # 87.54 (79.38 - 91.41), 0.59 (0.47 - 0.91), 0.09
+
+
+def run(method: MethodSettings, accuracy: float, loss: float, seed: int = 1, horizon_s: float = 15.0) -> Result:
+    """A run of the paper's first table; its accuracy is 80 % from the middle until before the end."""
+    time_s = np.linspace(0.0, horizon_s, 5)
+    accuracies = np.array([10.0, 10.0, 80.0, 80.0, accuracy])
+    experiment = Experiment(
+        clients=Clients(count=128),
+        method=method,
+        stop=Stop(horizon_s=horizon_s),
+        problem=Logistic(),
+        data=Mnist(),
+        split=Dirichlet(),
+        seed=seed,
+    )
+    losses, none = np.array([4.0, 3.0, 2.0, 1.0, loss]), np.zeros(0, np.int64)
+    status = Status(State.DONE, "", horizon_s, 1, 0, 1)
+    return Result(Path("absent.h5"), experiment, status, time_s, losses, accuracies, none, none)
+
+
+def with_experiment(result: Result, **changes: object) -> Result:
+    return replace(result, experiment=replace(result.experiment, **changes))  # type: ignore[arg-type]
+
+
+def sweep(results: Sequence[Result], failures: Sequence[Failure] = (), transport: str = "simulator") -> Sweep:
+    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
+    return Sweep(SweepPlan("first", "", members, ""), tuple(results), (), tuple(failures), Path("runs"), transport)
+
+
+RESULTS = (
+    run(AREA_100, 87.4, 0.74),  # agrees
+    run(FEDBUFF_1, 85.0, 0.90),  # the loss is out of range
+    run(AREA_1000, 95.0, 0.50),  # the accuracy is out of range
+)
+
+
+def page(*sweeps: Sweep, folder: Path = Path("nowhere")) -> str:
+    return results_page(sweeps, folder, "areabench table runs --page RESULTS.md")
+
+
+def row(text: str, start: str) -> list[str]:
+    """What follows in the first table row that starts so."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start} "))
+    return [word.strip() for word in line.strip("|").split("|")][1:]
+
+
+# ---------------------------------------------------------------------------------------------------- counts
+
+
+def test_agreement_is_counted_on_all_published_cells() -> None:
+    found = count(matches(published_tables(sweep(RESULTS)), published_cells(), at_recovered_horizon))
+    assert (found.cells, found.run) == (127, 3)
+    assert (found.both, found.accuracy, found.loss) == (1, 2, 2)
+    assert found.rho == 1  # 80 % at half the horizon: only FedBuff's 0.46 is near
+
+
+def test_the_top_of_the_page_says_so() -> None:
+    text = page(sweep(RESULTS, [Failure("x.h5", "reason")]))
+    assert "**1 of the 127 published cells agree.**" in text
+    assert row(text, "all cells, at the horizons that fit the paper's values") == ["127", "3", "1", "2", "2", "1", "1"]
+    assert row(text, "of these FedBuff") == ["32", "1", "0", "1", "0", "1", "1"]
+    assert "124 cells have not been run." in " ".join(text.split())
+    assert "3 of 3 planned runs (1 failed)" in text
+    assert "    areabench table runs --page RESULTS.md\n" in text
+
+
+def test_other_horizons_splits_and_clocks_do_not_count() -> None:
+    first = RESULTS[0]
+    elsewhere = [
+        with_experiment(first, stop=Stop(horizon_s=30.0)),
+        with_experiment(first, split=DirichletEqual()),
+        with_experiment(first, problem=Logistic(weighting="exact")),
+        with_experiment(first, problem=Logistic(start_width=0.0)),
+    ]
+    assert "**0 of the 127" in page(sweep(elsewhere))
+    assert "**0 of the 127" in page(sweep([first], transport="mpi"))
+    assert "**1 of the 127" in page(sweep([first]))
+
+
+def test_the_printed_horizon_has_a_count_and_columns_of_its_own() -> None:  # published: 87.46, 0.48 (0.46 - 0.52)
+    four = Clients(count=4, local_steps=50)
+    short = with_experiment(run(Area(step_size=1.0), 87.46, 0.48), clients=four)
+    long = with_experiment(run(Area(step_size=1.0), 87.46, 0.30, horizon_s=100.0), clients=four)
+    text = page(sweep([short]), sweep([long]))
+    assert row(text, "all cells, at the horizons that fit the paper's values")[:3] == ["127", "1", "1"]
+    assert row(text, "n = 4, M = 50 at the printed horizon of 100 s") == ["32", "1", "0", "1", "0", "0", "0"]
+    shown = row(text, "AREA, 1, uniform")
+    assert shown[3:6] == ["0.48 (0.46 – 0.52)", "**0.48 (0.48 – 0.48)**", "0.30 (0.30 – 0.30)"]
+    assert "at both horizons" not in page(sweep([short]))
+
+
+def test_rho_of_the_mean_curve() -> None:
+    low, high = run(AREA_100, 90.0, 1.0), run(AREA_100, 90.0, 1.0, seed=2)
+    high = replace(high, test_accuracy=np.array([10.0, 10.0, 79.0, 82.0, 90.0]))
+    assert curve_rho(Cell((low, high), 2, 80.0)) == pytest.approx(0.75)
+    assert math.isinf(curve_rho(Cell((replace(low, test_accuracy=np.full(5, 79.0)),), 1, 80.0)))
+    assert math.isnan(curve_rho(Cell((replace(low, status=replace(low.status, state=State.DIVERGED)),), 1, 80.0)))
+
+
+# ---------------------------------------------------------------------------------------------------- gaps
+
+
+def test_disagreeing_cells_are_listed_with_their_distance() -> None:
+    text = page(sweep(RESULTS))
+    assert "## Cells that do not agree: 2\n" in text
+    assert "- 1 by the accuracy only, 1 by the loss only, 0 by both; in 0 a trial diverged" in text
+    shown = row(text, "FedBuff, 1, uniform")
+    assert shown[1] == "**85.00 (85.00 – 85.00)**"
+    assert shown[5:9] == ["0.90 (0.90 – 0.90)", "0.81 (0.79 – 0.82)", "+0.09", "+6.0"]
+    assert "a noisy cell: 1 (of the cells that agree: 0 of 1)" in " ".join(text.split())
+
+
+def test_distance_is_in_published_half_ranges() -> None:
+    assert distance(Spread(3.0, 0.0, 9.0), Spread(2.0, 1.0, 5.0)) == pytest.approx(0.5)
+    assert distance(Spread(0.40, 0.4, 0.4), Spread(0.39, 0.39, 0.39)) == pytest.approx(2.0)
+    assert math.isnan(distance(None, Spread(2.0, 1.0, 5.0)))
+
+
+def test_the_last_digit_and_overlap_are_counted() -> None:
+    near = [run(AREA_100, 87.93, 0.74), run(FEDBUFF_1, 84.0, 0.80), run(FEDBUFF_1, 85.0, 0.80, seed=2)]
+    text = " ".join(page(sweep(near)).split())
+    assert "by no more than 0.01, the last printed digit: 1" in text
+    assert "fall where some of the paper's did: 1" in text
+
+
+def test_the_other_split_stands_beside_the_gaps() -> None:
+    other = with_experiment(run(FEDBUFF_1, 85.4, 0.80), split=DirichletEqual())
+    text = page(sweep(RESULTS), sweep([other]))
+    assert "Of the 1 among them that were also run with the equal-sized split, 1 agree with that one" in text
+    assert row(text, "FedBuff, 1, uniform")[-1] == "**0.80 (0.80 – 0.80)**"
+    assert row(text, "non-IID cells with the equal-sized split")[:3] == ["64", "1", "1"]
+
+
+def test_a_page_without_gaps_has_no_such_section() -> None:
+    assert "## Cells that do not agree" not in page(sweep(RESULTS[:1]))
+
+
+# ---------------------------------------------------------------------------------------------------- retention
+
+
+def test_retention_is_compared_and_a_bound_is_fitted() -> None:  # the paper keeps 100 and 1000
+    results = [run(Area(step_size=size), 50.0, loss) for size, loss in ((1e2, 0.7), (1e3, 2.0), (1e4, 60.0))]
+    (group,) = kept_groups(results)
+    assert (group.by_rule(), group.by_paper, group.next_loss) == ((1e3, 1e4), (1e2, 1e3), 60.0)
+    fit = fit_bound([group])
+    assert fit is not None
+    assert (fit.lowest, fit.highest, fit.equal) == (2.0, 60.0, 1)
+    text = " ".join(page(sweep(results)).split())
+    assert "keeps what the paper shows in 0 of 1 cases" in text
+    assert "1 of 1, with a bound of at least 2 and below 60" in text
+    assert "| 100 – 10000 (3) | **1000, 10000** | **1000, 10000** | 100, 1000 | 60.00 |" in text
+    assert "single precision is" not in text
+
+
+def test_retention_in_single_precision() -> None:
+    results = [
+        replace(run(Area(step_size=size), 50.0, 1.0), score_gap=np.array([gap]))
+        for size, gap in ((1e2, 10.0), (1e3, 100.0), (1e4, 104.0))
+    ]
+    text = " ".join(page(sweep(results)).split())
+    assert "With such a loss the rule keeps what the paper shows in 1 of 1 cases." in text
+    assert "| **1000, 10000** | 100, 1000 | 100, 1000 | 1.00 |" in text
+
+
+def test_retention_is_judged_on_the_runs_that_count() -> None:
+    assert kept_groups([with_experiment(RESULTS[0], stop=Stop(horizon_s=1.0))]) == ()
+    assert fit_bound(()) is None
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+def test_only_figures_that_exist_are_linked(tmp_path: Path) -> None:
+    assert "## Figures" not in page(sweep(RESULTS), folder=tmp_path)
+    (tmp_path / "figures").mkdir()
+    for name in ("loss_over_time.png", "loss_over_time.svg", "staleness.png"):
+        (tmp_path / "figures" / name).touch()
+    text = page(sweep(RESULTS), folder=tmp_path)
+    assert "![loss over time](figures/loss_over_time.svg)" in text
+    assert "![staleness](figures/staleness.png)" in text
+    assert "loss_over_time.png" not in text
+
+
+def test_the_page_is_written_or_the_error_names_it(tmp_path: Path) -> None:
+    output = tmp_path / "new" / "RESULTS.md"
+    write_results([sweep(RESULTS)], output, "command")
+    assert output.read_text(encoding="utf-8").startswith("# The paper's tables, simulated\n")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_results([sweep(RESULTS)], output / "below", "command")
+
+
+# ---------------------------------------------------------------------------------------------------- the command
+
+SWEEP = """
+[clients]
+count = 2
+[stop]
+horizon_s = 1.0
+[problem]
+name = "quadratic"
+[method]
+name = "area"
+step_size = 0.1
+[sweep]
+trials = 2
+[[sweep.grid]]
+method.step_size = [0.1, 0.2]
+"""
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small sweep that has run."""
+    place = tmp_path_factory.mktemp("sweeps")
+    file = place / "small.toml"
+    file.write_text(SWEEP, encoding="utf-8")
+    assert main(["sweep", str(file), "--output", str(place / "small"), "--jobs", "1"]) == 0
+    return place / "small"
+
+
+@pytest.fixture
+def folder(ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A copy of it that a test may change."""
+    capsys.readouterr()
+    return shutil.copytree(ready, tmp_path / "small")
+
+
+def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["table", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("small: n = 2, M = 1, horizon 1 s\n")
+    assert "AREA" in printed
+    assert main(["table", str(folder), "--output", str(tmp_path / "out")]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"small.md", "small.tex", "small.csv"}
+    assert main(["table", str(folder), "--output", str(tmp_path / "one.txt")]) == 0
+    assert (tmp_path / "one.txt").read_text(encoding="utf-8") == printed
+    next(folder.glob("area-0.2-*.h5")).unlink()
+    capsys.readouterr()
+    assert main(["table", str(folder), "--keep", "all"]) == 0
+    assert "1 of 4 runs are missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--keep", "published"], "the paper shows none of its runs"),
+        (["--keep", "best"], "--metric loss"),
+    ],
+)
+def test_the_command_complains_in_one_line(
+    folder: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", str(folder), *options]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+
+
+def test_a_folder_without_runs_or_sweep(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in folder.glob("*.h5"):
+        path.unlink()
+    assert main(["table", str(folder)]) == 2
+    assert "none of its 4 runs is done; run `areabench sweep` first" in capsys.readouterr().err
+    assert main(["table", str(tmp_path / "nothing")]) == 2
+    assert "sweep.toml" in capsys.readouterr().err
+
+
+def test_two_sweeps_of_one_name_do_not_overwrite_each_other(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="two sweeps are called small"):
+        print_tables([folder, folder], named_rule("all"), 80.0, "text", tmp_path / "out", with_paper=False)

@@ -1,0 +1,406 @@
+"""Sweep files: what they expand to, what they extend, what is refused and in which words."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from dataclasses import replace
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
+from areabench.delays import Delays, client_rates
+from areabench.experiment import Area, Experiment, FedBuff, NormalRates, SFedAvg, TraceDelays, UniformRates
+from areabench.problem_settings import Dirichlet, Iid, Logistic, NearlyIid
+from areabench.progress import Style, SweepProgress, duration
+from areabench.scenario import build_scenario
+from areabench.schema import State, Status
+from areabench.sweeps.file import read_sweep_file
+from areabench.sweeps.interrupts import Interrupts
+from areabench.sweeps.passes import Pass, Task, expected_cost, expected_steps, group_passes
+from areabench.sweeps.plan import run_file_name
+from areabench.sweeps.pool import Outcome, Pool
+from areabench.sweeps.reading import SweepPlan, load_sweep
+
+BASE = """
+seed = 7
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.1
+[stop]
+horizon_s = 1.0
+[problem]
+name = "quadratic"
+"""
+GRID = """
+[sweep]
+title = "A try"
+trials = 2
+[[sweep.grid]]
+method.name = ["area", "fedbuff"]
+method.step_size = [0.1, 0.2]
+"""
+TABLES = Path(__file__).parents[2] / "benchmarks" / "tables"
+
+
+def written(folder: Path, text: str, name: str = "try.toml") -> Path:
+    """A file with this text."""
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def plan_of(folder: Path, text: str, *overrides: str, trials: int | None = None) -> SweepPlan:
+    """The sweep that a text expands to."""
+    return load_sweep(written(folder, text), overrides, trials)
+
+
+def refusal(folder: Path, text: str, *overrides: str, trials: int | None = None) -> str:
+    """The one line with which a sweep is refused."""
+    with pytest.raises(ConfigError) as caught:
+        plan_of(folder, text, *overrides, trials=trials)
+    message = str(caught.value)
+    assert message.isprintable()
+    assert message.startswith(str(folder))
+    return message
+
+
+def experiments(plan: SweepPlan) -> list[Experiment]:
+    """All experiments of a sweep that has no invalid ones."""
+    found = [member.experiment for member in plan.members if member.experiment is not None]
+    assert len(found) == len(plan.members)
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- expanding
+
+
+def test_a_grid_is_a_product_with_the_trials_innermost(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, BASE + GRID)
+    assert (plan.name, plan.title) == ("try", "A try")
+    assert [(one.method.name, one.method.step_size, one.seed) for one in experiments(plan)] == [
+        ("area", 0.1, 7), ("area", 0.1, 8), ("area", 0.2, 7), ("area", 0.2, 8),
+        ("fedbuff", 0.1, 7), ("fedbuff", 0.1, 8), ("fedbuff", 0.2, 7), ("fedbuff", 0.2, 8),
+    ]  # fmt: skip
+    assert plan.members[-1].settings == (("method.name", "fedbuff"), ("method.step_size", 0.2))
+    assert [member.seed for member in plan.members] == [7, 8] * 4
+    assert [one.clients.count for one in experiments(plan)] == [2] * 8
+
+
+def test_trials_are_paired_across_methods_and_step_sizes(tmp_path: Path) -> None:
+    grid = GRID.replace('name = ["area", "fedbuff"]', 'name = ["area", "s-fedavg"]')
+    plan = plan_of(tmp_path, BASE.replace("count = 2", "count = 4") + '[rates]\nname = "normal"\n' + grid)
+    for seed in (7, 8):
+        trial = [one for one in experiments(plan) if one.seed == seed]
+        assert len(trial) == 4
+        rates = [client_rates(one.rates, 4, one.seed) for one in trial]
+        delays = [Delays(one.delays, rates[0], one.seed).next_s(1) for one in trial]
+        starts = [build_scenario(one, tmp_path).start for one in trial]
+        for number in (1, 2, 3):
+            np.testing.assert_array_equal(rates[0], rates[number])
+            np.testing.assert_array_equal(starts[0], starts[number])
+            assert delays[number] == delays[0]
+    first, other = (next(one for one in experiments(plan) if one.seed == seed) for seed in (7, 8))
+    assert not np.array_equal(build_scenario(first, tmp_path).start, build_scenario(other, tmp_path).start)
+
+
+def test_grids_are_united_and_equal_runs_count_once(tmp_path: Path) -> None:
+    again = "[[sweep.grid]]\nmethod.step_size = [0.2, 0.3]\n"
+    plan = plan_of(tmp_path, BASE + GRID + again)
+    assert [one.method.step_size for one in experiments(plan)[8:]] == [0.3, 0.3]  # area at 0.2 is there already
+    assert len({member.file for member in plan.members}) == len(plan.members) == 10
+
+
+def test_a_section_may_be_a_value(tmp_path: Path) -> None:
+    grid = '[[sweep.grid]]\nrates = [{name = "uniform", rate = 3}, {name = "normal", mean = 2.0}]\n'
+    plan = plan_of(tmp_path, BASE + grid)
+    assert [one.rates for one in experiments(plan)] == [UniformRates(rate=3.0), NormalRates(mean=2.0)]
+    assert plan.members[1].settings == (("rates.name", "normal"), ("rates.mean", 2.0))
+
+
+def test_an_ordinary_experiment_is_a_sweep_of_one_run(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, BASE)
+    assert experiments(plan) == [load_experiment(tmp_path / "try.toml")]
+    assert plan.members[0].settings == ()
+
+
+def test_the_run_file_is_named_after_the_run(tmp_path: Path) -> None:
+    (one,) = experiments(plan_of(tmp_path, BASE))
+    name = run_file_name(one)
+    assert name.startswith("area-0.1-7-")
+    assert len(name) == len("area-0.1-7-0123456789.h5")
+    assert run_file_name(parse_experiment(to_toml(one))) == name
+    assert run_file_name(replace(one, name="other")) != name
+
+
+def test_the_resolved_text_expands_to_the_same(tmp_path: Path) -> None:
+    delays = 'delays = [{name = "exponential"}, {name = "fixed"}]\n'
+    plan = plan_of(tmp_path, BASE + GRID + delays, "clients.count=3")
+    again = load_sweep(written(tmp_path, plan.text, "again.toml"))
+    assert again.members == plan.members
+    assert (again.title, again.text) == (plan.title, plan.text)
+
+
+def test_a_cell_that_is_no_experiment_leaves_the_others(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, BASE + GRID.replace("0.2]", "-0.2]"))
+    errors = [member.error for member in plan.members]
+    assert [bool(error) for error in errors] == [False, False, True, True] * 2
+    assert errors[2] == f"{tmp_path / 'try.toml'}: method.step_size: -0.2 is out of range; allowed is a number > 0"
+    assert [member.seed for member in plan.members] == [7, 8] * 4
+    assert len({member.file for member in plan.members}) == 8
+    assert {member.file.endswith(".h5") for member in plan.members} == {True}
+
+
+# ------------------------------------------------------------------------------------------- overriding, extending
+
+
+def test_overrides_go_below_the_grid(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, BASE + GRID, "clients.count=5", "seed=20", trials=3)
+    assert {one.clients.count for one in experiments(plan)} == {5}
+    assert [one.seed for one in experiments(plan)][:3] == [20, 21, 22]
+
+
+def test_a_name_that_changes_replaces_the_section(tmp_path: Path) -> None:
+    base = BASE.replace('"area"', '"fedbuff"\nserver_step_size = 0.5')
+    plan = plan_of(tmp_path, base + GRID, trials=1)
+    assert [one.method for one in experiments(plan)][::2] == [
+        Area(step_size=0.1),
+        FedBuff(step_size=0.1, server_step_size=0.5),
+    ]
+
+
+def test_extends_merges_key_by_key(tmp_path: Path) -> None:
+    written(tmp_path, BASE + "[rates]\nname = 'normal'\nmean = 3.0\n" + GRID, "base.toml")
+    middle = "extends = '../base.toml'\n[rates]\ndeviation = 1.0\n[sweep]\ntrials = 1\n"
+    (tmp_path / "inner").mkdir()
+    written(tmp_path / "inner", middle, "middle.toml")
+    plan = plan_of(tmp_path, "extends = 'inner/middle.toml'\n[clients]\nlocal_steps = 2\n")
+    assert (plan.title, len(plan.members)) == ("A try", 4)
+    for one in experiments(plan):
+        assert (one.clients.count, one.clients.local_steps) == (2, 2)
+        assert one.rates == NormalRates(mean=3.0, deviation=1.0)
+    other = plan_of(tmp_path, "extends = 'inner/middle.toml'\n[rates]\nname = 'uniform'\n")
+    assert {one.rates for one in experiments(other)} == {UniformRates()}
+
+
+def test_a_files_grids_replace_the_inherited_ones(tmp_path: Path) -> None:
+    written(tmp_path, BASE + GRID, "base.toml")
+    plan = plan_of(tmp_path, "extends = 'base.toml'\n[[sweep.grid]]\nclients.count = [3]\n")
+    assert [(one.clients.count, one.seed) for one in experiments(plan)] == [(3, 7), (3, 8)]
+
+
+def test_a_trace_is_found_beside_the_file_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    written(tmp_path / "inner", "client,delay_s\n0,1.0\n1,1.0\n", "trace.csv")
+    written(tmp_path / "inner", BASE + "[delays]\nname = 'trace'\nfile = 'trace.csv'\n", "base.toml")
+    (one,) = experiments(plan_of(tmp_path, "extends = 'inner/base.toml'\n"))
+    assert one.delays == TraceDelays(file=str(tmp_path / "inner" / "trace.csv"))
+    for leaf in ("delays = [{name = 'trace', file = 'trace.csv'}]", "delays.file = ['trace.csv']"):
+        written(tmp_path / "inner", BASE + f"[delays]\nname = 'trace'\n[[sweep.grid]]\n{leaf}\n", "base.toml")
+        (other,) = experiments(plan_of(tmp_path, "extends = 'inner/base.toml'\n"))
+        assert other.delays == one.delays
+
+
+def test_a_trace_that_cannot_be_read_fails_its_cells_only(tmp_path: Path) -> None:
+    grid = "[[sweep.grid]]\ndelays = [{name = 'fixed'}, {name = 'trace', file = 'absent.csv'}]\n"
+    good, bad = plan_of(tmp_path, BASE + grid).members
+    assert (good.error, bad.experiment) == ("", None)
+    assert "absent.csv: No such file or directory" in bad.error
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("addition", "message"),
+    [
+        ("[sweep]\ntrails = 2", "sweep.trails: unknown key 'trails'; did you mean 'trials'? allowed: grid, title, tr"),
+        ("[sweep]\ntitle = 'x'", "sweep: has neither trials nor a grid; add trials = 10, or a [[sweep.grid]]"),
+        ("[sweep]\ntrials = 0", "sweep.trials: 0 is not allowed; allowed is a whole number >= 1"),
+        ("[sweep]\ntrials = 2.0", "sweep.trials: 2.0 is not allowed; allowed is a whole number >= 1"),
+        ("[sweep]\ntrials = 1\ntitle = 3", "sweep.title: 3 is not allowed; allowed is a line of text"),
+        ("[sweep.grid]\nseed = [1]", "sweep.grid: {'seed': [1]} is no list of tables; write [[sweep.grid]]"),
+        ("[sweep]\ngrid = []", "sweep.grid: is empty; add a [[sweep.grid]]"),
+        ("[[sweep.grid]]\nmethod.step_size = 1.5", "sweep.grid.method.step_size: 1.5 is not a list; write [1.5]"),
+        ("[[sweep.grid]]\nseed = []", "sweep.grid.seed: is an empty list; give at least one value"),
+        (
+            "[[sweep.grid]]\nmethod.stepsize = [1]",
+            "sweep.grid.method.stepsize: unknown key 'stepsize'; did you mean 'step_size'?",
+        ),
+        ("[[sweep.grid]]\nmethods.name = ['area']", "sweep.grid.methods: unknown key or section 'methods'; did you"),
+        ("[[sweep.grid]]\nseed.first = [1]", "sweep.grid.seed.first: seed is a key, not a section; write seed = [...]"),
+        (
+            "[sweep]\ntrials = 1000\n[[sweep.grid]]\nclients.count = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]\n"
+            "method.step_size = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]",
+            "sweep: expands to 110,000 runs, more than 100,000; use shorter lists or fewer trials",
+        ),
+        ("[[sweep.grid]]\nmethod.step_size = [-1, -2]", "method.step_size: -1.0 is out of range"),  # all of them
+    ],
+)  # fmt: skip
+def test_what_is_refused(addition: str, message: str, tmp_path: Path) -> None:
+    assert f"try.toml: {message}" in refusal(tmp_path, f"{BASE}\n{addition}\n")
+
+
+def test_seeds_must_not_run_out(tmp_path: Path) -> None:
+    last = BASE.replace("seed = 7", f"seed = {2**32 - 2}")
+    assert len(plan_of(tmp_path, last + GRID).members) == 8
+    told = refusal(tmp_path, last + GRID, trials=3)
+    assert "sweep.trials: 3 trials from seed 4294967294 on go beyond 4294967295, the largest seed" in told
+
+
+def test_no_key_is_given_by_grid_and_override(tmp_path: Path) -> None:
+    for given in ("method.name=area", "method={name='area'}"):
+        told = refusal(tmp_path, BASE + GRID, given)
+        assert f"--set {given.partition('=')[0]} names what the grid varies; leave one of the two out" in told
+
+
+def test_extends_must_exist(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "extends = 'absent.toml'")
+    assert told == (
+        f"{tmp_path / 'try.toml'}: extends: {tmp_path / 'absent.toml'} does not exist; give a path relative to the "
+        "file that extends it"
+    )
+    assert "extends: 3 is not the path of a file; write a string" in refusal(tmp_path, "extends = 3")
+
+
+def test_extends_must_not_be_cyclic(tmp_path: Path) -> None:
+    written(tmp_path, "extends = 'try.toml'", "other.toml")
+    told = refusal(tmp_path, "extends = 'other.toml'")
+    assert "other.toml: extends: the files extend each other in a circle" in told
+    assert "try.toml -> " in told
+    assert "in a circle" in refusal(tmp_path, "extends = 'try.toml'")
+
+
+def test_a_sweep_is_no_experiment(tmp_path: Path) -> None:
+    path = written(tmp_path, BASE + GRID)
+    with pytest.raises(ConfigError, match="sweep: this is a sweep, not one experiment; use `areabench sweep"):
+        load_experiment(path)
+
+
+# ---------------------------------------------------------------------------------------------------- the tables
+
+
+def test_every_table_of_the_paper_has_its_sweep() -> None:
+    values = {path.stem: read_sweep_file(path) for path in TABLES.glob("*.toml")}
+    assert len(values) == 11
+    for count in (4, 128):
+        for steps in (1, 50):
+            for split in ("iid", "non_iid"):
+                base = values[f"M_{steps}_n_{count}_{split}"].base
+                assert (base["clients"]["count"], base["clients"]["local_steps"]) == (count, steps)
+                assert base["aggregation"]["updates"] == (4 if count == 128 else 2)
+                horizon_s = {(128, 1): 15.0, (128, 50): 2.0, (4, 1): 100.0, (4, 50): 15.0}[count, steps]
+                assert base["stop"]["horizon_s"] == horizon_s
+                assert base["record"]["interval_s"] == pytest.approx(horizon_s / 100)
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_tables_expand(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 25
+    plan = load_sweep(path)
+    full = not path.stem.endswith("_100s")
+    found = experiments(plan)
+    assert len(found) == (560 if full else 160)
+    assert {one.seed for one in found} == set(range(1, 11))
+    assert {one.record.events for one in found} == {False}
+    split = Dirichlet if "non_iid" in path.stem or path.stem == "grid" else NearlyIid if "128" in path.stem else Iid
+    assert {type(one.split) for one in found} == {split}
+    assert Counter(one.rates for one in found) == Counter(
+        {UniformRates(): len(found) // 2, NormalRates(): len(found) // 2}
+    )
+    assert len({one.method for one in found}) == (28 if full else 8)
+    assert plan.title
+
+
+def test_the_long_tables_have_the_step_sizes_that_the_paper_prints() -> None:
+    with (Path(__file__).parents[2] / "src/areabench/data/paper/tables.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == "M_50_n_4_iid"]
+    printed = {(row["method"].lower(), float(row["step_size"])) for row in rows}
+    found = experiments(load_sweep(TABLES / "M_50_n_4_iid_100s.toml"))
+    assert {(one.method.name, one.method.step_size) for one in found} == printed
+    assert {one.stop.horizon_s for one in found} == {100.0}
+
+
+def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
+    page = (TABLES.parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    plan = plan_of(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
+    assert len(experiments(plan)) == 24
+    assert plan.title == "A first sweep"
+
+
+# ---------------------------------------------------------------------------------------------------- passes, pool
+
+
+def test_expected_gradient_steps(tmp_path: Path) -> None:
+    (one,) = experiments(plan_of(tmp_path, BASE, "clients.local_steps=3"))
+    assert expected_steps(one) == pytest.approx(2 * 10 * 1.0 * 3)
+    assert expected_steps(replace(one, stop=replace(one.stop, iterations=5))) == 15
+    synchronous = replace(one, method=SFedAvg(step_size=1.0, clients_per_round=2))
+    assert expected_steps(synchronous) == pytest.approx(2 * 10 / 1.5 * 3)  # a round takes 1/10 + 1/20 s
+    assert expected_steps(replace(one, rates=NormalRates(mean=4.0))) == pytest.approx(2 * 4 * 3)
+    assert expected_cost(one) == pytest.approx(60)  # a quadratic is evaluated at once
+    assert expected_cost(replace(one, problem=Logistic())) == pytest.approx(60 + 100 * 10)  # 10 snapshots
+
+
+def test_the_longest_pass_comes_first(tmp_path: Path) -> None:
+    grid = "[[sweep.grid]]\nstop.horizon_s = [1, 5, 3]\n"
+    tasks = [Task(one, tmp_path / "x.h5") for one in experiments(plan_of(tmp_path, BASE + grid))]
+    assert [each.tasks[0].experiment.stop.horizon_s for each in group_passes(tasks)] == [5, 3, 1]
+
+
+class Reluctant:
+    """A worker that fails to simulate several runs together, and the run with seed 8 also alone."""
+
+    alive = True
+    end_calls = 0
+
+    def __init__(self, around: Any) -> None:
+        self.connection, self._other = Pipe()
+        self._pass: Pass | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._pass is not None
+
+    def give(self, attempted: Pass) -> bool:
+        self._pass = attempted
+        self._other.send("done")
+        return True
+
+    def take(self) -> Outcome:
+        assert self._pass is not None
+        self.connection.recv()
+        attempted, self._pass = self._pass, None
+        if len(attempted.tasks) > 1 or attempted.tasks[0].experiment.seed == 8:
+            return Outcome(attempted, (), "ValueError: no")
+        return Outcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
+
+    def end(self) -> None:
+        type(self).end_calls += 1
+        self.connection.close()
+        self._other.close()
+
+
+def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.sweeps.pool._Worker", Reluctant)
+    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
+    around: Any = None
+    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
+        outcomes = list(pool.run([Pass(tuple(tasks))]))
+    ends = {outcome.attempted.tasks[0].output.name: outcome.trouble for outcome in outcomes}
+    assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
+    assert Reluctant.end_calls == 1
+
+
+def test_the_progress_line() -> None:
+    progress = SweepProgress(10, 100.0, Style.NONE)
+    assert progress.line(0.0) == "[........................] 0/10 runs"
+    progress.add(4, 1, 25.0)
+    assert progress.line(50.0) == "[############............] 5/10 runs  0.1/s  2 min 30 s left  1 failed"
+    assert [duration(seconds) for seconds in (0.4, 59, 61, 7500)] == ["0 s", "59 s", "1 min 1 s", "2 h 5 min"]

@@ -1,0 +1,376 @@
+"""Tables of sweeps, on runs made by hand: cells, censored rho, bold, comparison with the paper, and all forms."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.experiment import (
+    Area,
+    Clients,
+    Experiment,
+    FedBuff,
+    MethodSettings,
+    NormalRates,
+    RateSettings,
+    Record,
+    Stop,
+    UniformRates,
+)
+from areabench.problem_settings import Dirichlet, Logistic, Mnist
+from areabench.schema import State, Status
+from areabench.sweeps.results import Result
+from areabench.tables.build import SweepTable, build_tables
+from areabench.tables.cells import Cell
+from areabench.tables.comma import CELL_COLUMNS, PAPER_COLUMNS, to_csv
+from areabench.tables.forms import Entry, Group, Heading, Sheet, latex, markdown, to_latex, to_markdown, to_text
+from areabench.tables.retention import named_rule
+from areabench.tables.sheets import paper_sheet, plain_sheet, trials_word
+
+ALL = named_rule("all")
+
+
+def run(
+    method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
+    reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
+) -> Result:  # fmt: skip
+    """A run over 10 s with a snapshot a second; 80 % is held from `reached_s` until before the end."""
+    time_s = np.arange(11.0)
+    accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
+    accuracies[-1] = accuracy
+    experiment = Experiment(
+        clients=Clients(count=128),
+        method=method or Area(step_size=100.0),
+        stop=Stop(horizon_s=10.0),
+        problem=Logistic(),
+        data=Mnist(),
+        split=Dirichlet(),
+        rates=rates or UniformRates(),
+        record=Record(interval_s=1.0),
+        seed=seed,
+    )
+    losses = np.full(11, math.nan)
+    losses[-1] = loss
+    none = np.zeros(0, np.int64)
+    return Result(Path("run.h5"), experiment, Status(state, "", 10.0, 1, 0, 1), time_s, losses, accuracies, none, none)
+
+
+def cell(*results: Result, planned: int = 0) -> Cell:
+    return Cell(results, planned or len(results), 80.0)
+
+
+def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> SweepTable:
+    """The one table of some runs, with every step size."""
+    (built,) = build_tables(planned or [result.experiment for result in results], results, ALL)
+    return built
+
+
+# ---------------------------------------------------------------------------------------------------- a cell
+
+
+def test_mean_smallest_and_largest() -> None:
+    one = cell(run(loss=1.0, accuracy=70.0), run(seed=2, loss=4.0, accuracy=80.0))
+    assert one.accuracy is not None
+    assert one.loss is not None
+    assert (one.accuracy.mean, one.accuracy.minimum, one.accuracy.maximum) == (75.0, 70.0, 80.0)
+    assert (one.loss.mean, one.loss.minimum, one.loss.maximum) == (2.5, 1.0, 4.0)
+
+
+@pytest.mark.parametrize("bad", [run(seed=2, state=State.DIVERGED, loss=9.0), run(seed=2, loss=math.nan)])
+def test_a_diverged_trial_is_counted_and_not_averaged(bad: Result) -> None:
+    one = cell(run(loss=1.0, accuracy=60.0, reached_s=2.0), replace(bad, time_s=bad.time_s * 0))
+    assert one.diverged == 1
+    assert one.loss is not None
+    assert one.accuracy is not None
+    assert (one.loss.mean, one.accuracy.mean) == (1.0, 60.0)
+    assert (one.reach.reached, one.reach.trials) == (1, 1)
+    assert trials_word(one) == "2, 1 diverged"
+
+
+def test_a_cell_of_diverged_trials_only_has_no_numbers() -> None:
+    one = cell(run(state=State.DIVERGED))
+    assert (one.accuracy, one.loss) == (None, None)
+    assert math.isnan(one.reach.rho)
+
+
+# ---------------------------------------------------------------------------------------------------- rho
+
+
+@pytest.mark.parametrize(
+    ("reached_s", "rho", "count"),
+    [
+        ((2.0, 4.0), 0.3, 2),  # all
+        ((2.0, 4.0, math.inf), 0.3, 2),  # most: the mean of those that did
+        ((2.0, math.inf), math.inf, 1),  # half did not
+        ((2.0, math.inf, math.inf), math.inf, 1),
+        ((math.inf,), math.inf, 0),
+    ],
+)
+def test_rho_is_censored(reached_s: Sequence[float], rho: float, count: int) -> None:
+    reach = cell(*(run(seed=seed, reached_s=time_s) for seed, time_s in enumerate(reached_s))).reach
+    assert reach.rho == pytest.approx(rho)
+    assert (reach.reached, reach.trials) == (count, len(reached_s))
+
+
+def test_rho_needs_a_horizon_and_an_accuracy() -> None:
+    endless = run(reached_s=1.0)
+    endless = replace(endless, experiment=replace(endless.experiment, stop=Stop(iterations=5)))
+    assert math.isnan(cell(endless).reach.rho)
+    assert math.isnan(cell(run(accuracy=math.nan)).reach.rho)
+
+
+def test_rho_in_words() -> None:
+    results = [run(seed=1, reached_s=2.0), run(seed=2, reached_s=4.0), run(seed=3)]
+    results += [replace(one, experiment=replace(one.experiment, rates=NormalRates())) for one in results[1:]]
+    text = to_text(plain_sheet(table(results), "title", "label"))
+    assert "0.30 (2/3)" in text
+    assert ">1 (1/2)" in text
+    assert "rho is known to 0.1, one grid interval of 1 s" in text
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
+    results = [
+        run(FedBuff(step_size=1.0)), run(Area(step_size=100.0)), run(Area(step_size=10.0)),
+        run(Area(step_size=10.0), rates=NormalRates()),
+    ]  # fmt: skip
+    built = table(results)
+    assert built.title == "n = 128, M = 1, non-IID, horizon 10 s"
+    assert built.rates == (UniformRates(), NormalRates())
+    assert [(row.method, row.step_size) for row in built.rows] == [("FedBuff", 1.0), ("AREA", 10.0), ("AREA", 100.0)]
+    assert [[one is not None for one in row.cells] for row in built.rows] == [
+        [True, False],
+        [True, True],
+        [True, False],
+    ]
+
+
+def test_other_settings_make_other_tables_and_titles_tell_them_apart() -> None:
+    first = run()
+    longer = replace(first, experiment=replace(first.experiment, stop=Stop(horizon_s=20.0)))
+    finer = replace(first, experiment=replace(first.experiment, problem=Logistic(batch_size=64)))
+    planned = [one.experiment for one in (first, longer, finer)]
+    titles = [built.title for built in build_tables(planned, [first, longer, finer], ALL)]
+    assert titles[1] == "n = 128, M = 1, non-IID, horizon 20 s, problem.batch_size = 32"
+    assert "problem.batch_size = 64" in titles[2]
+
+
+def test_variants_of_a_method_are_told_apart() -> None:
+    results = [run(FedBuff(step_size=1.0)), run(FedBuff(step_size=1.0, server_step_size=0.5))]
+    methods = [row.method for row in table(results).rows]
+    assert methods == ["FedBuff, server_step_size = none", "FedBuff, server_step_size = 0.5"]
+
+
+def test_missing_trials_are_named() -> None:
+    planned = [run(seed=seed).experiment for seed in range(10)]
+    built = table([run(seed=seed) for seed in range(8)], planned)
+    assert trials_word(built.cells[0]) == "8 of 10"
+    text = to_text(plain_sheet(built, "title", "label"))
+    assert "8 of 10" in text
+    assert "2 of 10 runs are missing" in text
+
+
+def test_a_failed_or_unfinished_run_counts_as_missing() -> None:
+    results = [run(seed=1), run(seed=2, state=State.FAILED), run(seed=3, state=State.RUNNING)]
+    built = table(results)
+    assert trials_word(built.cells[0]) == "1 of 3"
+
+
+def test_best_shows_the_second_half_only_and_says_so() -> None:
+    results = [run(Area(step_size=size), seed, accuracy=size) for size in (10.0, 20.0) for seed in (1, 2, 3, 4)]
+    planned = [result.experiment for result in results]
+    (built,) = build_tables(planned, results[:-1], named_rule("best"))
+    assert [(one.step_size, one.planned, len(one.results)) for one in built.cells] == [(20.0, 2, 1)]
+    assert "seeds 3" in to_text(plain_sheet(built, "title", "label"))
+
+
+def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
+    results = [run(Area(step_size=1.0), state=State.DIVERGED)]
+    (built,) = build_tables([results[0].experiment], results, named_rule("paper-rule"))
+    assert [(row.method, row.step_size, row.cells) for row in built.rows] == [("AREA", None, (None,))]
+    assert "AREA: the rule keeps no step size" in to_text(plain_sheet(built, "title", "label"))
+
+
+# ---------------------------------------------------------------------------------------------------- bold
+
+
+def bold(built: SweepTable, quality: str) -> list[tuple[str, float]]:
+    return [(one.experiment.rates.name, one.step_size) for one in built.cells if built.is_best(one, quality)]
+
+
+def test_the_best_of_each_block_is_bold_and_ties_as_printed_all_are() -> None:
+    normal = NormalRates()
+    built = table(
+        [
+            run(Area(step_size=1.0), accuracy=80.001, loss=0.5, reached_s=1.0),
+            run(Area(step_size=2.0), accuracy=80.004, loss=0.4, reached_s=2.0),
+            run(Area(step_size=3.0), accuracy=79.0, loss=0.6, reached_s=1.0),
+            run(Area(step_size=1.0), accuracy=10.0, loss=9.0, rates=normal),
+            run(Area(step_size=2.0), accuracy=20.0, loss=8.0, rates=normal),
+        ]
+    )
+    assert bold(built, "accuracy") == [("uniform", 1.0), ("uniform", 2.0), ("normal", 2.0)]
+    assert bold(built, "loss") == [("uniform", 2.0), ("normal", 2.0)]
+    assert bold(built, "rho") == [("uniform", 1.0), ("uniform", 3.0)]
+
+
+def test_cells_with_a_diverged_trial_are_not_bold() -> None:
+    good = [run(Area(step_size=1.0), 1, accuracy=99.0, loss=0.1, reached_s=0.0)]
+    good.append(run(Area(step_size=1.0), 2, state=State.DIVERGED))
+    built = table([*good, run(Area(step_size=2.0), accuracy=50.0, loss=0.9, reached_s=5.0)])
+    assert bold(built, "accuracy") == bold(built, "loss") == bold(built, "rho") == [("uniform", 2.0)]
+
+
+def test_a_rho_that_not_all_trials_reached_is_not_bold() -> None:
+    some = [run(Area(step_size=1.0), seed, reached_s=time_s) for seed, time_s in ((1, 0.0), (2, 0.0), (3, math.inf))]
+    built = table([*some, run(Area(step_size=2.0), reached_s=5.0)])
+    assert bold(built, "rho") == [("uniform", 2.0)]
+
+
+# ---------------------------------------------------------------------------------------------------- paper
+
+
+def test_in_range_is_judged_after_rounding() -> None:  # published: 87.38 (87.07 - 87.92), 0.74 (0.73 - 0.75), 0.29
+    inside = cell(run(accuracy=87.9249, loss=0.7251, reached_s=3.0)).comparison
+    assert inside is not None
+    assert inside.agrees
+    assert inside.accuracy_difference == pytest.approx(0.54)
+    assert inside.loss_difference == pytest.approx(-0.01)
+    assert inside.rho_difference == pytest.approx(0.01)
+    outside = cell(run(accuracy=87.9251, loss=0.7249)).comparison
+    assert outside is not None
+    assert (outside.accuracy_in_range, outside.loss_in_range, outside.agrees) == (False, False, False)
+
+
+def test_rho_agrees_within_the_tolerance_or_beyond_one() -> None:
+    times = {3.0: True, 4.0: False, math.inf: False}  # published: 0.29
+    for reached_s, agrees in times.items():
+        beside = cell(run(reached_s=reached_s)).comparison
+        assert beside is not None
+        assert beside.rho_agrees() is agrees
+    never = run(FedBuff(step_size=0.1))
+    never = replace(never, experiment=replace(never.experiment, clients=Clients(count=4)))  # published: >1
+    beside = cell(never).comparison
+    assert beside is not None
+    assert beside.rho_agrees()
+    assert beside.rho_difference == 0.0
+
+
+def test_a_diverged_trial_never_agrees() -> None:
+    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED)).comparison
+    assert beside is not None
+    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
+
+
+def test_the_published_value_stands_beside_ours() -> None:
+    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]), "title", "label")
+    (row,) = sheet.groups[0].rows
+    assert [entry.value for entry in row] == [
+        "AREA", "100", "0.30", "0.29", "+0.01", "87.00", "87.38 (87.07 – 87.92)", "no", "-0.38", "0.74",
+        "0.74 (0.73 – 0.75)", "yes", "+0.00",
+    ]  # fmt: skip
+    assert "the paper prints a horizon of 15 s for this table" in sheet.notes
+    unpublished = paper_sheet(table([run(Area(step_size=7.0))]), "title", "label")
+    assert [entry.value for entry in unpublished.groups[0].rows[0][-3:]] == ["–", "–", "–"]
+
+
+# ---------------------------------------------------------------------------------------------------- forms
+
+SHEET = Sheet(
+    title="50 % of a_b & c",
+    label="a_b",
+    blocks=(Heading("", 1), Heading("λ = 10", 2)),
+    columns=("method", "α", "loss"),
+    groups=(
+        Group(((Entry("AREA", kind="method"), Entry("100", kind="step size"), Entry("0.50", " (0.40 – 0.60)", True)),)),
+        Group(((Entry("x|y"), Entry("0.01", kind="step size"), Entry(">1")),), "rates"),
+    ),
+    notes=("ρ is known",),
+)
+
+
+def test_plain_text_is_aligned_and_ascii() -> None:
+    assert to_text(SHEET) == (
+        "50 % of a_b & c\n"
+        "\n"
+        "               lambda = 10\n"
+        "method  alpha                 loss\n"
+        "----------------------------------\n"
+        "AREA      100  0.50* (0.40 - 0.60)\n"
+        "----------------------------------\n"
+        "rates\n"
+        "x|y      0.01                   >1\n"
+        "----------------------------------\n"
+        "rho is known\n"
+    )
+
+
+def test_markdown_escapes_and_bold() -> None:
+    assert to_markdown(SHEET, level=3) == (
+        "### 50 % of a\\_b & c\n\n"
+        "| method | λ = 10: α | loss |\n"
+        "| --- | ---: | ---: |\n"
+        "| AREA | 100 | **0.50** (0.40 – 0.60) |\n"
+        "| **rates** |  |  |\n"
+        "| x\\|y | 0.01 | >1 |\n\n"
+        "- ρ is known\n"
+    )
+    assert markdown("a*b\n<c>") == "a\\*b \\<c>"
+
+
+def test_latex_escapes_bold_and_powers_of_ten() -> None:
+    lines = to_latex(SHEET).splitlines()
+    assert r" & \multicolumn{2}{c}{\textbf{$\lambda$ = 10}} \\" in lines
+    assert r"\cmidrule(lr){2-3}" in lines
+    assert r"\textsc{AREA} & $10^{2}$ & \textbf{0.50} (0.40 -- 0.60) \\" in lines
+    assert r"x$|$y & $10^{-2}$ & $>$1 \\" in lines
+    assert r"\multicolumn{3}{l}{\textit{rates}} \\" in lines
+    assert r"\caption{50 \% of a\_b \& c. $\rho$ is known.}" in lines
+    assert r"\label{tab:a-b}" in lines
+    assert latex("\\{~^}#$") == r"\textbackslash{}\{$\sim$\textasciicircum{}\}\#\$"
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(1.0, "$10^{0}$"), (1000.0, "$10^{3}$"), (0.1, "$10^{-1}$"), (20.0, "20"), (0.5, "0.5")]
+)
+def test_latex_step_sizes(size: float, shown: str) -> None:
+    source = to_latex(plain_sheet(table([run(Area(step_size=size))]), "title", "label"))
+    assert f" & {shown} & " in source
+
+
+def test_latex_braces_and_columns_match() -> None:
+    built = table([run(), run(seed=2, state=State.DIVERGED), run(rates=NormalRates())])
+    for sheet in (plain_sheet(built, "t", "l"), paper_sheet(built, "t", "l")):
+        source = to_latex(sheet)
+        assert source.count("{") == source.count("}")
+        rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
+        assert rows
+        assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
+
+
+def test_csv_gives_every_number_back() -> None:
+    trials = [
+        run(seed=1, loss=1 / 3, accuracy=87.1, reached_s=1.0),
+        run(seed=2, loss=2 / 3, accuracy=87.3, reached_s=2),
+    ]
+    built = table([*trials, run(seed=3, state=State.DIVERGED), run(Area(step_size=7.0), state=State.DIVERGED)])
+    text = to_csv([("sweep, one", built)], with_paper=True)
+    unpublished, row = csv.DictReader(io.StringIO(text))
+    assert tuple(row) == CELL_COLUMNS + PAPER_COLUMNS
+    assert (row["sweep"], row["rates"], row["method"]) == ("sweep, one", "uniform (λ = 10)", "AREA")
+    assert (float(row["loss_min"]), float(row["loss_mean"]), float(row["loss_max"])) == (1 / 3, 0.5, 2 / 3)
+    assert (row["planned"], row["done"], row["diverged"], row["reached"]) == ("3", "3", "1", "2")
+    assert (float(row["time_to_target_s"]), float(row["rho"])) == (1.5, 0.15)
+    assert (row["paper_loss_mean"], row["paper_horizon_s"], row["loss_in_range"]) == ("0.74", "15.0", "no")
+    assert float(row["loss_difference"]) == 0.5 - 0.74
+    assert (unpublished["loss_mean"], unpublished["rho"], unpublished["paper_table"]) == ("", "", "")
+    assert to_csv([("s", built)], with_paper=False).splitlines()[0] == ",".join(CELL_COLUMNS)
