@@ -92,13 +92,17 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 
 # ----------------------------------------------------------------------------------------- paper's tables
 
-TABLES := $(wildcard benchmarks/tables/M_*.toml)
+VARIANTS := $(wildcard benchmarks/tables/*_100s.toml benchmarks/tables/*_equal.toml)
+TABLES := $(filter-out $(VARIANTS),$(wildcard benchmarks/tables/M_*.toml))
 
 # What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
 tables: $(VENV)/installed ## regenerate the paper's eight tables and benchmarks/RESULTS.md (about an hour on two cores)
-	$(BIN)/areabench sweep $(TABLES) --output runs/tables
-	$(MAKE) --no-print-directory figures
-	$(BIN)/areabench table $(TABLES:benchmarks/tables/%.toml=runs/tables/%) --page benchmarks/RESULTS.md
+	@echo "the eight tables"
+	@$(BIN)/areabench sweep $(TABLES) --output runs/tables
+	@echo "their variants: the printed horizon of n = 4, M = 50, and the equal-sized split"
+	@$(BIN)/areabench sweep $(VARIANTS) --output runs/tables
+	@$(MAKE) --no-print-directory figures
+	@$(BIN)/areabench table $(patsubst benchmarks/%.toml,runs/%,$(TABLES) $(VARIANTS)) --page benchmarks/RESULTS.md
 
 figures: $(VENV)/installed ## draw the figures of benchmarks/RESULTS.md from the runs of `make tables`
 	@for table in M_1_n_128_non_iid M_50_n_128_non_iid; do \

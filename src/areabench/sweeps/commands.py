@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from areabench.execute import Surroundings
+from areabench.progress import duration
 from areabench.sweeps.folder import check_transport, standing
 from areabench.sweeps.passes import group_passes
 from areabench.sweeps.reading import Failure, SweepPlan, load_sweep
@@ -36,13 +39,23 @@ def sweep(
     folders = [_folder(plan, around.output, options, alone=len(plans) == 1) for plan in plans]
     if dry:
         return _describe(plans, folders, options)
+    begun_s = time.perf_counter()
     report = run_sweep(plans, folders, options, around)
     if report.interrupted:
         _say_interrupted(report)
     else:
         for part in report.folders:
             _say_ended(part)
+        _say_cost(sum(part.now for part in report.folders), time.perf_counter() - begun_s, options)
     return report.exit_code
+
+
+def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
+    """Say how long it took, and how large the largest process became."""
+    if runs:
+        kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        how = f"{options.jobs} processes at a time" if options.transport != MPI else "one run at a time"
+        print(f"{runs:,} runs in {duration(elapsed_s)}, {how}, the largest took {kilobytes / 1e6:.2f} GB of memory")
 
 
 def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alone: bool) -> Path:
