@@ -43,9 +43,9 @@ TITLES: dict[Letter, str] = {
 INTRODUCTION = """\
 Logistic regression with mini-batches of 32, exponential delays and a server step after each 4 updates. An update's time
 is the processor's, from the first update to the last, without run file and evaluation; the first update of a client
-includes making it. Each client works about twice at the least. The peak memory is that of the whole process, data
-included. Two columns say what the models alone take: those that asynchronous clients work on at the same time (on
-average 0.52·n·d floats for exponential delays), and AREA's memories (n·d floats).
+includes making it. Each client works four times or more on average. The peak memory is that of the whole process, with
+the data and what drawing them takes. Two columns say what the models alone take: those that asynchronous clients work
+on at the same time (on average 0.52·n·d floats for exponential delays), and AREA's memories (n·d floats).
 """
 
 

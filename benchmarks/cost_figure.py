@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from cost_plan import LABELS, Letter, Measured, memories_bytes, versions_bytes
 from cost_point import Cost
@@ -13,6 +14,8 @@ from matplotlib.figure import Figure
 from areabench.figures.style import dress, label_log_axis, look_of, save, styled
 
 _ACROSS: dict[Letter, str] = {"n": "clients n", "d": "parameters d", "M": "local steps M"}
+_FIXED: dict[Letter, str] = {"n": "d = 7,840, M = 1", "d": "n = 128, M = 1", "M": "n = 128, d = 7,840"}
+_LEAST_MB = 10.0  # models that take less are nothing beside the program itself
 
 
 def draw_files(measured: Sequence[Measured], folder: Path) -> list[Path]:
@@ -58,12 +61,16 @@ def _draw_models(axes: Axes, measured: Sequence[Measured]) -> None:
     axes.plot(list(experiments), versions, color="0.6", linewidth=0.9, label="models under way, 0.52·n·d floats")
 
 
-def _finish(axes: Sequence[Sequence[Axes]]) -> None:
-    for row, upward in zip(axes, ("time an update (µs)", "peak memory (MB)"), strict=True):
-        for panel, across in zip(row, _ACROSS.values(), strict=True):
-            dress(panel, across if row is axes[1] else "", upward if panel is row[0] else "")
-    low, high = axes[1][0].get_ylim()
-    axes[1][0].set_ylim(max(low, 10.0), high)  # below, the models are nothing beside the program itself
-    for panel in [panel for row in axes for panel in row if panel.lines]:  # all points of an axis may be left out
-        label_log_axis(panel.xaxis)
-        label_log_axis(panel.yaxis)
+def _finish(axes: Any) -> None:
+    """Label all panels; `axes` has the shape (2, columns)."""
+    for column, (letter, across) in enumerate(_ACROSS.items()):
+        axes[0, column].set_title(_FIXED[letter], fontsize="small")
+        dress(axes[0, column], "", "" if column else "time an update (µs)")
+        dress(axes[1, column], across, "" if column else "peak memory (MB)")
+    low, high = axes[1, 0].get_ylim()
+    axes[1, 0].set_ylim(max(low, _LEAST_MB), high)
+    for panel in [panel for panel in axes.flat if panel.lines]:  # all points of an axis may be left out
+        panel.tick_params(axis="x", labelsize="small")
+        for axis in (panel.xaxis, panel.yaxis):
+            label_log_axis(axis)
+            axis.set_major_formatter("{x:,.10g}")

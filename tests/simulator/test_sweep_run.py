@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,12 +132,14 @@ def test_a_sweep_runs_everything_once(capsys: pytest.CaptureFixture[str]) -> Non
     path = write(QUADRATIC + GRID)
     assert main(["sweep", str(path), "--jobs", "2"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "runs/try: 8 runs: 8 done now, 0 done before, 0 of them diverged, 0 failed\n"
+    summary, cost = captured.out.splitlines()
+    assert summary == "runs/try: 8 runs: 8 done now, 0 done before, 0 of them diverged, 0 failed"
+    assert re.fullmatch(r"8 runs in \d+ s, 2 processes at a time, the largest took 0\.\d\d GB of memory", cost)
     assert captured.err == ""  # no terminal
     first = run_files()
     assert set(first) == {member.file for member in load_sweep(path).members}
     assert main(["sweep", str(path)]) == 0
-    assert "0 done now, 8 done before" in capsys.readouterr().out
+    assert capsys.readouterr().out == "runs/try: 8 runs: 0 done now, 8 done before, 0 of them diverged, 0 failed\n"
     assert run_files() == first
     assert main(["sweep", str(path), "--force"]) == 0
     assert "8 done now, 0 done before" in capsys.readouterr().out
@@ -189,7 +192,7 @@ def test_several_sweeps_share_a_pool(capsys: pytest.CaptureFixture[str]) -> None
     one, two = write(QUADRATIC, "one.toml"), write(QUADRATIC + GRID, "two.toml")
     assert main(["sweep", str(one), str(two), "-o", "here", "--set", "seed=3"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert [line.partition(" done now")[0] for line in shown] == ["here/one: 1 runs: 1", "here/two: 8 runs: 8"]
+    assert [line.partition(" done now")[0] for line in shown[:2]] == ["here/one: 1 runs: 1", "here/two: 8 runs: 8"]
     assert len(run_files("here/one")) == 1
     assert len(run_files("here/two")) == 8
     Path("other").mkdir()
@@ -266,8 +269,8 @@ def test_a_long_list_of_failures_is_cut(capsys: pytest.CaptureFixture[str]) -> N
     path = write(QUADRATIC + "[sweep]\ntrials = 25\n[[sweep.grid]]\nmethod.step_size = [-1, 0.1]\n")
     assert main(["sweep", str(path), "--set", "stop.iterations=1"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 + 20 + 1
-    assert lines[-1] == "  and 5 more"
+    assert len(lines) == 1 + 20 + 1 + 1
+    assert lines[-2] == "  and 5 more"
     assert len(open_sweep("runs/try").failures) == 25
 
 
@@ -327,7 +330,7 @@ def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subpro
     os.kill(min(writers()), signal.SIGKILL)
     output, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (1, "")
-    summary, failure = output.splitlines()
+    summary, failure, _ = output.splitlines()
     assert summary == "runs/try: 4 runs: 3 done now, 0 done before, 0 of them diverged, 1 failed"
     assert failure.endswith(".h5: its process was ended by signal SIGKILL, perhaps for want of memory")
     assert len(open_sweep("runs/try").results) == 3

@@ -15,7 +15,7 @@ import pytest
 from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
 from areabench.delays import Delays, client_rates
 from areabench.experiment import Area, Experiment, FedBuff, NormalRates, SFedAvg, TraceDelays, UniformRates
-from areabench.problem_settings import Dirichlet, Iid, Logistic, NearlyIid
+from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid
 from areabench.progress import Style, SweepProgress, duration
 from areabench.scenario import build_scenario
 from areabench.schema import State, Status
@@ -288,7 +288,7 @@ def test_a_sweep_is_no_experiment(tmp_path: Path) -> None:
 
 def test_every_table_of_the_paper_has_its_sweep() -> None:
     values = {path.stem: read_sweep_file(path) for path in TABLES.glob("*.toml")}
-    assert len(values) == 11
+    assert len(values) == 15
     for count in (4, 128):
         for steps in (1, 50):
             for split in ("iid", "non_iid"):
@@ -304,12 +304,13 @@ def test_every_table_of_the_paper_has_its_sweep() -> None:
 def test_the_tables_expand(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 25
     plan = load_sweep(path)
-    full = not path.stem.endswith("_100s")
+    full = not path.stem.endswith(("_100s", "_equal"))
     found = experiments(plan)
     assert len(found) == (560 if full else 160)
     assert {one.seed for one in found} == set(range(1, 11))
     assert {one.record.events for one in found} == {False}
     split = Dirichlet if "non_iid" in path.stem or path.stem == "grid" else NearlyIid if "128" in path.stem else Iid
+    split = DirichletEqual if path.stem.endswith("_equal") else split
     assert {type(one.split) for one in found} == {split}
     assert Counter(one.rates for one in found) == Counter(
         {UniformRates(): len(found) // 2, NormalRates(): len(found) // 2}
@@ -318,13 +319,18 @@ def test_the_tables_expand(path: Path) -> None:
     assert plan.title
 
 
-def test_the_long_tables_have_the_step_sizes_that_the_paper_prints() -> None:
+@pytest.mark.parametrize(
+    "path", [*sorted(TABLES.glob("*_100s.toml")), *sorted(TABLES.glob("*_equal.toml"))], ids=lambda path: path.stem
+)
+def test_the_variants_have_the_step_sizes_that_the_paper_prints(path: Path) -> None:
+    table = path.stem.removesuffix("_100s").removesuffix("_equal")
     with (Path(__file__).parents[2] / "src/areabench/data/paper/tables.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["table"] == "M_50_n_4_iid"]
+        rows = [row for row in csv.DictReader(file) if row["table"] == table]
     printed = {(row["method"].lower(), float(row["step_size"])) for row in rows}
-    found = experiments(load_sweep(TABLES / "M_50_n_4_iid_100s.toml"))
+    found = experiments(load_sweep(path))
     assert {(one.method.name, one.method.step_size) for one in found} == printed
-    assert {one.stop.horizon_s for one in found} == {100.0}
+    horizons = {one.stop.horizon_s for one in experiments(load_sweep(TABLES / f"{table}.toml"))}
+    assert {one.stop.horizon_s for one in found} == ({100.0} if path.stem.endswith("_100s") else horizons)
 
 
 def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
