@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures cells tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures tune-demo bench-simulator bench-cost test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -95,28 +95,31 @@ $(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
 VARIANTS := $(wildcard benchmarks/tables/*_100s.toml benchmarks/tables/*_equal.toml)
 TABLES := $(filter-out $(VARIANTS),$(wildcard benchmarks/tables/M_*.toml))
 
-# What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
-tables: $(VENV)/installed ## regenerate the paper's eight tables and benchmarks/RESULTS.md (about an hour on two cores)
-	@echo "the eight tables"
-	@$(BIN)/areabench sweep $(TABLES) --output runs/tables
-	@echo "their variants: the printed horizon of n = 4, M = 50, and the equal-sized split"
-	@$(BIN)/areabench sweep $(VARIANTS) --output runs/tables
-	@$(MAKE) --no-print-directory figures
-	@$(BIN)/areabench table $(patsubst benchmarks/%.toml,runs/%,$(TABLES) $(VARIANTS)) --page benchmarks/RESULTS.md
+# TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
+TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))
+TABLE_RUNS := runs/tables$(if $(TRIALS),-$(TRIALS))
+RESULTS := $(if $(TRIALS),$(TABLE_RUNS),benchmarks)
 
-figures: $(VENV)/installed ## draw the figures of benchmarks/RESULTS.md from the runs of `make tables`
+# What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
+tables: $(VENV)/installed ## regenerate the paper's eight tables: benchmarks/RESULTS.md (an hour; TRIALS=1 for a quick look)
+	@echo "the eight tables"
+	@$(BIN)/areabench sweep $(TABLES) --output $(TABLE_RUNS) $(TRIALS_FLAG)
+	@echo "their variants: the printed horizon of n = 4, M = 50, and the equal-sized split"
+	@$(BIN)/areabench sweep $(VARIANTS) --output $(TABLE_RUNS) $(TRIALS_FLAG)
+	@$(MAKE) --no-print-directory figures
+	@$(BIN)/areabench table $(patsubst benchmarks/tables/%.toml,$(TABLE_RUNS)/%,$(TABLES) $(VARIANTS)) --page $(RESULTS)/RESULTS.md
+
+figures: $(VENV)/installed ## draw the figures of that page from the runs of `make tables`
 	@for table in M_1_n_128_non_iid M_50_n_128_non_iid; do \
-	  $(BIN)/areabench figures runs/tables/$$table --output benchmarks/figures || exit; done
+	  $(BIN)/areabench figures $(TABLE_RUNS)/$$table --output $(RESULTS)/figures/$$table || exit; done
 	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
-	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output benchmarks/figures || exit; done
+	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
 
 # ------------------------------------------------------------------------------------------- benchmarks
 
-cells: $(VENV)/installed ## simulate seven cells of the paper's tables, three trials each (about two minutes)
-	@$(BIN)/python benchmarks/check_cells.py
-
-tune-demo: $(VENV)/installed ## simulate the demo with seven step sizes a method, to choose from (about two minutes)
-	@$(BIN)/python benchmarks/tune_demo.py
+tune-demo: $(VENV)/installed ## simulate the demo with seven step sizes a method, to choose from
+	@$(BIN)/areabench sweep benchmarks/tune_demo.toml
+	@$(BIN)/areabench table runs/tune_demo --keep all
 
 bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
 	@$(BIN)/python benchmarks/bench_simulator.py

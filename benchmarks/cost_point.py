@@ -78,7 +78,7 @@ def measure_whole(experiment: Experiment, cache: Path) -> Cost:
 def checked(status: Status) -> Status:
     """The status of a run that went to its end: the cost of any other says nothing."""
     if status.state != State.DONE:
-        raise UserError(f"the run ended as {status.state.value} ({status.reason}); lower its step size")
+        raise UserError(f"the run ended as {status.state.text} ({status.reason}); lower its step size")
     return status
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import time
@@ -16,7 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.errors import RunFailure, RunFileError
+from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Record
 from areabench.messages import digest
 from areabench.problems.base import Metrics, Vector
@@ -100,8 +99,7 @@ class Recorder:
 
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """Why the run ends here because of its model; empty where it goes on."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            norm = math.sqrt(np.dot(model, model))
+        (norm,) = model_norms(model)
         return "" if norm <= bound else divergence(norm, bound, iteration)
 
     def spare_moment(self) -> bool:
@@ -171,14 +169,14 @@ class Recorder:
     def _writing(self) -> Iterator[None]:
         """A disc that is full, or has gone, ends the run in one line."""
         if not self._file:
-            raise RunFailure(f"{self.path}: was given up, it could not be written; choose another --output")
+            raise WriteFailure(f"{self.path}: was given up, it could not be written; choose another --output")
         try:
             yield
         except (OSError, RuntimeError) as error:
             _forget(self._file)
             said = re.search(r"error message = '([^']*)'", str(error))  # the system's words amid those of HDF5
             reason = said[1] if said else str(error).partition("\n")[0]
-            raise RunFailure(
+            raise WriteFailure(
                 f"{self.path}: cannot be written any more: {reason}; make room or choose another --output"
             ) from error
 
@@ -203,6 +201,14 @@ class Recorder:
         clients = len(self._file["clients"]) if "clients" in self._file else 0
         group = self._file.require_group("tally")
         group["staleness"], group["served"] = self.tally.staleness, self.tally.served(clients)
+
+
+def model_norms(models: Vector) -> NDArray[Any]:
+    """Euclidean norm of each model; models of shape (lanes, dimension), or one of shape (dimension,)."""
+    stack = np.atleast_2d(models)
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms: NDArray[Any] = np.sqrt(np.einsum("ld,ld->l", stack, stack))
+    return norms
 
 
 def divergence(norm: float, bound: float, iteration: int) -> str:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from areabench.errors import RunFileError
 from areabench.execute import Surroundings, simulate_together
 from areabench.experiment import (
     AggregationSettings,
@@ -268,3 +269,19 @@ def test_the_status_is_compared(tmp_path: Path) -> None:
     with h5py.File(path, "r+", locking=False) as file:
         file["status"].attrs["updates"] += 1
     assert outcome(open_run(path), tmp_path).startswith("status ")
+
+
+def test_a_run_that_has_not_ended_cannot_be_repeated(tmp_path: Path) -> None:
+    path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
+    with h5py.File(path, "r+", locking=False) as file:
+        file["status"].attrs["state"] = "failed"
+    with pytest.raises(RunFileError, match="is failed and has no event log"):
+        outcome(open_run(path), tmp_path)
+
+
+def test_real_time_cannot_be_repeated(tmp_path: Path) -> None:
+    path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
+    with h5py.File(path, "r+", locking=False) as file:
+        file["provenance"].attrs["transport"] = "mpi"
+    with pytest.raises(RunFileError, match="real time does not repeat itself"):
+        outcome(open_run(path), tmp_path)

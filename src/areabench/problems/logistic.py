@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from areabench.datasets import Dataset
 from areabench.problem_settings import Logistic
 from areabench.problems.base import Metrics, Vector
-from areabench.problems.minibatches import Minibatches, client_weight
+from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.streams import Purpose, stream
 
 FLOAT = np.dtype(np.float32)
@@ -92,6 +92,7 @@ class LogisticProblem:
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
         self.workspace = Workspace(settings.batch_size, self.shape[1], self.shape[0])
         self._lane_workspace: LaneWorkspace | None = None
+        self._weights = client_weights(parts, settings.weighting)
 
     @property
     def dimension(self) -> int:
@@ -111,7 +112,7 @@ class LogisticProblem:
 
     def weight(self, client: int) -> float:
         """What multiplies client `client`'s objective."""
-        return client_weight(self.parts, client, self.settings.weighting)
+        return self._weights[client]
 
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""

@@ -13,10 +13,10 @@ from areabench.streams import Purpose, stream
 _DRAWS_AHEAD = 512  # indices drawn in one call: a call costs microseconds, whatever it draws
 
 
-def client_weight(parts: Sequence[NDArray[np.int64]], client: int, weighting: Literal["share", "exact"]) -> float:
-    """What multiplies a client's objective: its share s_i/S of the samples, times n where `exact`."""
-    share = len(parts[client]) / sum(len(part) for part in parts)
-    return share * (len(parts) if weighting == "exact" else 1)
+def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share", "exact"]) -> list[float]:
+    """What multiplies each client's objective: its share s_i/S of the samples, times n where `exact`."""
+    total, factor = sum(len(part) for part in parts), len(parts) if weighting == "exact" else 1
+    return [len(part) / total * factor for part in parts]
 
 
 class Minibatches:

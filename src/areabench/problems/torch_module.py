@@ -24,7 +24,7 @@ from areabench.datasets import Dataset
 from areabench.errors import UserError
 from areabench.problem_settings import TorchModule
 from areabench.problems.base import Metrics, Vector
-from areabench.problems.minibatches import Minibatches, client_weight
+from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.streams import Purpose, stream
 
 try:
@@ -201,6 +201,7 @@ class TorchProblem:
         self.flat = FlatModule(self._draw_module())
         self.batch = Batch(settings.batch_size, data.train_features.shape[1])
         self._start = self.flat.array.copy()
+        self._weights = client_weights(parts, settings.weighting)
 
     def _draw_module(self) -> nn.Module:
         """The module, initialised from the experiment's seed; torch's own generator is left alone."""
@@ -226,7 +227,7 @@ class TorchProblem:
 
     def weight(self, client: int) -> float:
         """What multiplies client `client`'s objective."""
-        return client_weight(self.parts, client, self.settings.weighting)
+        return self._weights[client]
 
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""

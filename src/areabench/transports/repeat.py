@@ -12,7 +12,7 @@ from areabench.lanes import lane_scenario
 from areabench.messages import digest
 from areabench.reading import Run
 from areabench.scenario import Scenario
-from areabench.schema import SNAPSHOT
+from areabench.schema import SNAPSHOT, State
 from areabench.transports.replay import Difference, Outcome
 
 
@@ -23,6 +23,10 @@ def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None])
         raise RunFileError(
             f"{run.path}: has no event log to replay, and real time does not repeat itself; run it with "
             "record.events=true"
+        )
+    if run.status.state in (State.RUNNING, State.FAILED):
+        raise RunFileError(
+            f"{run.path}: is {run.status.state.text} and has no event log, so there is nothing to compare; run it again"
         )
     if lanes > 1:
         scenario = lane_scenario(scenario, [run.experiment] * lanes)
