@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cost_plan import LABELS, Letter, Measured, memories_bytes, versions_bytes
+from cost_plan import Letter, Measured, memories_bytes, versions_bytes
 from cost_point import Cost
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from areabench.figures.data import METHOD_NAMES
 from areabench.figures.style import dress, label_log_axis, look_of, save, styled
 
 _ACROSS: dict[Letter, str] = {"n": "clients n", "d": "parameters d", "M": "local steps M"}
@@ -44,7 +45,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
 
 
 def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
-    for method, label in LABELS.items():
+    for method, label in METHOD_NAMES.items():
         points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
         look = look_of(method)
         style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}

@@ -28,7 +28,6 @@ METHODS: tuple[MethodSettings, ...] = (
     AsFedAvg(step_size=1.0),
     SFedAvg(step_size=1.0),
 )
-LABELS = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}
 DELTA = 4  # updates between two server steps, and clients a round of S-FedAvg
 ROUNDS = 4  # of each client on average, at the least: then 97 % of the models that will be under way are
 _WORK = 2e8  # parameters times local steps times updates: some seconds

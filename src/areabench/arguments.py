@@ -9,7 +9,15 @@ from typing import TypeAlias
 from areabench import __version__
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-EXIT_CODES = """exit codes: 0 done or target reached; 1 the run or the comparison failed; 2 bad input; 3 diverged"""
+_EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
+_EXIT_CODES_OF_A_RUN = (
+    "exit codes: 0 done or target reached; 1 the run failed; 2 bad input; 3 diverged; 130 interrupted"
+)
+_EXIT_CODES_OF_REPLAY = "exit codes: 0 done, all equal; 1 there is a difference; 2 bad input; 130 interrupted"
+_EXIT_CODES_OF_A_SWEEP = (
+    "exit codes: 0 done, also where runs diverged; 1 a run failed, or cannot be run; 2 bad input; "
+    "129, 130 or 143 interrupted"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -17,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="areabench",
         description="Benchmarks of asynchronous federated optimization, on MPI and in virtual time.",
-        epilog=EXIT_CODES,
+        epilog="`areabench COMMAND --help` lists options and exit codes",
     )
     parser.add_argument("--version", action="version", version=f"areabench {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -27,7 +35,8 @@ def build_parser() -> argparse.ArgumentParser:
     _sweeping(commands)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     _experiment_options(check)
-    replay = _command(commands, "replay", "run the rule again from a run file's events, compare bits", "RUN.h5")
+    purpose = "run the rule again from a run file's events, compare bits"
+    replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
     _progress_option(replay)
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
@@ -48,9 +57,10 @@ def _command(
     purpose: str,
     example: str,
     launcher: str = "",
+    exit_codes: str = _EXIT_CODES,
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
-        name, help=purpose, description=purpose, epilog=f"example: {launcher}areabench {name} {example}. {EXIT_CODES}"
+        name, help=purpose, description=purpose, epilog=f"example: {launcher}areabench {name} {example}. {exit_codes}"
     )
     parser.set_defaults(command=name)
     return parser
@@ -63,7 +73,7 @@ def _running(
     launcher: str = "",
 ) -> None:
     example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
-    parser = _command(commands, name, purpose, example, launcher)
+    parser = _command(commands, name, purpose, example, launcher, _EXIT_CODES_OF_A_RUN)
     _experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
     parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
@@ -72,11 +82,12 @@ def _running(
 
 def _sweeping(commands: Commands) -> None:
     purpose = "run grids of experiments over all cores, and go on where an earlier sweep ended"
-    parser = _command(commands, "sweep", purpose, "benchmarks/tables/grid.toml --jobs 2 --trials 1")
+    example = "benchmarks/tables/grid.toml --jobs 2 --trials 1"
+    parser = _command(commands, "sweep", purpose, example, exit_codes=_EXIT_CODES_OF_A_SWEEP)
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="FILE", help="sweep file (TOML)")
     _override_option(parser)
     parser.add_argument("--trials", type=int, metavar="N", help="trials of each point, instead of the file's")
-    parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="processes (default: one a core); not on MPI")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR",
         help="folder of the sweep (default runs/STEM); of several sweeps the folder of their folders",

@@ -16,14 +16,13 @@ from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
+from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import refuse_existing
 from areabench.schema import State, Status
 
 if TYPE_CHECKING:
     from areabench.reading import Run
-
-_PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
 
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
@@ -63,8 +62,6 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
 
 def launch(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """Check the experiment, then start mpirun with one rank for the server and one for each client."""
-    from areabench.launch import mpirun_command
-
     experiment = load_experiment(path, overrides)
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
@@ -88,7 +85,7 @@ def launch(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
 @contextmanager
 def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
     """Pass a termination on to mpirun, which ends its ranks: they would outlive us. It may take ten seconds."""
-    patience = threading.Timer(_PATIENCE_S, ranks.kill)
+    patience = threading.Timer(PATIENCE_S, ranks.kill)
 
     def end(*_: object) -> None:
         ranks.terminate()

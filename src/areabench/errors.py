@@ -17,3 +17,7 @@ class RunFileError(UserError):
 
 class RunFailure(Exception):
     """A run that failed; the message says everything, a traceback of the place would only hide it. Exit code 1."""
+
+
+class WriteFailure(RunFailure):
+    """A disc that takes no more: whatever else would be written there is likely to fail too."""

@@ -18,15 +18,19 @@ import numpy as np
 from areabench.algorithms import Method, Report, Step, build_method, fedbuff
 from areabench.client import Client
 from areabench.experiment import Area, Experiment, FedBuff, SFedAvg
-from areabench.problem_settings import Logistic
+from areabench.problem_settings import DataSettings, Digits, Logistic, Synthetic
 from areabench.problems.base import Vector
 from areabench.problems.logistic import FLOAT, LogisticProblem
 from areabench.scenario import Scenario
 from areabench.server import Server
 from areabench.stepsizes import build_schedule
 
+# Models that clients still compute with: four start from each version (the default), and it is held until the slowest
+# of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
+_VERSIONS_A_CLIENT = 0.52
 MOST_SNAPSHOTS = 1000  # of a run that shares a pass
 MOST_LANES = 32  # wider passes gain nothing, and their models leave the processor's cache
+MOST_BYTES = 10**9  # of the models that a pass holds
 
 
 def group_lanes(experiments: Sequence[Experiment]) -> list[tuple[int, ...]]:
@@ -37,8 +41,32 @@ def group_lanes(experiments: Sequence[Experiment]) -> list[tuple[int, ...]]:
     passes = []
     for members in groups.values():
         members.sort(key=lambda number: experiments[number].method.name)
-        passes += [tuple(members[first : first + MOST_LANES]) for first in range(0, len(members), MOST_LANES)]
+        width = _width(experiments[members[0]])
+        passes += [tuple(members[first : first + width]) for first in range(0, len(members), width)]
     return passes
+
+
+def _width(experiment: Experiment) -> int:
+    """How many lanes like this one a pass may have."""
+    return min(MOST_LANES, max(1, int(MOST_BYTES / _lane_bytes(experiment))))
+
+
+def _lane_bytes(experiment: Experiment) -> float:
+    """About what the models of a lane take: the clients' memories, versions under way, and snapshots."""
+    clients, record = experiment.clients.count, experiment.record
+    snapshots = (experiment.stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
+    return _dimension(experiment.data) * np.dtype(FLOAT).itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
+
+
+def _dimension(data: DataSettings | None) -> int:
+    """Entries of a model of logistic regression, known before the data is loaded."""
+    match data:
+        case Synthetic():
+            return data.features * data.classes
+        case Digits():
+            return 64 * 10
+        case _:
+            return 784 * 10
 
 
 def _can_share(experiment: Experiment) -> bool:

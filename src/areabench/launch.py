@@ -13,6 +13,7 @@ from pathlib import Path
 from areabench.errors import UserError
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and a tenth of a second to start
+PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
 
 
 def find_mpirun() -> str:

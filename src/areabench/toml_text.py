@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime, time
 
+_PRINTED = 10**4000  # larger integers, which hexadecimal notation allows, are not printed by Python
+
 
 def block(entries: Mapping[str, object]) -> str:
     """One `key = value` a line."""
@@ -17,7 +19,7 @@ def literal(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return repr(value)
+        return repr(value) if abs(value) < _PRINTED or not isinstance(value, int) else hex(value)
     if isinstance(value, str):
         return '"' + "".join(_escaped(character) for character in value) + '"'
     if isinstance(value, date | datetime | time):

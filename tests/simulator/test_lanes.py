@@ -136,6 +136,14 @@ def test_a_wide_group_is_cut() -> None:
     assert [len(members) for members in group_lanes(with_methods(methods))] == [MOST_LANES, 3]
 
 
+@pytest.mark.parametrize(("clients", "widths"), [(128, [21]), (10_000, [2] * 10 + [1]), (100_000, [1] * 21)])
+def test_a_pass_holds_at_most_a_gigabyte_of_models(clients: int, widths: list[int]) -> None:
+    base = replace(SMALL, data=Mnist(), clients=Clients(count=clients), stop=Stop(horizon_s=10.0))
+    base = replace(base, record=replace(base.record, interval_s=0.1))
+    methods = [Area(step_size=1.0 + number) for number in range(21)]
+    assert [len(members) for members in group_lanes(with_methods(methods, base))] == widths
+
+
 # ---------------------------------------------------------------------------------------------- lanes and runs alone
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +21,10 @@ from areabench.cli import main
 from areabench.errors import UserError
 from areabench.reading import open_run
 from areabench.sweeps.folder import opened
-from areabench.sweeps.reading import load_sweep, open_sweep
+from areabench.sweeps.passes import Pass
+from areabench.sweeps.pool import Outcome
+from areabench.sweeps.reading import SweepPlan, load_sweep, open_sweep
+from areabench.sweeps.run import FolderReport, SweepReport
 
 BASE = """
 [clients]
@@ -118,10 +123,16 @@ def running(pid: int) -> bool:
         return False
 
 
+def children(pid: int) -> list[int]:
+    """The workers of a sweep."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 def deaf(pid: int) -> bool:
     """Whether a process leaves interrupts and terminations to its parent."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    wanted = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM))
+    wanted = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     return int(lines["SigBlk"], 16) & wanted == wanted
 
 
@@ -298,7 +309,107 @@ def test_the_folder_must_be_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "areabench: file: is not a folder; choose another --output\n"
 
 
+@pytest.mark.parametrize("option", [[], ["--dry-run"]])
+def test_a_name_that_is_too_long_is_told_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(write(QUADRATIC)), "-o", "a" * 300, *option]) == 2
+    assert capsys.readouterr().err.endswith(": cannot be written: File name too long; choose another --output\n")
+
+
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file").write_text("")
+    assert main(["sweep", str(write(QUADRATIC)), "-o", "file/sub"]) == 2
+    told = "areabench: file/sub: cannot be written: Not a directory; choose another --output\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_full_disc_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_text", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    told = pytest.raises(UserError, match="No space left on device; make room or choose another --output")
+    with told, opened(Path("runs/try"), SweepPlan("try", "", (), ""), "simulator"):
+        raise AssertionError("was opened")
+
+
+def test_trouble_inside_a_sweep_is_not_that_of_its_folder() -> None:
+    with pytest.raises(PermissionError), opened(Path("runs/try"), SweepPlan("try", "", (), ""), "simulator"):
+        raise PermissionError("of something else")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_full_disc_stops_the_sweep(
+    listed: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the list of failures can still be written."""
+    path, begun = write(QUADRATIC + "[sweep]\ntrials = 3\n"), []
+
+    def run(self: object, passes: list[Pass]) -> Iterator[Outcome]:
+        if not listed:
+            full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+            monkeypatch.setattr("areabench.sweeps.folder._write", full)
+        for each in passes:
+            begun.append(each)
+            yield Outcome(each, (), "WriteFailure: no room", hopeless=True)
+
+    monkeypatch.setattr("areabench.sweeps.run.Pool.run", run)
+    assert main(["sweep", str(path), "--jobs", "1"]) == 1
+    captured = capsys.readouterr()
+    assert len(begun) == 1
+    assert "3 runs: 0 done now, 0 done before, 0 of them diverged, 1 failed" in captured.out
+    assert captured.err == (
+        "areabench: stopped early: WriteFailure: no room; 2 runs were not attempted; when that is mended, the same "
+        "command goes on from there\n"
+    )
+
+
+def test_a_trace_that_changes_is_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Path("trace.csv")
+    trace.write_text("client,delay_s\n0,0.1\n1,0.2\n")
+    path = write(QUADRATIC + '[delays]\nname = "trace"\nfile = "trace.csv"\n')
+    assert main(["sweep", str(path)]) == 0
+    assert main(["sweep", str(path)]) == 0
+    assert "0 done now, 1 done before" in capsys.readouterr().out
+    (written_ns,) = run_files().values()
+    trace.write_text("client,delay_s\n0,0.3\n1,0.2\n")
+    os.utime(trace, ns=(written_ns + 1, written_ns + 1))
+    assert main(["sweep", str(path)]) == 0
+    assert "1 done now, 0 done before" in capsys.readouterr().out
+
+
+def test_a_dry_run_tells_of_cells_that_cannot_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC + "[[sweep.grid]]\nmethod.step_size = [0.1, -1.0]\n")
+    assert main(["sweep", str(path), "--dry-run"]) == 1
+    assert "1 that cannot be run" in capsys.readouterr().out
+
+
+def test_jobs_are_refused_on_mpi(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(write(QUADRATIC)), "--transport", "mpi", "--jobs", "2", "--dry-run"]) == 2
+    assert "--jobs 2: on MPI there is one run at a time" in capsys.readouterr().err
+
+
+def test_how_to_go_on_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
+    monkeypatch.setattr("areabench.sweeps.commands.run_sweep", lambda *_: report)
+    path = write(QUADRATIC)
+    for options, told in (([], "the same command goes on from there"), (["--force"], "leave --force out to run only")):
+        assert main(["sweep", str(path), *options]) == 130
+        assert f"1 of 4 runs are done; {told}" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------------------------------------------- killed
+
+
+@pytest.mark.slow
+def test_the_runs_of_a_pass_whose_worker_is_killed_are_tried_again_alone(
+    started: Callable[[], subprocess.Popen[str]],
+) -> None:
+    write(
+        LOGISTIC.replace("horizon_s = 1.0", "horizon_s = 400.0").replace("= false", "= false\ninterval_s = 10.0") + GRID
+    )
+    process = started()
+    until(lambda: children(process.pid))
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (0, "")
+    assert "8 runs: 8 done now" in output
 
 
 @pytest.mark.slow
@@ -339,7 +450,7 @@ def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subpro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_sweep_goes_on(
     number: signal.Signals, code: int, started: Callable[[], subprocess.Popen[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,17 @@ def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -
     assert "exit codes: 0 done" in shown
 
 
+@pytest.mark.parametrize(("command", "diverged"), [("simulate", True), ("sweep", False), ("table", False)])
+def test_help_has_the_exit_codes_of_the_command(
+    command: str, diverged: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("3 diverged" in shown) == diverged
+    assert ("129, 130 or 143 interrupted" in shown) == (command == "sweep")
+
+
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--help"])

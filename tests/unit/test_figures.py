@@ -152,7 +152,7 @@ def test_variants_of_a_method_are_told_apart() -> None:
     (page,) = arrange([eta, other])
     first, second = page.rows[0].contenders
     assert (first.label, second.label) == (
-        "FedBuff (server_step_size = None)",
+        "FedBuff (server_step_size = none)",
         "FedBuff (server_step_size = 0.5)",
     )
     assert look_of("fedbuff", first.variant).marker != look_of("fedbuff", second.variant).marker
@@ -259,6 +259,13 @@ def test_curves_have_a_line_a_method_and_a_band_over_trials() -> None:
     corners = {tuple(corner) for corner in np.asarray(shaded.get_paths()[0].vertices).tolist()}
     assert corners == {(0.0, 0.0), (1.0, 10.0), (1.0, 20.0), (2.0, 30.0), (2.0, 60.0)}
     assert shaded.get_zorder() < accuracy.lines[0].get_zorder()
+
+
+def test_every_point_of_a_line_with_few_is_marked() -> None:
+    few, many = (15 * (1.0,), 16 * (1.0,))
+    for points, marked in ((few, (0, 1)), (many, (0, 2))):
+        figure = curves(result(accuracy=points, loss=points))
+        assert [panel.lines[0].get_markevery() for panel in figure.axes] == [marked, marked]
 
 
 def test_curves_have_a_row_a_rates_setting_each_with_its_step_sizes() -> None:

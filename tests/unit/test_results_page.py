@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from areabench.cli import main
 from areabench.errors import UserError
-from areabench.experiment import Area, Clients, Experiment, FedBuff, MethodSettings, Stop
-from areabench.paper.agreement import at_recovered_horizon, count, curve_rho, distance, fit_bound, kept_groups, matches
+from areabench.experiment import (
+    Area,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    FixedDelays,
+    InverseSchedule,
+    MethodSettings,
+    SFedAvg,
+    Stop,
+)
+from areabench.paper.agreement import (
+    at_recovered_horizon,
+    count,
+    curve_rho,
+    distance,
+    fit_bound,
+    is_recovered,
+    kept_groups,
+    matches,
+)
+from areabench.paper.origin import read_makers
 from areabench.paper.page import published_tables, results_page, write_results
 from areabench.paper.published import published_cells
-from areabench.problem_settings import Dirichlet, DirichletEqual, Logistic, Mnist
+from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, Mnist, NearlyIid
 from areabench.schema import State, Status
 from areabench.sweeps.plan import Member, SweepPlan
-from areabench.sweeps.reading import Failure, Sweep
+from areabench.sweeps.reading import Failure, Sweep, open_sweep
 from areabench.sweeps.results import Result
 from areabench.tables.cells import Cell
 from areabench.tables.commands import print_tables
@@ -89,9 +113,20 @@ def test_agreement_is_counted_on_all_published_cells() -> None:
 def test_the_top_of_the_page_says_so() -> None:
     text = page(sweep(RESULTS, [Failure("x.h5", "reason")]))
     assert "**1 of the 127 published cells agree.**" in text
-    assert row(text, "all cells, at the horizons that fit the paper's values") == ["127", "3", "1", "2", "2", "1", "1"]
-    assert row(text, "of these FedBuff") == ["32", "1", "0", "1", "0", "1", "1"]
-    assert "124 cells have not been run." in " ".join(text.split())
+    assert row(text, "all cells, at the horizons that fit the paper's values") == [
+        "127",
+        "3",
+        "0",
+        "1",
+        "2",
+        "2",
+        "1",
+        "1",
+    ]
+    assert row(text, "of these FedBuff") == ["32", "1", "0", "0", "1", "0", "1", "1"]
+    words = " ".join(text.split())
+    assert "124 cells have not been run." in words
+    assert "Whatever the other does, the accuracy lies in its range in 2 cells and the loss in 2;" in words
     assert "3 of 3 planned runs (1 failed)" in text
     assert "    areabench table runs --page RESULTS.md\n" in text
 
@@ -104,18 +139,71 @@ def test_other_horizons_splits_and_clocks_do_not_count() -> None:
         with_experiment(first, problem=Logistic(weighting="exact")),
         with_experiment(first, problem=Logistic(start_width=0.0)),
     ]
-    assert "**0 of the 127" in page(sweep(elsewhere))
+    assert all("**0 of the 127" in page(sweep([one])) for one in elsewhere)
     assert "**0 of the 127" in page(sweep([first], transport="mpi"))
     assert "**1 of the 127" in page(sweep([first]))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregation": EveryUpdates(updates=50)},
+        {"aggregation": EveryPeriod(period_s=1.0)},
+        {"problem": Logistic(batch_size=1)},
+        {"problem": Logistic(regularisation=0.0)},
+        {"delays": FixedDelays()},
+        {"schedule": InverseSchedule()},
+        {"stop": Stop(horizon_s=15.0, iterations=5)},
+        {"stop": Stop(horizon_s=15.0, target_accuracy=90.0)},
+        {"split": Dirichlet(minimum=5)},
+        {"split": Iid()},
+        {"method": SFedAvg(step_size=100.0, clients_per_round=8)},
+        {"method": FedBuff(step_size=1.0, server_step_size=0.5)},
+        {"clients": Clients(count=4)},  # with the other n's Delta
+    ],
+)
+def test_only_the_papers_experiment_counts(changes: dict[str, object]) -> None:
+    cell = published_cells()[0]
+    first = RESULTS[0].experiment
+    assert is_recovered(first)
+    assert at_recovered_horizon(first, replace(cell, horizon_s=15.0))
+    assert not is_recovered(replace(first, **changes))  # type: ignore[arg-type]
+
+
+def test_each_number_of_clients_has_its_split_and_its_delta() -> None:
+    first = RESULTS[0].experiment
+    four = replace(first, clients=Clients(count=4), aggregation=EveryUpdates(updates=2))
+    assert is_recovered(four)
+    assert is_recovered(replace(first, split=NearlyIid()))
+    assert is_recovered(replace(four, split=Iid()))
+    assert not is_recovered(replace(four, split=NearlyIid()))
+
+
+def test_a_cell_that_is_there_twice_is_an_error_that_names_both_folders() -> None:
+    here, there = (replace(RESULTS[0], path=Path(name) / "run.h5") for name in ("here", "there"))
+    with pytest.raises(UserError, match=r"^here and there: the cell M_1_n_128_non_iid, uniform rates, area at 100 is"):
+        page(sweep([here]), sweep([there]))
+
+
+def test_a_cell_with_missing_trials_is_counted_as_incomplete() -> None:
+    half = sweep([RESULTS[0]])
+    absent = replace(half.plan.members[0], seed=2, experiment=replace(RESULTS[0].experiment, seed=2))
+    half = replace(half, plan=replace(half.plan, members=(*half.plan.members, absent)))
+    text = page(half)
+    assert "**0 of the 127" in text
+    assert "1 cells are incomplete: trials are missing." in " ".join(text.split())
+    assert row(text, "all cells, at the horizons that fit the paper's values")[:4] == ["127", "1", "1", "0"]
+    assert "## Cells that do not agree" not in text
+
+
 def test_the_printed_horizon_has_a_count_and_columns_of_its_own() -> None:  # published: 87.46, 0.48 (0.46 - 0.52)
     four = Clients(count=4, local_steps=50)
-    short = with_experiment(run(Area(step_size=1.0), 87.46, 0.48), clients=four)
-    long = with_experiment(run(Area(step_size=1.0), 87.46, 0.30, horizon_s=100.0), clients=four)
+    two = EveryUpdates(updates=2)
+    short = with_experiment(run(Area(step_size=1.0), 87.46, 0.48), clients=four, aggregation=two)
+    long = with_experiment(run(Area(step_size=1.0), 87.46, 0.30, horizon_s=100.0), clients=four, aggregation=two)
     text = page(sweep([short]), sweep([long]))
-    assert row(text, "all cells, at the horizons that fit the paper's values")[:3] == ["127", "1", "1"]
-    assert row(text, "n = 4, M = 50 at the printed horizon of 100 s") == ["32", "1", "0", "1", "0", "0", "0"]
+    assert row(text, "all cells, at the horizons that fit the paper's values")[:4] == ["127", "1", "0", "1"]
+    assert row(text, "n = 4, M = 50 at the printed horizon of 100 s") == ["32", "1", "0", "0", "1", "0", "0", "0"]
     shown = row(text, "AREA, 1, uniform")
     assert shown[3:6] == ["0.48 (0.46 – 0.52)", "**0.48 (0.48 – 0.48)**", "0.30 (0.30 – 0.30)"]
     assert "at both horizons" not in page(sweep([short]))
@@ -160,7 +248,7 @@ def test_the_other_split_stands_beside_the_gaps() -> None:
     text = page(sweep(RESULTS), sweep([other]))
     assert "Of the 1 among them that were also run with the equal-sized split, 1 agree with that one" in text
     assert row(text, "FedBuff, 1, uniform")[-1] == "**0.80 (0.80 – 0.80)**"
-    assert row(text, "non-IID cells with the equal-sized split")[:3] == ["64", "1", "1"]
+    assert row(text, "non-IID cells with the equal-sized split")[:4] == ["64", "1", "0", "1"]
 
 
 def test_a_page_without_gaps_has_no_such_section() -> None:
@@ -204,13 +292,13 @@ def test_retention_is_judged_on_the_runs_that_count() -> None:
 
 def test_only_figures_that_exist_are_linked(tmp_path: Path) -> None:
     assert "## Figures" not in page(sweep(RESULTS), folder=tmp_path)
-    (tmp_path / "figures").mkdir()
-    for name in ("loss_over_time.png", "loss_over_time.svg", "staleness.png"):
+    (tmp_path / "figures" / "iid").mkdir(parents=True)
+    for name in ("iid/curves.png", "iid/curves.svg", "staleness.png"):
         (tmp_path / "figures" / name).touch()
     text = page(sweep(RESULTS), folder=tmp_path)
-    assert "![loss over time](figures/loss_over_time.svg)" in text
+    assert "![iid: curves](figures/iid/curves.svg)" in text
     assert "![staleness](figures/staleness.png)" in text
-    assert "loss_over_time.png" not in text
+    assert "curves.png" not in text
 
 
 def test_the_page_is_written_or_the_error_names_it(tmp_path: Path) -> None:
@@ -219,6 +307,25 @@ def test_the_page_is_written_or_the_error_names_it(tmp_path: Path) -> None:
     assert output.read_text(encoding="utf-8").startswith("# The paper's tables, simulated\n")
     with pytest.raises(UserError, match="cannot be written"):
         write_results([sweep(RESULTS)], output / "below", "command")
+
+
+# ---------------------------------------------------------------------------------------------------- origin
+
+
+def made_by(path: Path, revision: str) -> Path:
+    """A file with nothing but who made it."""
+    with h5py.File(path, "w") as file:
+        about = {"areabench": "1.0", "git_revision": revision, "numpy": "2.0", "command": "c", "started_at": "2026"}
+        file.create_group("provenance").attrs.update(about)
+    return path
+
+
+def test_every_run_file_says_who_made_it(tmp_path: Path) -> None:
+    paths = [made_by(tmp_path / f"{number}.h5", revision) for number, revision in enumerate("aab")]
+    broken = tmp_path / "broken.h5"
+    broken.write_bytes(b"nothing")
+    makers = read_makers([*paths, broken])
+    assert [one.git_revision for one in makers] == ["a", "a", "b"]
 
 
 # ---------------------------------------------------------------------------------------------------- the command
@@ -272,11 +379,26 @@ def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pyt
     assert "1 of 4 runs are missing" in capsys.readouterr().out
 
 
+def test_the_page_names_every_revision(folder: Path) -> None:
+    last = sorted(folder.glob("*.h5"))[-1]
+    with h5py.File(last, "r+") as file:
+        file["provenance"].attrs["git_revision"] = "other"
+    words = " ".join(page(open_sweep(folder)).split())
+    assert re.search(r"with areabench \S+ .*for 3 runs and \S+ \(other\) for 1 run, Python", words)
+    assert "The first run file was written on" in words
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
+        (["--output", "table.pdf"], "table.pdf: cannot write .pdf; end it with one of .txt, .md, .tex, .csv"),
+        (["--format", "csv", "--output", "of.md"], "of.md: .md is not csv"),
+        (["--format", "csv", "--output", "of"], "of: a folder gets Markdown, LaTeX and CSV, not only csv"),
+        (["--target", "nan"], "--target nan: must be above 0 and at most 100"),
+        (["--metric", "loss"], "--metric loss: has no meaning with --keep paper-rule"),
+        (["--keep", "all", "--bound", "3"], "--bound 3: has no meaning with --keep all"),
         (["--keep", "published"], "the paper shows none of its runs"),
-        (["--keep", "best"], "--metric loss"),
+        (["--keep", "best"], "small: the problem has no accuracy to choose by; use --metric loss"),
     ],
 )
 def test_the_command_complains_in_one_line(

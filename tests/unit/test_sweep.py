@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import csv
+import os
+import resource
+import signal
 from collections import Counter
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
 from areabench.delays import Delays, client_rates
+from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Area, Experiment, FedBuff, NormalRates, SFedAvg, TraceDelays, UniformRates
+from areabench.memory import peak_bytes
 from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid
 from areabench.progress import Style, SweepProgress, duration
 from areabench.scenario import build_scenario
@@ -23,8 +30,8 @@ from areabench.sweeps.file import read_sweep_file
 from areabench.sweeps.interrupts import Interrupts
 from areabench.sweeps.passes import Pass, Task, expected_cost, expected_steps, group_passes
 from areabench.sweeps.plan import run_file_name
-from areabench.sweeps.pool import Outcome, Pool
-from areabench.sweeps.reading import SweepPlan, load_sweep
+from areabench.sweeps.pool import Outcome, Pool, _attempt
+from areabench.sweeps.reading import SweepPlan, load_sweep, open_sweep, stored_text
 
 BASE = """
 seed = 7
@@ -363,7 +370,6 @@ def test_the_longest_pass_comes_first(tmp_path: Path) -> None:
 class Reluctant:
     """A worker that fails to simulate several runs together, and the run with seed 8 also alone."""
 
-    alive = True
     end_calls = 0
 
     def __init__(self, around: Any) -> None:
@@ -402,6 +408,70 @@ def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: py
     ends = {outcome.attempted.tasks[0].output.name: outcome.trouble for outcome in outcomes}
     assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
     assert Reluctant.end_calls == 1
+
+
+class Full(Reluctant):
+    """A worker whose disc takes no more."""
+
+    def take(self) -> Outcome:
+        return replace(super().take(), trouble="WriteFailure: no room", hopeless=True)
+
+
+def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.sweeps.pool._Worker", Full)
+    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
+    around: Any = None
+    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
+        (outcome,) = pool.run([Pass(tuple(tasks))])
+    assert (len(outcome.attempted.tasks), outcome.hopeless) == (3, True)
+
+
+def test_trouble_of_writing_is_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = experiments(plan_of(tmp_path, BASE))
+    attempted, around = Pass((Task(one, tmp_path / "a.h5"),)), cast(Any, None)
+    for error, hopeless in ((WriteFailure("full"), True), (RunFailure("too many"), False), (ValueError("no"), False)):
+        monkeypatch.setattr("areabench.sweeps.pool.simulate_together", Mock(side_effect=error))
+        outcome = _attempt(attempted, around)
+        assert (outcome.trouble, outcome.hopeless) == (f"{type(error).__name__}: {error}", hopeless)
+
+
+def test_a_terminal_that_closes_is_an_interrupt_but_not_under_nohup() -> None:
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert interrupts.exit_code == 129
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupts.number == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_one_line(tmp_path: Path) -> None:
+    huge = f"0x{'f' * 5000}"
+    assert "seed: a number of thousands of digits is out of range" in refusal(tmp_path, BASE.replace("7", huge))
+    plan = plan_of(tmp_path, f"{BASE}[[sweep.grid]]\nseed = [1, {huge}, {huge}0]\n")
+    assert [member.experiment is None for member in plan.members] == [False, True, True]
+    assert huge in plan.text
+    assert "is not a list; write [0xfff" in refusal(tmp_path, f"{BASE}[[sweep.grid]]\nseed = {huge}\n")
+
+
+@pytest.mark.parametrize("content", [b"name,why\na.h5,no\n", b"file,reason\na.h5,\xff\n", b"", b"file,reason\na.h5\n"])
+def test_a_damaged_list_of_failures_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(stored_text(plan_of(tmp_path, BASE), "simulator"))
+    (tmp_path / "failures.csv").write_bytes(content)
+    with pytest.raises(
+        RunFileError, match="failures.csv: is no list of failures: .*; remove it or run the sweep again"
+    ):
+        open_sweep(tmp_path)
+
+
+@pytest.mark.parametrize(("platform", "expected"), [("linux", 2048), ("darwin", 2)])
+def test_memory_is_told_in_bytes(platform: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.memory.sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr("areabench.memory.resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=2))
+    assert peak_bytes(resource.RUSAGE_SELF) == expected
 
 
 def test_the_progress_line() -> None:

@@ -90,14 +90,14 @@ def test_a_diverged_trial_is_counted_and_not_averaged(bad: Result) -> None:
     assert one.loss is not None
     assert one.accuracy is not None
     assert (one.loss.mean, one.accuracy.mean) == (1.0, 60.0)
-    assert (one.reach.reached, one.reach.trials) == (1, 1)
+    assert (one.reach.reached, one.reach.trials) == (1, 2)
     assert trials_word(one) == "2, 1 diverged"
 
 
 def test_a_cell_of_diverged_trials_only_has_no_numbers() -> None:
     one = cell(run(state=State.DIVERGED))
     assert (one.accuracy, one.loss) == (None, None)
-    assert math.isnan(one.reach.rho)
+    assert math.isinf(one.reach.rho)  # none reached the target
 
 
 # ---------------------------------------------------------------------------------------------------- rho
@@ -123,7 +123,39 @@ def test_rho_needs_a_horizon_and_an_accuracy() -> None:
     endless = run(reached_s=1.0)
     endless = replace(endless, experiment=replace(endless.experiment, stop=Stop(iterations=5)))
     assert math.isnan(cell(endless).reach.rho)
-    assert math.isnan(cell(run(accuracy=math.nan)).reach.rho)
+    assert math.isnan(cell(replace(run(), test_accuracy=np.full(11, math.nan))).reach.rho)
+
+
+def test_rho_is_not_known_without_snapshots_over_time() -> None:
+    end = run(accuracy=95.0)
+    end = replace(end, time_s=end.time_s[-1:], test_accuracy=end.test_accuracy[-1:], train_loss=end.train_loss[-1:])
+    end = replace(end, experiment=replace(end.experiment, record=Record(snapshots="none")))
+    assert math.isnan(end.time_to_accuracy(80.0))
+    built = table([end])
+    assert math.isnan(built.cells[0].reach.rho)
+    assert not built.is_best(built.cells[0], "rho")
+    every_step = replace(end, experiment=replace(end.experiment, record=Record(snapshots="aggregations")))
+    assert cell(every_step).reach.rho == 1.0
+
+
+def test_diverged_trials_did_not_reach_the_target_unless_they_did_before() -> None:
+    good = [run(seed=seed, reached_s=5.0) for seed in range(4)]
+    bad = [run(seed=seed, state=State.DIVERGED) for seed in range(4, 10)]
+    built = table(good + bad)
+    assert math.isinf(built.cells[0].reach.rho)
+    assert ">1 (4/10)" in to_text(plain_sheet(built, "title", "label"))
+    before = replace(bad[0], test_accuracy=np.where(bad[0].time_s >= 3.0, 80.0, 10.0))
+    assert cell(*good, before).reach.rho == pytest.approx((4 * 0.5 + 0.3) / 5)
+
+
+def test_a_run_that_iterations_ended_before_its_horizon_says_nothing_of_the_rest() -> None:
+    short = run(seed=2)
+    short = replace(short, status=replace(short.status, end_s=4.0))
+    assert math.isnan(short.time_to_accuracy(80.0))
+    one = cell(run(seed=1, reached_s=2.0), short)
+    assert (one.reach.unknown, math.isnan(one.reach.rho)) == (1, True)
+    reached = replace(run(reached_s=2.0), status=short.status)
+    assert cell(reached).reach.rho == pytest.approx(0.2)
 
 
 def test_rho_in_words() -> None:
@@ -193,6 +225,16 @@ def test_best_shows_the_second_half_only_and_says_so() -> None:
     assert "seeds 3" in to_text(plain_sheet(built, "title", "label"))
 
 
+def test_best_skips_a_method_without_trials_to_show_and_says_so() -> None:
+    area = [run(Area(step_size=1.0), seed) for seed in (1, 2)]
+    results = [*area, run(FedBuff(step_size=1.0), 1)]
+    planned = [*(one.experiment for one in results), run(FedBuff(step_size=1.0), 2).experiment]
+    (built,) = build_tables(planned, results, named_rule("best"))
+    assert [(row.method, row.step_size) for row in built.rows] == [("AREA", 1.0), ("FedBuff", None)]
+    note = "FedBuff, uniform (lambda = 10): none of the trials to show is done at 1 (seeds 2)"
+    assert note in to_text(plain_sheet(built, "title", "label"))
+
+
 def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
     results = [run(Area(step_size=1.0), state=State.DIVERGED)]
     (built,) = build_tables([results[0].experiment], results, named_rule("paper-rule"))
@@ -227,6 +269,13 @@ def test_cells_with_a_diverged_trial_are_not_bold() -> None:
     good = [run(Area(step_size=1.0), 1, accuracy=99.0, loss=0.1, reached_s=0.0)]
     good.append(run(Area(step_size=1.0), 2, state=State.DIVERGED))
     built = table([*good, run(Area(step_size=2.0), accuracy=50.0, loss=0.9, reached_s=5.0)])
+    assert bold(built, "accuracy") == bold(built, "loss") == bold(built, "rho") == [("uniform", 2.0)]
+
+
+def test_cells_with_missing_trials_are_not_bold() -> None:
+    done = [run(Area(step_size=1.0), accuracy=99.0, loss=0.1, reached_s=0.0)]
+    done.append(run(Area(step_size=2.0), accuracy=50.0, loss=0.9, reached_s=5.0))
+    built = table(done, [*(one.experiment for one in done), run(Area(step_size=1.0), 2).experiment])
     assert bold(built, "accuracy") == bold(built, "loss") == bold(built, "rho") == [("uniform", 2.0)]
 
 
@@ -269,6 +318,18 @@ def test_a_diverged_trial_never_agrees() -> None:
     beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED)).comparison
     assert beside is not None
     assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
+
+
+def test_a_cell_with_missing_trials_never_agrees() -> None:
+    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), planned=2).comparison
+    assert beside is not None
+    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
+    planned = [run(seed=seed).experiment for seed in (1, 2)]
+    built = table([run(accuracy=87.38, loss=0.74)], planned)
+    (row,) = paper_sheet(built, "title", "label").groups[0].rows
+    assert [entry.value for entry in row].count("incomplete") == 2
+    (values,) = csv.DictReader(io.StringIO(to_csv([("s", built)], with_paper=True)))
+    assert (values["accuracy_in_range"], values["loss_in_range"]) == ("", "")
 
 
 def test_the_published_value_stands_beside_ours() -> None:
@@ -372,5 +433,5 @@ def test_csv_gives_every_number_back() -> None:
     assert (float(row["time_to_target_s"]), float(row["rho"])) == (1.5, 0.15)
     assert (row["paper_loss_mean"], row["paper_horizon_s"], row["loss_in_range"]) == ("0.74", "15.0", "no")
     assert float(row["loss_difference"]) == 0.5 - 0.74
-    assert (unpublished["loss_mean"], unpublished["rho"], unpublished["paper_table"]) == ("", "", "")
+    assert (unpublished["loss_mean"], unpublished["rho"], unpublished["paper_table"]) == ("", ">1", "")
     assert to_csv([("s", built)], with_paper=False).splitlines()[0] == ",".join(CELL_COLUMNS)

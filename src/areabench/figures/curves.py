@@ -13,9 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.figures.data import Page, Quantity, Values, band, staleness_shares
 from areabench.figures.panels import Pick, finish, is_empty, legend, line_style, panels, picks_of, quality_panels
-from areabench.figures.style import dress, label_log_axis, look_of, styled
+from areabench.figures.style import dress, label_log_axis, look_of, mark_every, styled
 
-_MARKS_A_LINE = 8
 _TARGET_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}
 _FEWEST_BARS = 5  # that a histogram has room for
 _LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more than this factor gets a logarithmic axis
@@ -47,8 +46,8 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
         if len(results) > 1:
             look = {"color": style["color"], "alpha": 0.18, "linewidth": 0, "zorder": 2}
             axes.fill_between(shown.time_s, shown.low, shown.high, **look)
-        apart = max(1, len(shown.time_s) // _MARKS_A_LINE)
-        axes.plot(shown.time_s, shown.mean, **style, markevery=(index * apart // len(picks), apart), zorder=3)
+        marked = mark_every(len(shown.time_s), index / len(picks))
+        axes.plot(shown.time_s, shown.mean, **style, markevery=marked, zorder=3)
 
 
 # ---------------------------------------------------------------------------------------------------- staleness

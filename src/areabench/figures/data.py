@@ -6,8 +6,8 @@ A page is one figure: all that agrees in everything but method, rates and seed. 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.experiment import Area, Experiment, MethodSettings, RateSettings, UniformRates
+from areabench.paper.published import METHOD_LABELS
 from areabench.schema import State
 from areabench.sweeps.results import Result
+from areabench.tables.words import flatten, variant_words, without_step_size
 
 Values = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
-METHOD_NAMES = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}
+METHOD_NAMES = dict(reversed(METHOD_LABELS.items()))  # AREA first: what is drawn first is named first
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
 
 
@@ -133,7 +135,7 @@ def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
 def _row(rates: RateSettings, results: Sequence[Result]) -> Row:
     variants: dict[MethodSettings, list[Result]] = {}
     for result in results:
-        variants.setdefault(replace(result.experiment.method, step_size=1.0), []).append(result)
+        variants.setdefault(without_step_size(result.experiment.method), []).append(result)
     ordered = sorted(variants, key=lambda method: list(METHOD_NAMES).index(method.name))
     return Row(rates, tuple(_contender(method, ordered, variants[method]) for method in ordered))
 
@@ -153,26 +155,16 @@ def _contender(method: MethodSettings, rivals: Sequence[MethodSettings], results
 
 def _distinction(method: MethodSettings, siblings: Sequence[MethodSettings]) -> str:
     """A method's name, with those of its settings in which it differs from its siblings."""
-    names = [field.name for field in fields(method)]
-    differing = [name for name in names if len({getattr(sibling, name) for sibling in siblings}) > 1]
-    settings = [f"{name} = {getattr(method, name)}" for name in differing]
+    settings = variant_words(method, siblings)
     return METHOD_NAMES[method.name] + (f" ({', '.join(settings)})" if settings else "")
 
 
 def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:
     """For each experiment, the keys in which not all that have them agree, with its values."""
-    flat = [dict(_flatten(asdict(experiment))) for experiment in experiments]
+    flat = [dict(flatten(experiment)) for experiment in experiments]
     keys = list(dict.fromkeys(key for one in flat for key in one))
     differing = [key for key in keys if len({one[key] for one in flat if key in one}) > 1]
     return [tuple((key, one[key]) for key in differing if key in one) for one in flat]
-
-
-def _flatten(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{before}{name}.")
-        else:
-            yield before + name, value
 
 
 def _short(key: str) -> str:

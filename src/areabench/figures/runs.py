@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from areabench.figures.data import METHOD_NAMES
-from areabench.figures.style import dress, label_log_axis, look_of, save, styled
+from areabench.figures.style import dress, label_log_axis, look_of, mark_every, save, styled
 from areabench.reading import Run
 
 _LINES = ("-", "--", ":", "-.")
-_MARKS_A_LINE = 8
 
 
 def plot_runs(runs: Sequence[Run], path: Path, target: float) -> None:
@@ -59,8 +58,7 @@ def _draw(run: Run, style: str, shift: float, panels: tuple[Axes, Axes]) -> None
     look, label = look_of(method.name), f"{METHOD_NAMES[method.name]}, α = {method.step_size:g}"
     for axes, column in zip(panels, ("test_accuracy", "train_loss"), strict=True):
         there = ~np.isnan(metrics[column])  # the loss may be asked for on few snapshots only
-        apart = max(1, int(there.sum()) // _MARKS_A_LINE)
         axes.plot(
             time_s[there], metrics[column][there], style, color=look.colour, label=label, linewidth=1.6,
-            marker=look.marker, markevery=(int(shift * apart), apart), markersize=4.5,
+            marker=look.marker, markevery=mark_every(int(there.sum()), shift), markersize=4.5,
         )  # fmt: skip

@@ -37,6 +37,8 @@ _DATES: dict[str, dict[str, None]] = {  # what would change a file without reaso
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 _DECADES_ONLY = 150.0  # a logarithmic axis that spans more than this factor is labelled at powers of ten alone
+_MARKS_A_LINE = 8
+_ALL_MARKED = 15  # a line of so many points has a marker at each
 _EVEN_TICKS = 6.0  # one that spans less is labelled at even distances
 Parameters = ParamSpec("Parameters")
 
@@ -54,6 +56,16 @@ def look_of(method: str, variant: int = 0) -> Look:
     """The look of a method; `variant` counts the settings of one method beside its step size."""
     markers = _MARKERS[method]
     return Look(METHOD_COLOURS[method], markers[variant % len(markers)], _LINES[method])
+
+
+def mark_every(points: int, shift: float) -> tuple[int, int]:
+    """Which points of a line get a marker: the first one, and each so many-th.
+
+    All of few, so that nobody takes the straight lines between them for data. `shift` keeps the markers of several
+    lines apart, as a share of their distance.
+    """
+    apart = 1 if points <= _ALL_MARKED else points // _MARKS_A_LINE
+    return int(shift * apart), apart
 
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:

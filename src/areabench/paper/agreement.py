@@ -8,9 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from areabench.experiment import Experiment, FedBuff
+from areabench.errors import UserError
+from areabench.experiment import (
+    ConstantSchedule,
+    EveryUpdates,
+    Experiment,
+    ExponentialDelays,
+    FedBuff,
+    MethodSettings,
+    SFedAvg,
+    Stop,
+)
 from areabench.paper.published import PublishedCell, published_group
-from areabench.problem_settings import DirichletEqual, Logistic
+from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid
 from areabench.sweeps.results import Result
 from areabench.tables.build import SweepTable
 from areabench.tables.cells import Cell, Comparison
@@ -20,24 +30,39 @@ from areabench.tables.words import without_step_size
 
 RHO_TOLERANCE = 0.05
 _DIGIT = 10.0**-DECIMALS
+_MANY_CLIENTS = 128  # the paper's n; the other is 4
+_PROBLEM = Logistic(regularisation=1e-3, batch_size=32, weighting="share", start_width=0.5)
 
 # ---------------------------------------------------------------------------------------------------- which runs count
 
 
 def is_recovered(experiment: Experiment) -> bool:
-    """Whether an experiment has every recovered point: share weighting, starting point, eta, split, horizon."""
-    return _has_recovered_points(experiment) and not is_equal_sized(experiment)
+    """Whether an experiment is the paper's, with the recovered points in what the paper leaves open."""
+    even = NearlyIid() if experiment.clients.count == _MANY_CLIENTS else Iid()
+    return _has_recovered_points(experiment) and experiment.split in (Dirichlet(), even)
 
 
 def is_equal_sized(experiment: Experiment) -> bool:
     """Whether the split is the other reading of Dirichlet(0.1): equally many images a client."""
-    return isinstance(experiment.split, DirichletEqual)
+    return experiment.split == DirichletEqual()
 
 
 def _has_recovered_points(experiment: Experiment) -> bool:
-    problem, method = experiment.problem, experiment.method
-    if not isinstance(problem, Logistic) or (problem.weighting, problem.start_width) != ("share", 0.5):
-        return False
+    """All but split and horizon, which have counts of their own."""
+    stop, delta = experiment.stop, 4 if experiment.clients.count == _MANY_CLIENTS else 2
+    return (
+        experiment.problem == _PROBLEM
+        and experiment.delays == ExponentialDelays()
+        and experiment.schedule == ConstantSchedule()
+        and experiment.aggregation == EveryUpdates(updates=delta)
+        and stop == Stop(horizon_s=stop.horizon_s)  # no iteration count, no target
+        and _is_papers_method(experiment.method)
+    )
+
+
+def _is_papers_method(method: MethodSettings) -> bool:
+    if isinstance(method, SFedAvg):
+        return method.clients_per_round == 4
     return not isinstance(method, FedBuff) or method.server_step_size in (None, method.step_size)
 
 
@@ -56,13 +81,19 @@ class Match:
         """Whether it was run and agrees."""
         return self.comparison is not None and self.comparison.agrees
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether it was run and no trial is missing."""
+        return self.comparison is not None and not self.comparison.ours.missing
+
 
 @dataclass(frozen=True)
 class Counts:
     """How many cells agree, and in what."""
 
     cells: int
-    run: int
+    run: int  # with at least one trial
+    incomplete: int  # of these, with missing trials: they never agree
     both: int  # mean accuracy and mean loss in the published range
     accuracy: int
     loss: int
@@ -73,13 +104,23 @@ class Counts:
 def matches(
     tables: Sequence[SweepTable], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
 ) -> tuple[Match, ...]:
-    """For each published cell the first of ours that `counts`."""
+    """For each published cell the one of ours that `counts`; two of them are an error, so none replaces the other."""
     found: dict[PublishedCell, Comparison] = {}
     for ours in (cell for table in tables for cell in table.cells):
         beside = ours.comparison
         if beside is not None and counts(ours.experiment, beside.published):
-            found.setdefault(beside.published, beside)
+            if beside.published in found:
+                raise _twice(beside.published, found[beside.published].ours, ours)
+            found[beside.published] = beside
     return tuple(Match(cell, found.get(cell)) for cell in cells)
+
+
+def _twice(cell: PublishedCell, first: Cell, second: Cell) -> UserError:
+    places = list(dict.fromkeys(str(one.results[0].path.parent) for one in (first, second)))
+    return UserError(
+        f"{' and '.join(places)}: the cell {cell.table}, {cell.rates} rates, {cell.method} at {cell.step_size:g} is "
+        "there twice, and only one can be counted; give one folder, or run the variant in another sweep"
+    )
 
 
 def at_recovered_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
@@ -104,19 +145,23 @@ def count(found: Sequence[Match]) -> Counts:
     return Counts(
         cells=len(found),
         run=len(run),
+        incomplete=sum(one.ours.missing > 0 for one in run),
         both=sum(one.agrees for one in run),
         accuracy=sum(one.accuracy_in_range for one in run),
         loss=sum(one.loss_in_range for one in run),
         rho=sum(one.rho_agrees(RHO_TOLERANCE) for one in run),
-        curve_rho=sum(_near(curve_rho(one.ours), one.published.rho) for one in run),
+        curve_rho=sum(one.ours.is_eligible and _near(curve_rho(one.ours), one.published.rho) for one in run),
     )
 
 
 def curve_rho(cell: Cell) -> float:
-    """rho of the mean accuracy over trials: when the mean curve first reaches the target; infinite if it never does."""
+    """rho of the mean accuracy over trials: when the mean curve first reaches the target; infinite if it never does.
+
+    NaN where it is not known, or where a trial diverged.
+    """
     horizon_s = cell.experiment.stop.horizon_s
     curves = [result.test_accuracy for result in cell.finite]
-    if cell.diverged or not curves or horizon_s is None or len({len(curve) for curve in curves}) > 1:
+    if cell.diverged or cell.reach.unknown or horizon_s is None or len({len(curve) for curve in curves}) > 1:
         return math.nan
     reached = np.flatnonzero(np.mean(curves, axis=0) >= cell.target)
     return float(cell.finite[0].time_s[reached[0]]) / horizon_s if len(reached) else math.inf
@@ -177,7 +222,7 @@ class Kept:
     @property
     def run(self) -> tuple[float, ...]:
         """The step sizes that were run."""
-        return every(self.results).step_sizes
+        return every(self.results, self._seeds).step_sizes
 
     @property
     def by_paper(self) -> tuple[float, ...]:
@@ -186,18 +231,22 @@ class Kept:
 
     def by_rule(self, bound: float = math.inf) -> tuple[float, ...]:
         """What the paper's rule keeps of our runs."""
-        return largest_finite(self.results, bound=bound).step_sizes
+        return largest_finite(self.results, self._seeds, bound=bound).step_sizes
 
     @property
     def by_single_precision(self) -> tuple[float, ...]:
         """What the rule keeps if the loss is a plain log(softmax) in single precision, infinite beyond a score gap."""
-        return largest_finite(self.results, gap=SINGLE_PRECISION_GAP).step_sizes
+        return largest_finite(self.results, self._seeds, gap=SINGLE_PRECISION_GAP).step_sizes
 
     @property
     def best(self) -> tuple[float, ...]:
         """The step size with the best accuracy, chosen on half of the trials; none where there is only one trial."""
-        several = len({result.experiment.seed for result in self.results}) > 1
-        return best_by(self.results, "accuracy").step_sizes if several else ()
+        several = len(self._seeds) > 1
+        return best_by(self.results, self._seeds, "accuracy").step_sizes if several else ()
+
+    @property
+    def _seeds(self) -> tuple[int, ...]:
+        return tuple({result.experiment.seed for result in self.results})
 
     @property
     def next_loss(self) -> float:

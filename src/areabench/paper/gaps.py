@@ -16,17 +16,18 @@ _NOISY = 1.5  # largest published loss over the smallest
 
 
 def disagreement(main: Sequence[Match], equal: Sequence[Match]) -> str:
-    """Counts and a table of the cells that were run and do not agree; `equal`: the same with the other split."""
-    out = [match.comparison for match in main if match.comparison is not None and not match.agrees]
+    """Counts and a table of the complete cells that do not agree; `equal`: the same with the other split."""
+    out = [match.comparison for match in main if match.comparison is not None and match.is_judged and not match.agrees]
     if not out:
         return ""
-    other = {match.published: match for match in equal if match.comparison is not None}
+    other = {match.published: match for match in equal if match.is_judged}
     columns = ["cell", "table", "accuracy %", "paper", "Δ", "half-ranges", "loss", "paper", "Δ", "half-ranges"]
     columns += ["equal-sized split: accuracy %", "loss"] if other else []
     rows = [_row(one, other) for one in out]
     legend = paragraph(
         "Δ: our mean minus the published one; half-ranges: the same in units of half the published min – max (of 0.005 "
-        "where both print the same). Bold: in the published range, and no trial diverged."
+        "where both print the same). Bold: in the published range, and no trial diverged. Cells with missing trials "
+        "are not listed."
     )
     words = f"## Cells that do not agree: {len(out)}\n\n{_facts(main, out)}{_split_facts(out, other)}"
     return f"{words}\n{legend}\n{entry_table(columns, rows)}"

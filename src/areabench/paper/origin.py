@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import h5py
 
 from areabench.errors import UserError
 from areabench.paper.page_tables import paragraph
@@ -15,45 +18,83 @@ from areabench.schema import Provenance
 from areabench.sweeps.reading import Sweep
 
 
+@dataclass(frozen=True)
+class Maker:
+    """What may change from one run file of a sweep to the next."""
+
+    areabench: str
+    git_revision: str
+    numpy: str
+    command: str
+    started_at: str  # UTC, ISO 8601
+
+
 def origin(sweeps: Sequence[Sweep], command: str) -> str:
     """Command, date, versions, machine and what is missing."""
     done, planned = sum(len(sweep.results) for sweep in sweeps), sum(len(sweep.plan.members) for sweep in sweeps)
     failed = sum(len(sweep.failures) for sweep in sweeps)
-    found = [one for sweep in sweeps if (one := _provenance(sweep)) is not None]
-    words = f"Every number comes from {done:,} of {planned:,} planned runs ({failed:,} failed). "
-    words += f"{_machine(found)} " if found else ""
-    lines = [paragraph(words + _written(sweeps))]
-    if found:
-        lines += ["The runs were made by", "", *dict.fromkeys(f"    {_short(one.command)}" for one in found), ""]
+    paths = [result.path for sweep in sweeps for result in sweep.results if result.path.is_file()]
+    makers, first = read_makers(paths), _first_provenance(paths)
+    words = f"Every number comes from {done:,} of {planned:,} planned runs ({failed:,} failed), "
+    words += f"{_trials(sweeps)} a cell. "
+    words += f"{_made_with(makers, first)} " if makers and first else ""
+    lines = [paragraph(words + _written(paths))]
+    if makers:
+        lines += ["The runs were made by", "", *dict.fromkeys(f"    {_short(one.command)}" for one in makers), ""]
     return "\n".join([*lines, "This page was written by", "", f"    {command}", ""])
 
 
-def _written(sweeps: Sequence[Sweep]) -> str:
+def _trials(sweeps: Sequence[Sweep]) -> str:
+    """How many trials are planned."""
+    counts = sorted({len({member.seed for member in sweep.plan.members}) for sweep in sweeps})
+    return f"{' or '.join(map(str, counts))} trial{'s'[: counts[-1:] != [1]]}"
+
+
+def read_makers(paths: Iterable[Path]) -> list[Maker]:
+    """Who made each run file, in their order; of each file a few attributes are read, in less than a millisecond."""
+    makers = []
+    for path in paths:
+        with suppress(OSError, KeyError), h5py.File(path, "r") as file:
+            attributes = file["provenance"].attrs
+            makers.append(Maker(*(str(attributes[name]) for name in Maker.__dataclass_fields__)))
+    return makers
+
+
+def _written(paths: Sequence[Path]) -> str:
     """When the run files were written."""
-    paths = [result.path for sweep in sweeps for result in sweep.results if result.path.is_file()]
     if not paths:
         return ""
     moments = [path.stat().st_mtime for path in paths]
     first, last = (datetime.fromtimestamp(moment, UTC) for moment in (min(moments), max(moments)))
-    minutes = (last - first).total_seconds() / 60
-    return f"The run files were written from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC ({minutes:.0f} min)."
-
-
-def _machine(found: Sequence[Provenance]) -> str:
-    first = found[0]
-    versions = sorted({f"{one.areabench} ({one.git_revision})" if one.git_revision else one.areabench for one in found})
-    days = sorted({one.started_at[:10] for one in found})
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
-        f"They were run on {when} with areabench {', '.join(versions)}, Python {first.python}, numpy {first.numpy} "
+        f"The first run file was written on {first:%Y-%m-%d at %H:%M}, the last on {last:%Y-%m-%d at %H:%M} UTC; what "
+        "it took to compute the first, and pauses in between, do not show."
+    )
+
+
+def _made_with(makers: Sequence[Maker], first: Provenance) -> str:
+    """Days, versions and machine; every version of areabench and numpy, the others as in the first file."""
+    days = sorted({one.started_at[:10] for one in makers})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    numpy = " and ".join(sorted({one.numpy for one in makers}))
+    return (
+        f"They were run on {when} with areabench {_versions(makers)}, Python {first.python}, numpy {numpy} "
         f"({first.blas}), h5py {first.h5py}, on {first.platform}."
     )
 
 
-def _provenance(sweep: Sweep) -> Provenance | None:
-    """Who made a sweep: the first run file that says so."""
-    for result in sweep.results[:1]:
-        with suppress(UserError), open_run(result.path) as run:
+def _versions(makers: Sequence[Maker]) -> str:
+    """Version and revision; where there are several, each with the number of its runs."""
+    names = [f"{one.areabench} ({one.git_revision})" if one.git_revision else one.areabench for one in makers]
+    counts = {name: names.count(name) for name in sorted(set(names))}
+    if len(counts) == 1:
+        return names[0]
+    return " and ".join(f"{name} for {number:,} run{'s'[: number > 1]}" for name, number in counts.items())
+
+
+def _first_provenance(paths: Sequence[Path]) -> Provenance | None:
+    for path in paths[:1]:
+        with suppress(UserError), open_run(path) as run:
             return run.provenance
     return None
 

@@ -82,16 +82,15 @@ def _top(
     rows += [_count_row("n = 4, M = 50 at the printed horizon of 100 s", printed)] if printed.run else []
     other = count(equal)
     rows += [_count_row("non-IID cells with the equal-sized split", other)] if other.run else []
-    columns = ["cells", "run", "accuracy and loss", "accuracy", "loss", "ρ", "ρ of the mean curve"]
+    columns = ["cells", "run", "incomplete", "accuracy and loss", "accuracy", "loss", "ρ", "ρ of the mean curve"]
     parts = [
         "# The paper's tables, simulated\n",
         paragraph(
             f"**{total.both} of the {total.cells} published cells agree.** A cell agrees when our mean accuracy and "
             "our mean loss over the trials, both rounded to the paper's two decimals, lie in the published min – max "
-            f"ranges, and no trial diverged. The accuracy alone does so in {total.accuracy} cells, the loss alone in "
-            f"{total.loss}; ρ = t80/horizon differs by at most {RHO_TOLERANCE:g}, or exceeds 1 in both, in "
-            f"{total.rho}. "
-            + (f"{total.cells - total.run} cells have not been run." if total.run < total.cells else "")
+            "ranges, and no trial is missing or diverged. Whatever the other does, the accuracy lies in its range in "
+            f"{total.accuracy} cells and the loss in {total.loss}; ρ = t80/horizon differs by at most "
+            f"{RHO_TOLERANCE:g}, or exceeds 1 in both, in {total.rho}. " + _unfinished(total)
         ),
         markdown_table(["agreement in", *columns], rows),
         paragraph(
@@ -102,6 +101,12 @@ def _top(
         origin(sweeps, command),
     ]
     return "\n".join(parts)
+
+
+def _unfinished(total: Counts) -> str:
+    """What the counts leave out."""
+    words = f"{total.cells - total.run} cells have not been run. " if total.run < total.cells else ""
+    return words + (f"{total.incomplete} cells are incomplete: trials are missing." if total.incomplete else "")
 
 
 def _parts(main: Sequence[Match]) -> list[tuple[str, list[Match]]]:
@@ -119,7 +124,8 @@ _RATES = (("uniform", "uniform rates"), ("nonuniform", "non-uniform rates"))
 
 def _count_row(name: str, counts: Counts) -> list[str]:
     numbers = (
-        counts.cells, counts.run, counts.both, counts.accuracy, counts.loss, counts.rho, counts.curve_rho,
+        counts.cells, counts.run, counts.incomplete, counts.both, counts.accuracy, counts.loss, counts.rho,
+        counts.curve_rho,
     )  # fmt: skip
     return [name, *(str(number) for number in numbers)]
 
@@ -212,8 +218,9 @@ def _table_title(cell: PublishedCell) -> str:
 
 def _figures(folder: Path) -> str:
     """Links to the figures beside the page; the vector form where there are both."""
-    found = {path.stem: path for suffix in ("png", "svg") for path in sorted((folder / "figures").glob(f"*.{suffix}"))}
+    paths = [path.relative_to(folder) for suffix in ("png", "svg") for path in folder.glob(f"figures/**/*.{suffix}")]
+    found = {path.with_suffix("").relative_to("figures").as_posix(): path.as_posix() for path in paths}
     if not found:
         return ""
-    links = [f"![{markdown(stem.replace('_', ' '))}](figures/{found[stem].name})\n" for stem in sorted(found)]
+    links = [f"![{markdown(name.replace('/', ': '))}]({found[name]})\n" for name in sorted(found)]
     return "\n".join(["## Figures\n", *links])

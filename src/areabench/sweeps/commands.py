@@ -6,9 +6,11 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from areabench.execute import Surroundings
+from areabench.memory import peak_bytes
 from areabench.progress import duration
 from areabench.sweeps.folder import check_transport, standing
 from areabench.sweeps.passes import group_passes
@@ -42,20 +44,22 @@ def sweep(
     begun_s = time.perf_counter()
     report = run_sweep(plans, folders, options, around)
     if report.interrupted:
-        _say_interrupted(report)
+        _say_interrupted(report, options)
     else:
         for part in report.folders:
             _say_ended(part)
         _say_cost(sum(part.now for part in report.folders), time.perf_counter() - begun_s, options)
+        if report.stopped:
+            _say_stopped(report, options)
     return report.exit_code
 
 
 def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
     """Say how long it took, and how large the largest process became."""
     if runs:
-        kilobytes = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        gigabytes = peak_bytes(resource.RUSAGE_CHILDREN) / 1e9
         how = f"{options.jobs} processes at a time" if options.transport != MPI else "one run at a time"
-        print(f"{runs:,} runs in {duration(elapsed_s)}, {how}, the largest took {kilobytes / 1e6:.2f} GB of memory")
+        print(f"{runs:,} runs in {duration(elapsed_s)}, {how}, the largest took {gigabytes:.2f} GB of memory")
 
 
 def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alone: bool) -> Path:
@@ -67,8 +71,9 @@ def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alon
 
 
 def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions) -> int:
-    """Say what would be run."""
+    """Say what would be run; 1 where something cannot be run."""
     check_folders(folders)
+    impossible = 0
     for plan, folder in zip(plans, folders, strict=True):
         check_transport(folder, options.transport)
         found = standing(plan, folder, force=options.force)
@@ -80,7 +85,8 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
             f"{steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
         _list(found.invalid)
-    return 0
+        impossible += len(found.invalid)
+    return int(impossible > 0)
 
 
 def _say_ended(report: FolderReport) -> None:
@@ -99,9 +105,22 @@ def _list(failures: Sequence[Failure]) -> None:
         print(f"  and {len(failures) - _MOST_FAILURES_SHOWN:,} more")
 
 
-def _say_interrupted(report: SweepReport) -> None:
+def _say_interrupted(report: SweepReport, options: SweepOptions) -> None:
     done, runs = sum(part.done for part in report.folders), sum(part.runs for part in report.folders)
+    with suppress(OSError):  # the terminal may be what has gone
+        print(f"areabench: interrupted: {done:,} of {runs:,} runs are done; {_remedy(options)}", file=sys.stderr)
+
+
+def _say_stopped(report: SweepReport, options: SweepOptions) -> None:
     print(
-        f"areabench: interrupted: {done:,} of {runs:,} runs are done; the same command goes on from there",
+        f"areabench: stopped early: {report.stopped}; {report.not_attempted:,} runs were not attempted; when that is "
+        f"mended, {_remedy(options)}",
         file=sys.stderr,
     )
+
+
+def _remedy(options: SweepOptions) -> str:
+    """How to go on."""
+    if not options.force:
+        return "the same command goes on from there"
+    return "leave --force out to run only what has no result, old or new; with it, everything is run again"

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import io
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.errors import RunFileError, UserError
+from areabench.errors import RunFailure, RunFileError, UserError
+from areabench.experiment import Experiment, TraceDelays
 from areabench.schema import State
 from areabench.sweeps.passes import Task
-from areabench.sweeps.reading import FAILURE_FILE, SWEEP_FILE, Failure, Member, SweepPlan, read_stored, stored_text
+from areabench.sweeps.reading import (
+    FAILURE_COLUMNS,
+    FAILURE_FILE,
+    SWEEP_FILE,
+    Failure,
+    Member,
+    SweepPlan,
+    read_stored,
+    stored_text,
+)
 from areabench.sweeps.results import ended_state
 
 
@@ -50,12 +61,28 @@ def standing(plan: SweepPlan, folder: Path, *, force: bool) -> Standing:
 
 def _state(member: Member, folder: Path) -> State | None:
     """How the member's run ended; None unless its file is there, complete and of this very experiment."""
-    return ended_state(folder / member.file, member.experiment) if member.experiment is not None else None
+    if member.experiment is None or _overtaken(folder / member.file, member.experiment):
+        return None
+    return ended_state(folder / member.file, member.experiment)
+
+
+def _overtaken(path: Path, experiment: Experiment) -> bool:
+    """Whether the trace that the run took its delays from has been written since; the experiment only names it."""
+    if not isinstance(experiment.delays, TraceDelays):
+        return False
+    try:
+        return Path(experiment.delays.file).stat().st_mtime_ns > path.stat().st_mtime_ns
+    except OSError:  # no run yet
+        return False
 
 
 def check_transport(folder: Path, transport: str) -> None:
     """Runs in virtual and in real time are not mixed in a folder."""
-    if (folder / SWEEP_FILE).is_file() and (found := read_stored(folder).transport) != transport:
+    try:
+        there = (folder / SWEEP_FILE).is_file()
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    if there and (found := read_stored(folder).transport) != transport:
         raise UserError(
             f"{folder}: holds a sweep of the transport {found}, this one is of {transport}; choose another --output"
         )
@@ -64,27 +91,36 @@ def check_transport(folder: Path, transport: str) -> None:
 @contextmanager
 def opened(folder: Path, plan: SweepPlan, transport: str) -> Iterator[None]:
     """The folder made ready for a sweep, and locked until it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("a+", encoding="utf-8") as lock:
-            _take(lock, folder)
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _take(stack.enter_context((folder / ".lock").open("a+", encoding="utf-8")), folder)
             check_transport(folder, transport)
             _remove_leftovers(folder)
             _write(folder / SWEEP_FILE, stored_text(plan, transport))
-            yield
-    except FileExistsError as error:
-        raise RunFileError(f"{folder}: is not a folder; choose another --output") from error
-    except PermissionError as error:
-        raise RunFileError(f"{folder}: cannot be written: {error.strerror}; choose another --output") from error
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield
+
+
+def _unusable(folder: Path, error: OSError) -> RunFileError:
+    """What is wrong with the folder of a sweep, in one line."""
+    if isinstance(error, FileExistsError):
+        return RunFileError(f"{folder}: is not a folder; choose another --output")
+    room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return RunFileError(f"{folder}: cannot be written: {error.strerror}; {room}choose another --output")
 
 
 def write_failures(folder: Path, failures: Sequence[Failure]) -> None:
     """Replace the list of failed runs."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("file", "reason"))
+    writer.writerow(FAILURE_COLUMNS)
     writer.writerows((failure.file, failure.reason) for failure in failures)
-    _write(folder / FAILURE_FILE, text.getvalue())
+    try:
+        _write(folder / FAILURE_FILE, text.getvalue())
+    except OSError as error:
+        raise RunFailure(f"{folder / FAILURE_FILE}: cannot be written: {error.strerror}; make room") from error
 
 
 def _take(lock: io.TextIOWrapper, folder: Path) -> None:
@@ -98,16 +134,18 @@ def _take(lock: io.TextIOWrapper, folder: Path) -> None:
             f"{folder}: another sweep is writing into it (process {owner}); wait until it ends or choose another "
             "--output"
         ) from error
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
+    os.truncate(lock.fileno(), 0)
+    os.write(lock.fileno(), f"{os.getpid()}\n".encode())  # at once: on a full disc, closing a buffer would fail again
 
 
 def _write(path: Path, text: str) -> None:
     """Replace a file in one go."""
     part = part_of(path, os.getpid())
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _remove_leftovers(folder: Path) -> None:

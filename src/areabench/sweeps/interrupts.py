@@ -9,11 +9,11 @@ from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where the terminal is closed
 
 
 class Interrupts:
-    """Notes SIGINT and SIGTERM while it is used as a context; `file` becomes readable at the first one."""
+    """Notes SIGINT, SIGTERM and SIGHUP while it is used as a context; `file` becomes readable at the first one."""
 
     def __init__(self) -> None:
         self.number = 0  # of the first signal that came
@@ -23,7 +23,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         """Take the signals over; only a main thread can."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._hear) for each in _SIGNALS}
+            self._before = {each: signal.signal(each, self._hear) for each in SIGNALS if not _under_nohup(each)}
         return self
 
     def __exit__(
@@ -45,3 +45,8 @@ class Interrupts:
         if not self.number:
             self.number = number
             os.write(self._note, b"!")
+
+
+def _under_nohup(number: signal.Signals) -> bool:
+    """Whether the terminal may be closed: `nohup` ignores that signal, and it stays ignored."""
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

@@ -12,16 +12,16 @@ from typing import IO
 
 from areabench.config import to_toml
 from areabench.errors import UserError
-from areabench.launch import mpirun_command
+from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.progress import SweepProgress
 from areabench.reading import open_run
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.interrupts import Interrupts
 from areabench.sweeps.passes import Pass, Task
-from areabench.sweeps.pool import Outcome
+from areabench.sweeps.pool import Outcome, one_line
+from areabench.sweeps.results import ENDED
 
 _LOOK_S = 0.1  # how often to look whether a run has ended, which takes many seconds
-_PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
 
 
 def run_one_by_one(tasks: Sequence[Task], interrupts: Interrupts, progress: SweepProgress) -> Iterator[Outcome]:
@@ -30,13 +30,14 @@ def run_one_by_one(tasks: Sequence[Task], interrupts: Interrupts, progress: Swee
         mpirun_command(2, [])  # a machine without MPI is told once, not once a run
     for task in tasks:
         outcome = _run(task, interrupts, progress)
+        if outcome is not None:
+            yield outcome
         if interrupts.number:
             return
-        yield outcome
 
 
-def _run(task: Task, interrupts: Interrupts, progress: SweepProgress) -> Outcome:
-    """One run; its file takes its name when it is complete."""
+def _run(task: Task, interrupts: Interrupts, progress: SweepProgress) -> Outcome | None:
+    """One run; its file takes its name when it is complete. None where an interrupt ended it."""
     part, experiment = part_of(task.output, os.getpid()), part_of(task.output.with_suffix(".toml"), os.getpid())
     arguments = ["run", str(experiment), "--output", str(part), "--force", "--progress", "never"]
     attempted = Pass((task,))
@@ -45,28 +46,34 @@ def _run(task: Task, interrupts: Interrupts, progress: SweepProgress) -> Outcome
         experiment.write_text(to_toml(task.experiment), encoding="utf-8")
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             code = _wait(command, said, interrupts, progress)
+            if code is None:
+                return None
             if code not in (0, 3):  # done, or diverged
-                return Outcome(attempted, (), _reason(code, said))
+                reason = _reason(code, said)
+                return Outcome(attempted, (), reason, hopeless="cannot be written" in reason)
         with open_run(part) as run:
             status = run.status
-        part.replace(task.output)
+        if status.state in ENDED:
+            part.replace(task.output)
         return Outcome(attempted, (status,))
     except UserError as error:
         return Outcome(attempted, (), str(error))
+    except OSError as error:
+        return Outcome(attempted, (), one_line(error), hopeless=True)
     finally:
         part.unlink(missing_ok=True)
         experiment.unlink(missing_ok=True)
 
 
-def _wait(command: Sequence[str], said: IO[str], interrupts: Interrupts, progress: SweepProgress) -> int:
-    """Run mpirun to its end, or end it at an interrupt; its exit code."""
+def _wait(command: Sequence[str], said: IO[str], interrupts: Interrupts, progress: SweepProgress) -> int | None:
+    """Run mpirun to its end; its exit code, or None where an interrupt came first and it was ended."""
     # In a session of its own: an interrupt from the keyboard would reach it beside us, and it prints pages then.
     nothing = subprocess.DEVNULL
     ranks = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=said, start_new_session=True)
     try:
         while ranks.poll() is None and not wait([interrupts.file], _LOOK_S):
             progress.show()
-        return ranks.returncode if ranks.returncode is not None else 0
+        return ranks.returncode
     finally:
         _end(ranks)
 
@@ -76,7 +83,7 @@ def _end(ranks: subprocess.Popen[bytes]) -> None:
     if ranks.poll() is None:
         ranks.terminate()
         try:
-            ranks.wait(_PATIENCE_S)
+            ranks.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             ranks.kill()
             ranks.wait()

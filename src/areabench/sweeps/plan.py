@@ -18,7 +18,7 @@ from areabench.config import ConfigError, read_experiment, to_toml
 from areabench.delays import read_trace
 from areabench.errors import UserError
 from areabench.experiment import Experiment, TraceDelays
-from areabench.sweeps.file import Axis, SweepFile, Table, merged, read_sweep_file
+from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.toml_text import literal
 
 _DIGEST_DIGITS = 10
@@ -92,10 +92,10 @@ def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int,
     """A member without experiment; its name is made of what is known."""
     method = table.get("method")
     name = str(method.get("name")) if isinstance(method, dict) else "invalid"
-    seed = table.get("seed", 0)
-    seed = seed + trial if type(seed) is int else trial
+    given = table.get("seed", 0)
+    seed = given + trial if type(given) is int and abs(given) <= SEEDS else trial
     words = f"{re.sub(r'[^A-Za-z0-9-]', '_', name)[:40]}-invalid-{seed}"
-    return Member(settings, seed, None, error, f"{words}-{_digest(literal({**table, 'seed': seed}))}.h5")
+    return Member(settings, seed, None, error, f"{words}-{_digest(literal({**table, 'seed': (given, trial)}))}.h5")
 
 
 def _digest(text: str) -> str:

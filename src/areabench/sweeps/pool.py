@@ -18,15 +18,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 
+from areabench.errors import RunFileError, WriteFailure
 from areabench.execute import Surroundings, simulate_together
 from areabench.progress import SweepProgress
 from areabench.schema import Status
 from areabench.sweeps.folder import part_of
-from areabench.sweeps.interrupts import Interrupts
-from areabench.sweeps.passes import Pass, Task
+from areabench.sweeps.interrupts import SIGNALS, Interrupts
+from areabench.sweeps.passes import Pass
 from areabench.sweeps.results import ENDED
-
-_OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Outcome:
     attempted: Pass
     statuses: tuple[Status, ...]
     trouble: str = ""
+    hopeless: bool = False  # whatever comes after it would meet the same trouble, such as a full disc
 
 
 class Pool:
@@ -63,7 +63,7 @@ class Pool:
             self._feed(waiting)
             for worker in self._ready():
                 outcome = worker.take()
-                if outcome.trouble and worker.alive and len(outcome.attempted.tasks) > 1:
+                if outcome.trouble and not outcome.hopeless and len(outcome.attempted.tasks) > 1:
                     waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)  # which one was it?
                 else:
                     yield outcome
@@ -101,14 +101,14 @@ class _Worker:
         resource_tracker.ensure_running()  # starting it would let through the signals that are blocked below
         self.connection, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, around), daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)  # a child inherits it from its first moment on
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a child inherits it from its first moment on
         try:
             self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._pass: Pass | None = None
-        self._new = self.alive = True
+        self._new = True
 
     @property
     def busy(self) -> bool:
@@ -118,7 +118,7 @@ class _Worker:
     def give(self, attempted: Pass) -> bool:
         """Hand over a pass; False where the process ended after an earlier one. A new one that ended fails the pass."""
         try:
-            self.connection.send(attempted.tasks)
+            self.connection.send(attempted)
         except OSError:
             if not self._new:
                 return False
@@ -129,12 +129,12 @@ class _Worker:
         """What became of the pass."""
         assert self._pass is not None
         try:
-            statuses, trouble = self.connection.recv()
+            outcome: Outcome = self.connection.recv()
         except (EOFError, OSError):
-            self.alive, statuses, trouble = False, (), self._death()
+            outcome = Outcome(self._pass, (), self._death())
             self._clean_up()
-        attempted, self._pass = self._pass, None
-        return Outcome(attempted, statuses, trouble)
+        self._pass = None
+        return outcome
 
     def end(self) -> None:
         """End the process whatever it does."""
@@ -177,17 +177,20 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _attempt(tasks: Sequence[Task], around: Surroundings) -> tuple[tuple[Status, ...], str]:
-    """Simulate the tasks together; their statuses, or what went wrong in one line."""
+def _attempt(attempted: Pass, around: Surroundings) -> Outcome:
+    """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
+    tasks = attempted.tasks
     parts = [part_of(task.output, os.getpid()) for task in tasks]
     try:
         statuses = simulate_together([task.experiment for task in tasks], parts, around)
         for task, part, status in zip(tasks, parts, statuses, strict=True):
             if status.state in ENDED:
                 part.replace(task.output)
-        return tuple(statuses), ""
+        return Outcome(attempted, tuple(statuses))
+    except (WriteFailure, RunFileError) as error:
+        return Outcome(attempted, (), one_line(error), hopeless=True)
     except Exception as error:  # whatever it is, the other passes go on
-        return (), one_line(error)
+        return Outcome(attempted, (), one_line(error))
     finally:
         for part in parts:
             part.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
 
 SWEEP_FILE, FAILURE_FILE = "sweep.toml", "failures.csv"
+FAILURE_COLUMNS = ("file", "reason")
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,14 @@ def read_stored(folder: Path) -> StoredSweep:
 def _read_failures(path: Path) -> list[Failure]:
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [Failure(row["file"], row["reason"]) for row in csv.DictReader(file)]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header, *rows = csv.reader(file)
+            if header != list(FAILURE_COLUMNS):
+                raise ValueError(f"its columns are {','.join(header)}")
+            return [Failure(name, reason) for name, reason in rows]
+    except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
+        raise RunFileError(f"{path}: is no list of failures: {error}; remove it or run the sweep again") from error
 
 
 def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:

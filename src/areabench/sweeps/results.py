@@ -51,9 +51,22 @@ class Result:
         return float(self.test_accuracy[-1])
 
     def time_to_accuracy(self, percent: float) -> float:
-        """Time of the first snapshot with at least this test accuracy, in seconds; infinite if there is none."""
+        """Time of the first snapshot with at least this test accuracy, in seconds; infinite if there is none.
+
+        NaN where it is not known: without accuracy or snapshots over time, or if the run ended before its horizon.
+        """
+        if self.experiment.record.snapshots == "none" or not np.isfinite(self.test_accuracy).any():
+            return math.nan
         reached = np.flatnonzero(self.test_accuracy >= percent)
-        return float(self.time_s[reached[0]]) if len(reached) else math.inf
+        if len(reached):
+            return float(self.time_s[reached[0]])
+        return math.nan if self.ended_early else math.inf
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the run ended before its horizon, at an iteration count or a target; to diverge is another end."""
+        horizon_s = self.experiment.stop.horizon_s
+        return self.status.state != State.DIVERGED and horizon_s is not None and self.status.end_s < horizon_s
 
 
 def read_result(path: Path) -> Result:

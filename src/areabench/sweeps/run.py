@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from areabench.errors import UserError
+from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings
 from areabench.progress import Style, SweepProgress
 from areabench.schema import State
@@ -51,15 +51,21 @@ class FolderReport:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What has become of all sweeps, and the exit code of the signal that interrupted them, or 0."""
+    """What has become of all sweeps, the exit code of the signal that interrupted them, or 0, and why they stopped."""
 
     folders: tuple[FolderReport, ...]
     interrupted: int
+    stopped: str = ""  # the trouble after which nothing else was tried
+
+    @property
+    def not_attempted(self) -> int:
+        """Runs that have neither ended nor failed."""
+        return sum(report.runs - report.done - len(report.failures) for report in self.folders)
 
     @property
     def exit_code(self) -> int:
         """0 where everything is done; a run that diverged is a result."""
-        return self.interrupted or int(any(report.failures for report in self.folders))
+        return self.interrupted or int(bool(self.stopped) or any(report.failures for report in self.folders))
 
 
 def run_sweep(
@@ -74,8 +80,8 @@ def run_sweep(
         reports = {folder: _begin(folder, each) for folder, each in zip(folders, found, strict=True)}
         tasks = [task for each in found for task in each.pending]
         interrupts = stack.enter_context(Interrupts())
-        _compute(tasks, reports, options, around, interrupts)
-        return SweepReport(tuple(reports.values()), interrupts.exit_code if interrupts.number else 0)
+        stopped = _compute(tasks, reports, options, around, interrupts)
+        return SweepReport(tuple(reports.values()), interrupts.exit_code if interrupts.number else 0, stopped)
 
 
 def check_folders(folders: Sequence[Path]) -> None:
@@ -99,22 +105,29 @@ def _compute(
     options: SweepOptions,
     around: Surroundings,
     interrupts: Interrupts,
-) -> None:
-    """Run everything and count it as it ends."""
+) -> str:
+    """Run everything and count it as it ends; the trouble that made going on pointless, if there was any."""
     progress = SweepProgress(len(tasks), sum(expected_cost(task.experiment) for task in tasks), options.progress)
     progress.show()
-    open_tasks = {task.output: task for task in tasks}
+    open_tasks, stopped = {task.output: task for task in tasks}, ""
     try:
-        for outcome in _outcomes(tasks, options, around, interrupts, progress):
-            failed = _count(outcome, reports)
-            progress.add(len(outcome.attempted.tasks) - failed, failed, outcome.attempted.cost)
-            for task in outcome.attempted.tasks:
-                del open_tasks[task.output]
+        with closing(_outcomes(tasks, options, around, interrupts, progress)) as outcomes:
+            for outcome in outcomes:
+                for task in outcome.attempted.tasks:
+                    del open_tasks[task.output]
+                stopped = outcome.trouble if outcome.hopeless else ""
+                failed = _count(outcome, reports)
+                progress.add(len(outcome.attempted.tasks) - failed, failed, outcome.attempted.cost)
+                if stopped:
+                    break
+    except RunFailure as error:  # the list of failures cannot be written
+        stopped = stopped or str(error)
     finally:
         progress.close()
-    if interrupts.number and not options.force:  # a run may have become complete while its worker was being ended
+    if (interrupts.number or stopped) and not options.force:  # one may have become complete as its worker was ended
         for task in open_tasks.values():
             reports[task.output.parent].now += ended_state(task.output, task.experiment) is not None
+    return stopped
 
 
 def _outcomes(
@@ -123,7 +136,7 @@ def _outcomes(
     around: Surroundings,
     interrupts: Interrupts,
     progress: SweepProgress,
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """What the transport makes of the tasks, as it comes."""
     if options.transport == MPI:
         yield from run_one_by_one(tasks, interrupts, progress)
@@ -135,7 +148,7 @@ def _outcomes(
 
 def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
     """Enter an outcome into the reports; how many of its runs failed."""
-    failed = 0
+    failed, touched = 0, {}
     for number, task in enumerate(outcome.attempted.tasks):
         report = reports[task.output.parent]
         status = outcome.statuses[number] if outcome.statuses else None
@@ -145,5 +158,7 @@ def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
         else:
             failed += 1
             report.failures.append(Failure(task.output.name, outcome.trouble if status is None else status.reason))
-            write_failures(report.folder, report.failures)
+            touched[report.folder] = report
+    for report in touched.values():
+        write_failures(report.folder, report.failures)
     return failed

@@ -16,7 +16,7 @@ from areabench.sweeps.results import Result
 from areabench.tables.cells import Cell
 from areabench.tables.retention import Choice, Rule
 from areabench.tables.spread import DECIMALS
-from areabench.tables.words import method_labels, titles, without_step_size
+from areabench.tables.words import describe_rates, method_labels, titles, without_step_size
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class SweepTable:
     target: float  # percent
     planned: int  # runs, those of step sizes that are not kept included
     done: int
+    skipped: tuple[str, ...] = ()  # methods and rates that the rule could not judge, with the reason
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -55,11 +56,11 @@ class SweepTable:
 
 
 def _score(cell: Cell, quality: str) -> float:
-    """Smaller is better; infinite for a cell that cannot be the best: one with a diverged trial or none to show.
+    """Smaller is better; infinite for a cell that cannot be the best: one with a missing or diverged trial.
 
     For rho also one in which a trial did not reach the target: the mean over the others would flatter it.
     """
-    if cell.diverged or cell.loss is None:
+    if not cell.is_eligible or cell.loss is None:
         return math.inf
     if quality == "loss":
         return round(cell.loss.mean, DECIMALS)
@@ -102,47 +103,52 @@ def _build_table(
     rates = list(dict.fromkeys(experiment.rates for experiment in planned))
     methods = list(dict.fromkeys(without_step_size(experiment.method) for experiment in planned))
     rows: list[Row] = []
+    skipped: list[str] = []
     for method, label in zip(methods, method_labels(methods), strict=True):
-        columns = [_kept_cells(planned, results, one, method, rule, target) for one in rates]
+        groups = [_group(planned, results, one, method, rule) for one in rates]
+        columns = [group.cells(target) for group in groups]
         sizes = sorted({cell.step_size for column in columns for cell in column})
         for size in sizes:
             found = (next((cell for cell in column if cell.step_size == size), None) for column in columns)
             rows.append(Row(label, size, tuple(found)))
         rows += [] if sizes else [Row(label, None, (None,) * len(rates))]
-    return SweepTable(title, setting, tuple(rates), tuple(rows), rule, target, len(planned), len(results))
+        reasons = [(one, group.choice.reason) for one, group in zip(rates, groups, strict=True)]
+        skipped += [f"{label}, {describe_rates(one)}: {reason}" for one, reason in reasons if reason]
+    counts = (len(planned), len(results))
+    return SweepTable(title, setting, tuple(rates), tuple(rows), rule, target, *counts, tuple(skipped))
 
 
-def _kept_cells(
-    planned: Sequence[Experiment],
-    results: Sequence[Result],
-    rates: RateSettings,
-    method: MethodSettings,
-    rule: Rule,
-    target: float,
-) -> list[Cell]:
-    """What the rule keeps of one method under one rates setting."""
-    of_group = [result for result in results if _belongs(result.experiment, rates, method)]
-    if not of_group:
-        return []
-    choice = rule.choose(of_group)
-    asked = [experiment for experiment in planned if _belongs(experiment, rates, method)]
-    return [
-        _cell(size, choice, asked, of_group, target) for size in choice.step_sizes if _shown(of_group, size, choice)
-    ]
+@dataclass(frozen=True)
+class _Group:
+    """One method under one rates setting: what was asked for, what there is, and what the rule makes of it."""
+
+    asked: tuple[Experiment, ...]
+    results: tuple[Result, ...]
+    choice: Choice
+
+    def cells(self, target: float) -> list[Cell]:
+        """What the rule keeps, as far as there are trials to show."""
+        sizes = self.choice.step_sizes
+        return [Cell(shown, self._planned(size), target) for size in sizes if (shown := self._shown(size))]
+
+    def _shown(self, size: float) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if self._shows(result.experiment, size))
+
+    def _planned(self, size: float) -> int:
+        return len({experiment.seed for experiment in self.asked if self._shows(experiment, size)})
+
+    def _shows(self, experiment: Experiment, size: float) -> bool:
+        return experiment.method.step_size == size and experiment.seed in self.choice.seeds
 
 
-def _shown(results: Sequence[Result], size: float, choice: Choice) -> tuple[Result, ...]:
-    return tuple(
-        result
-        for result in results
-        if result.experiment.method.step_size == size and result.experiment.seed in choice.seeds
-    )
-
-
-def _cell(size: float, choice: Choice, asked: Sequence[Experiment], results: Sequence[Result], target: float) -> Cell:
-    seeds = {experiment.seed for experiment in asked if experiment.method.step_size == size}
-    not_shown = {result.experiment.seed for result in results} - set(choice.seeds)
-    return Cell(_shown(results, size, choice), len(seeds - not_shown), target)
+def _group(
+    planned: Sequence[Experiment], results: Sequence[Result], rates: RateSettings, method: MethodSettings, rule: Rule
+) -> _Group:
+    """The runs of one method under one rates setting; the seeds are those of the whole table."""
+    of_group = tuple(result for result in results if _belongs(result.experiment, rates, method))
+    asked = tuple(experiment for experiment in planned if _belongs(experiment, rates, method))
+    seeds = [experiment.seed for experiment in planned]
+    return _Group(asked, of_group, rule.choose(of_group, seeds) if of_group else Choice((), ()))
 
 
 def _belongs(experiment: Experiment, rates: RateSettings, method: MethodSettings) -> bool:

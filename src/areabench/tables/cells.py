@@ -20,13 +20,14 @@ class Reach:
 
     mean_s: float  # over the trials that reached it; NaN where none did
     reached: int
-    trials: int
+    trials: int  # all that ended: one that diverged before it reached the target did not reach it
+    unknown: int  # of these, trials of which it is not known, see `Result.time_to_accuracy`
     horizon_s: float | None
 
     @property
     def rho(self) -> float:
-        """Mean over the trials that reached it; infinite when half or more did not; NaN without horizon or trials."""
-        if not self.trials or self.horizon_s is None:
+        """Mean over the trials that reached it; infinite when half or more did not; NaN where it is not known."""
+        if not self.trials or self.unknown or self.horizon_s is None:
             return math.nan
         return math.inf if 2 * self.reached <= self.trials else self.mean_s / self.horizon_s
 
@@ -64,6 +65,16 @@ class Cell:
         """How many trials diverged, or ended with a loss that is not finite."""
         return len(self.results) - len(self.finite)
 
+    @property
+    def missing(self) -> int:
+        """How many of the planned trials have not ended, or failed."""
+        return self.planned - len(self.results)
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether the cell can be the best or agree with the paper: every trial ended, and none diverged."""
+        return not self.missing and not self.diverged
+
     @cached_property
     def accuracy(self) -> Spread | None:
         """Test accuracy at the end in percent; None where no trial has one."""
@@ -77,12 +88,12 @@ class Cell:
 
     @cached_property
     def reach(self) -> Reach:
-        """Time to the target accuracy over the trials that ended finite."""
-        judged = [result for result in self.finite if not math.isnan(result.final_accuracy)]
-        times_s = [result.time_to_accuracy(self.target) for result in judged]
+        """Time to the target accuracy over all trials that ended, diverged ones included."""
+        times_s = [result.time_to_accuracy(self.target) for result in self.results]
         reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
+        unknown = sum(math.isnan(time_s) for time_s in times_s)
         mean_s = statistics.fmean(reached_s) if reached_s else math.nan
-        return Reach(mean_s, len(reached_s), len(times_s), self.experiment.stop.horizon_s)
+        return Reach(mean_s, len(reached_s), len(times_s), unknown, self.experiment.stop.horizon_s)
 
     @cached_property
     def comparison(self) -> Comparison | None:
@@ -100,15 +111,15 @@ class Comparison:
 
     @property
     def accuracy_in_range(self) -> bool:
-        """Whether no trial diverged and the mean accuracy lies in the published range."""
+        """Whether no trial is missing or diverged, and the mean accuracy lies in the published range."""
         accuracy = self.ours.accuracy
-        return accuracy is not None and not self.ours.diverged and self.published.accuracy.holds(accuracy.mean)
+        return accuracy is not None and self.ours.is_eligible and self.published.accuracy.holds(accuracy.mean)
 
     @property
     def loss_in_range(self) -> bool:
-        """Whether no trial diverged and the mean loss lies in the published range."""
+        """Whether no trial is missing or diverged, and the mean loss lies in the published range."""
         loss = self.ours.loss
-        return loss is not None and not self.ours.diverged and self.published.loss.holds(loss.mean)
+        return loss is not None and self.ours.is_eligible and self.published.loss.holds(loss.mean)
 
     @property
     def agrees(self) -> bool:
@@ -132,8 +143,8 @@ class Comparison:
         return 0.0 if ours == theirs else round(ours, DECIMALS) - theirs
 
     def rho_agrees(self, tolerance: float = 0.05) -> bool:
-        """Whether no trial diverged, and rho differs by at most the tolerance or both exceed 1."""
-        return not self.ours.diverged and abs(self.rho_difference) <= tolerance + 1e-9
+        """Whether no trial is missing or diverged, and rho differs by at most the tolerance or both exceed 1."""
+        return self.ours.is_eligible and abs(self.rho_difference) <= tolerance + 1e-9
 
 
 def _difference(ours: Spread | None, theirs: Spread) -> float:

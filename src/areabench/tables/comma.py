@@ -55,9 +55,14 @@ def _paper_values(beside: Comparison | None) -> list[object]:
     theirs = beside.published
     return [
         theirs.table, _number(theirs.horizon_s), _rho(theirs.rho), *_spread(theirs.accuracy), *_spread(theirs.loss),
-        "yes" if beside.accuracy_in_range else "no", "yes" if beside.loss_in_range else "no",
+        _in_range(beside, beside.accuracy_in_range), _in_range(beside, beside.loss_in_range),
         *_exact_differences(beside),
     ]  # fmt: skip
+
+
+def _in_range(beside: Comparison, answer: bool) -> str:
+    """Empty where trials are missing."""
+    return "" if beside.ours.missing else "yes" if answer else "no"
 
 
 def _exact_differences(beside: Comparison) -> list[str]:

@@ -38,11 +38,14 @@ def print_tables(
     folders: Sequence[Path], rule: Rule, target: float, form: str, output: Path | None, *, with_paper: bool
 ) -> int:
     """Print the tables of some sweeps, or write them."""
+    _check_target(target)
+    if output is not None:
+        _check_output(output, form)
     by_sweep = [_titled(sweep, rule, target) for sweep in _open(folders)]
     everything = [titled for of_sweep in by_sweep for titled in of_sweep]
     if output is None:
         print(render(everything, form, with_paper=with_paper), end="")
-    elif output.suffix in _FORM_OF_SUFFIX and not output.is_dir():
+    elif not _is_folder(output):
         _write(output, render(everything, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
     else:
         _write_folder(output, by_sweep, with_paper=with_paper)
@@ -63,6 +66,31 @@ def render(tables: Sequence[TitledTable], form: str, *, with_paper: bool) -> str
         return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
     write: Callable[[Sheet], str] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}[form]
     return "\n".join(write(titled.sheet(with_paper=with_paper)) for titled in tables)
+
+
+# ---------------------------------------------------------------------------------------------------- checking
+
+
+def _check_target(target: float) -> None:
+    if not 0 < target <= 100:
+        raise UserError(f"--target {target:g}: must be above 0 and at most 100, in percent of test accuracy")
+
+
+def _check_output(output: Path, form: str) -> None:
+    """The suffix is known, and a form that is asked for (text is the default) is the one that is written."""
+    if _is_folder(output):
+        if form != "text":
+            raise UserError(f"{output}: a folder gets Markdown, LaTeX and CSV, not only {form}; leave --format out")
+        return
+    if output.suffix not in _FORM_OF_SUFFIX:
+        known = ", ".join(_FORM_OF_SUFFIX)
+        raise UserError(f"{output}: cannot write {output.suffix}; end it with one of {known}, or give a folder")
+    if form not in ("text", _FORM_OF_SUFFIX[output.suffix]):
+        raise UserError(f"{output}: {output.suffix} is not {form}; give another suffix, or leave --format out")
+
+
+def _is_folder(output: Path) -> bool:
+    return output.is_dir() or not output.suffix
 
 
 # ---------------------------------------------------------------------------------------------------- reading
@@ -86,7 +114,10 @@ def _first_reason(sweep: Sweep) -> str:
 
 def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
     planned = [member.experiment for member in sweep.plan.members if member.experiment is not None]
-    tables = build_tables(planned, sweep.results, rule, target)
+    try:
+        tables = build_tables(planned, sweep.results, rule, target)
+    except UserError as error:
+        raise UserError(f"{sweep.folder}: {error}") from error
     if rule.name == "published" and not any(table.cells for table in tables):
         raise UserError(f"{sweep.folder}: the paper shows none of its runs; keep them another way: --keep all")
     return [TitledTable(sweep.plan.name, _title(sweep, table), table) for table in tables]

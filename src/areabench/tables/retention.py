@@ -1,6 +1,7 @@
 """Which step sizes a table keeps: named rules over the runs of one table, rates setting and method.
 
-A rule takes all runs of the grid, diverged ones included, and says which step sizes are shown, and on which trials.
+A rule takes all runs of the grid that ended, diverged ones included, and the planned seeds; it says which step sizes
+are shown, and on which trials.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Choice:
     """What a rule keeps."""
 
     step_sizes: tuple[float, ...]  # ascending
-    seeds: tuple[int, ...]  # of the trials to show, ascending
+    seeds: tuple[int, ...]  # of the trials to show, done or not, ascending
+    reason: str = ""  # why there is no step size, where the runs are not to blame
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,14 @@ class Rule:
 
     name: RuleName
     sentence: str
-    choose: Callable[[Sequence[Result]], Choice]
+    choose: Callable[[Sequence[Result], Sequence[int]], Choice]  # from runs and planned seeds
 
 
 def named_rule(
     name: RuleName, metric: Metric = "accuracy", bound: float = math.inf, gap: float = math.inf, target: float = 80.0
 ) -> Rule:
     """The rule of a name; `metric` and `target` (%) are options of `best`, `bound` and `gap` of `paper-rule`."""
+    _check_options(name, metric, bound, gap)
     match name:
         case "paper-rule":
             beyond = f", and at most {bound:g}," if math.isfinite(bound) else ""
@@ -65,45 +68,71 @@ def named_rule(
             return Rule(name, "every step size of the grid", every)
 
 
+def _check_options(name: RuleName, metric: Metric, bound: float, gap: float) -> None:
+    """Options of another rule are refused, not ignored."""
+    if name != "best" and metric != "accuracy":
+        raise UserError(f"--metric {metric}: has no meaning with --keep {name}; add --keep best, or leave it out")
+    for option, value in (("--bound", bound), ("--gap", gap)):
+        if math.isnan(value):
+            raise UserError(f"{option} nan: is not a number; give one, or leave it out")
+        if name != "paper-rule" and value != math.inf:
+            raise UserError(f"{option} {value:g}: has no meaning with --keep {name}; use --keep paper-rule")
+
+
 # ---------------------------------------------------------------------------------------------------- rules
 
 
-def largest_finite(results: Sequence[Result], count: int = 2, bound: float = math.inf, gap: float = math.inf) -> Choice:
+def largest_finite(
+    results: Sequence[Result], seeds: Sequence[int], count: int = 2, bound: float = math.inf, gap: float = math.inf
+) -> Choice:
     """The paper's rule: the `count` largest step sizes that end with a finite loss (see `is_finite`) in all trials."""
     finite = [size for size, trials in _by_step_size(results) if all(is_finite(trial, bound, gap) for trial in trials)]
-    return Choice(tuple(finite[-count:]), _seeds(results))
+    return Choice(tuple(finite[-count:]), _ascending(seeds))
 
 
-def best_by(results: Sequence[Result], metric: Metric, target: float = 80.0) -> Choice:
+def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, target: float = 80.0) -> Choice:
     """The step size with the best mean of the metric on the first half of the trials, reported on the second half.
 
-    A step size with a diverged trial in the first half is out. The smaller of two equally good ones is kept.
+    The planned seeds are halved, so all methods are shown on the same ones. A step size with a diverged trial in the
+    first half is out. The smaller of two equally good ones is kept.
     """
-    seeds = _seeds(results)
-    if len(seeds) < 2:
-        raise UserError(
-            f"the best step size is chosen on half of the trials and shown on the others, but there are {len(seeds)}; "
-            "run at least 2 trials, or keep another way: --keep all"
-        )
-    chosen_on, shown_on = seeds[: len(seeds) // 2], seeds[len(seeds) // 2 :]
+    chosen_on, shown_on = _halves(seeds)
     validation = [result for result in results if result.experiment.seed in chosen_on]
+    if not validation:
+        return Choice((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
     scores = [
         (_score(trials, metric, target), size)
         for size, trials in _by_step_size(validation)
         if all(is_finite(trial) for trial in trials)
     ]
-    return Choice((min(scores)[1],) if scores else (), shown_on)
+    if not scores:
+        return Choice((), shown_on)
+    best = min(scores)[1]
+    if not any(trial.experiment.seed in shown_on for trial in results if trial.experiment.method.step_size == best):
+        return Choice((), shown_on, f"none of the trials to show is done at {best:g} (seeds {_listed(shown_on)})")
+    return Choice((best,), shown_on)
 
 
-def every(results: Sequence[Result]) -> Choice:
+def _halves(seeds: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The lower seeds and the higher ones, of which there may be one more."""
+    ordered = _ascending(seeds)
+    if len(ordered) < 2:
+        raise UserError(
+            f"the best step size is chosen on half of the trials and shown on the others, but {len(ordered)} is "
+            "planned; run at least 2 trials, or keep another way: --keep all"
+        )
+    return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
+
+
+def every(results: Sequence[Result], seeds: Sequence[int]) -> Choice:
     """All step sizes, all trials."""
-    return Choice(tuple(size for size, _ in _by_step_size(results)), _seeds(results))
+    return Choice(tuple(size for size, _ in _by_step_size(results)), _ascending(seeds))
 
 
-def as_published(results: Sequence[Result]) -> Choice:
+def as_published(results: Sequence[Result], seeds: Sequence[int]) -> Choice:
     """The step sizes that the paper's table shows, as far as they were run."""
     shown = {result.experiment.method.step_size for result in results if published(result.experiment) is not None}
-    return Choice(tuple(sorted(shown)), _seeds(results))
+    return Choice(tuple(sorted(shown)), _ascending(seeds))
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -130,8 +159,13 @@ def _by_step_size(results: Sequence[Result]) -> list[tuple[float, list[Result]]]
     return [(size, [result for result in results if result.experiment.method.step_size == size]) for size in sizes]
 
 
-def _seeds(results: Sequence[Result]) -> tuple[int, ...]:
-    return tuple(sorted({result.experiment.seed for result in results}))
+def _ascending(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Each once."""
+    return tuple(sorted(set(seeds)))
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _score(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:
@@ -140,9 +174,14 @@ def _score(trials: Sequence[Result], metric: Metric, target: float) -> tuple[flo
         return (statistics.fmean(trial.final_loss for trial in trials),)
     accuracy = statistics.fmean(trial.final_accuracy for trial in trials)
     if math.isnan(accuracy):
-        raise UserError(f"{trials[0].path}: the problem has no accuracy to choose by; use --metric loss")
+        raise UserError("the problem has no accuracy to choose by; use --metric loss")
     if metric == "accuracy":
         return (-accuracy,)
     times_s = [trial.time_to_accuracy(target) for trial in trials]
+    if any(math.isnan(time_s) for time_s in times_s):
+        raise UserError(
+            f'the time to {target:g} % is not known (record.snapshots = "none", or a run ended before its horizon); '
+            "use --metric accuracy"
+        )
     reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
     return (len(times_s) - len(reached_s), statistics.fmean(reached_s) if reached_s else math.inf, -accuracy)

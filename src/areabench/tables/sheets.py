@@ -83,14 +83,14 @@ def _paper_rho(beside: Comparison | None) -> list[Entry]:
 def _paper_accuracy(beside: Comparison | None) -> list[Entry]:
     if beside is None:
         return [Entry(_NOTHING)] * 3
-    inside, difference = _yes(beside.accuracy_in_range), signed(beside.accuracy_difference)
+    inside, difference = _in_range(beside, beside.accuracy_in_range), signed(beside.accuracy_difference)
     return [Entry(spread_word(beside.published.accuracy)), Entry(inside), Entry(difference)]
 
 
 def _paper_loss(beside: Comparison | None) -> list[Entry]:
     if beside is None:
         return [Entry(_NOTHING)] * 3
-    inside, difference = _yes(beside.loss_in_range), signed(beside.loss_difference)
+    inside, difference = _in_range(beside, beside.loss_in_range), signed(beside.loss_difference)
     return [Entry(spread_word(beside.published.loss)), Entry(inside), Entry(difference)]
 
 
@@ -114,7 +114,7 @@ def rho_entry(table: SweepTable, cell: Cell) -> Entry:
 
 
 def _reached(reach: Reach) -> str:
-    return f" ({reach.reached}/{reach.trials})" if 0 < reach.reached < reach.trials else ""
+    return f" ({reach.reached}/{reach.trials})" if 0 < reach.reached < reach.trials and not reach.unknown else ""
 
 
 def _step_size(cell: Cell) -> Entry:
@@ -161,8 +161,8 @@ def rho_word(rho: float) -> str:
     return ">1" if math.isinf(rho) else fixed(rho)
 
 
-def _yes(answer: bool) -> str:
-    return "yes" if answer else "no"
+def _in_range(beside: Comparison, answer: bool) -> str:
+    return "incomplete" if beside.ours.missing else "yes" if answer else "no"
 
 
 # ---------------------------------------------------------------------------------------------------- notes
@@ -173,13 +173,13 @@ def shared_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ..
     notes = [
         f"kept: {table.rule.sentence}",
         f"ρ = mean time to {table.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over the "
-        "trials that reached it, and >1 means that half or more did not",
+        "trials that reached it, >1 means that half or more did not, and a dash that it is not known",
         "accuracy and loss: mean (min – max) over the trials at the end; the best of each rates setting is marked",
     ]
     if with_paper:
         notes.append(
             "paper: the published value; in range: our mean, rounded to two decimals, lies in the published min – max "
-            "and no trial diverged; Δ: ours minus published, both rounded"
+            "and no trial diverged (incomplete: trials are missing); Δ: ours minus published, both rounded"
         )
     return tuple(notes)
 
@@ -191,8 +191,10 @@ def own_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
         notes.append("diverged trials are counted but not averaged, and a cell with one is not marked as the best")
     if table.done < table.planned:
         notes.append(f"{table.planned - table.done:,} of {table.planned:,} runs are missing")
+    if any(cell.missing for cell in table.cells):
+        notes.append("a cell with missing trials is not marked as the best")
     notes += [f"{row.method}: the rule keeps no step size" for row in table.rows if row.step_size is None]
-    return (*notes, *(_horizon_notes(table) if with_paper else ()))
+    return (*notes, *table.skipped, *(_horizon_notes(table) if with_paper else ()))
 
 
 def _trial_count(table: SweepTable) -> str:
@@ -219,4 +221,4 @@ def _horizon_notes(table: SweepTable) -> list[str]:
 
 
 def _has_gaps(table: SweepTable) -> bool:
-    return any(cell.diverged or len(cell.results) != cell.planned for cell in table.cells)
+    return any(cell.diverged or cell.missing for cell in table.cells)

@@ -18,13 +18,14 @@ def without_step_size(method: MethodSettings) -> MethodSettings:
 
 def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
     """The paper's names; where a method occurs in several variants, with the keys that tell them apart."""
-    labels = []
-    for method in methods:
-        variants = [other for other in methods if other.name == method.name]
-        keys = [item.name for item in fields(method) if len({getattr(other, item.name) for other in variants}) > 1]
-        parts = [METHOD_LABELS[method.name], *(f"{key} = {_word(getattr(method, key))}" for key in keys)]
-        labels.append(", ".join(parts))
-    return labels
+    return [", ".join([METHOD_LABELS[method.name], *variant_words(method, methods)]) for method in methods]
+
+
+def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
+    """The settings in which a method differs from others of its name."""
+    variants = [other for other in others if other.name == method.name]
+    keys = [item.name for item in fields(method) if len({getattr(other, item.name) for other in variants}) > 1]
+    return [f"{key} = {_word(getattr(method, key))}" for key in keys]
 
 
 def describe_setting(setting: Experiment) -> str:
@@ -49,7 +50,7 @@ def titles(settings: Sequence[Experiment]) -> list[str]:
     if len(set(plain)) == len(plain):
         return plain
     said = ("clients.count", "clients.local_steps", "stop.horizon_s")
-    flat = [{key: value for key, value in _flatten(setting) if key not in said} for setting in settings]
+    flat = [{key: value for key, value in flatten(setting) if key not in said} for setting in settings]
     keys = [key for key in dict.fromkeys(key for one in flat for key in one) if len({one.get(key) for one in flat}) > 1]
     return [
         ", ".join([title, *(f"{key} = {_word(one[key])}" for key in keys if key in one)])
@@ -57,12 +58,12 @@ def titles(settings: Sequence[Experiment]) -> list[str]:
     ]
 
 
-def _flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
+def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Every key of a record, dotted, with its value."""
     entries: list[tuple[str, Any]] = []
     for item in fields(record):
         value, key = getattr(record, item.name), prefix + item.name
-        entries += _flatten(value, f"{key}.") if hasattr(value, "__dataclass_fields__") else [(key, value)]
+        entries += flatten(value, f"{key}.") if hasattr(value, "__dataclass_fields__") else [(key, value)]
     return entries
 
 
