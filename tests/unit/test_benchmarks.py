@@ -27,18 +27,22 @@ TINY = Experiment(
 )
 
 if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
+    import bench_lanes
     import bench_page
     import bench_simulator
+    import bench_sizes
     import cost
     import cost_plan
     import cost_point
 else:
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        bench_page, bench_simulator, cost, cost_plan, cost_point = (
+        bench_lanes, bench_page, bench_simulator, bench_sizes, cost, cost_plan, cost_point = (
             importlib.import_module(name)
-            for name in ("bench_page", "bench_simulator", "cost", "cost_plan", "cost_point")
-        )
+            for name in (
+                "bench_lanes", "bench_page", "bench_simulator", "bench_sizes", "cost", "cost_plan", "cost_point"
+            )
+        )  # fmt: skip
     finally:
         sys.path.remove(str(BENCHMARKS))
 
@@ -74,12 +78,12 @@ def test_run_in_words() -> None:
 
 
 def test_pass_in_words() -> None:
-    found = bench_simulator.PassCost(pass_s=18e-6, step_s=15e-6, products_s=12e-6)
+    found = bench_lanes.PassCost(pass_s=18e-6, step_s=15e-6, products_s=12e-6)
     assert [row[1] for row in bench_simulator.pass_rows("pass", found)] == ["18.0 µs", "12.0 µs", "1.50", "1.25"]
 
 
 def test_pass_has_three_methods_with_all_step_sizes() -> None:
-    lanes = bench_simulator.lane_experiments(bench_simulator.FULL, 50, 0.3)
+    lanes = bench_lanes.lane_experiments(bench_sizes.FULL, 50, 0.3)
     assert [type(lane.method) for lane in lanes] == [Area] * 7 + [AsFedAvg] * 7 + [FedBuff] * 7
     assert [lane.method.step_size for lane in lanes[7:14]] == [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]
     assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.003)}

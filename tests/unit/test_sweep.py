@@ -317,8 +317,7 @@ def test_the_tables_expand(path: Path) -> None:
     assert {one.seed for one in found} == set(range(1, 11))
     assert {one.record.events for one in found} == {False}
     split = Dirichlet if "non_iid" in path.stem or path.stem == "grid" else NearlyIid if "128" in path.stem else Iid
-    split = DirichletEqual if path.stem.endswith("_equal") else split
-    assert {type(one.split) for one in found} == {split}
+    assert {type(one.split) for one in found} == {DirichletEqual if path.stem.endswith("_equal") else split}
     assert Counter(one.rates for one in found) == Counter(
         {UniformRates(): len(found) // 2, NormalRates(): len(found) // 2}
     )
