@@ -50,7 +50,7 @@ class ProgressLine:
 class SweepProgress:
     """Where a sweep stands: runs done, runs a second, time left, failures; at most five times a second.
 
-    The time left comes from the cost of what is done in this session and of what is not, so runs of unequal length do
+    The time left comes from the cost of what this sweep has done and of what is not, so runs of unequal length do
     not mislead it.
     """
 
