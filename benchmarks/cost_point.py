@@ -24,12 +24,11 @@ from areabench.errors import UserError
 from areabench.execute import Surroundings, simulate
 from areabench.experiment import Experiment
 from areabench.lane_recorder import LaneRecorder
+from areabench.memory import peak_bytes
 from areabench.progress import Style
 from areabench.scenario import build_scenario
 from areabench.schema import State, Status
 from areabench.transports.simulator import Simulator
-
-_BYTES_A_UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def measure_here(experiment: Experiment, cache: Path) -> Cost:
     scenario = build_scenario(experiment, cache)
     status = checked(Simulator(scenario, LaneRecorder(1), watch).run())
     ended_s = time.process_time()
-    return Cost(watch.first_s - begun_s, ended_s - watch.first_s, status.updates - 1, peak_bytes())
+    return Cost(watch.first_s - begun_s, ended_s - watch.first_s, status.updates - 1, peak_bytes(resource.RUSAGE_SELF))
 
 
 def measure_whole(experiment: Experiment, cache: Path) -> Cost:
@@ -72,7 +71,7 @@ def measure_whole(experiment: Experiment, cache: Path) -> Cost:
     begun_s = time.process_time()
     around = Surroundings(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
     status = checked(simulate(experiment, around))
-    return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes())
+    return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes(resource.RUSAGE_SELF))
 
 
 def checked(status: Status) -> Status:
@@ -80,11 +79,6 @@ def checked(status: Status) -> Status:
     if status.state != State.DONE:
         raise UserError(f"the run ended as {status.state.text} ({status.reason}); lower its step size")
     return status
-
-
-def peak_bytes() -> int:
-    """The most memory that this process has had so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _BYTES_A_UNIT
 
 
 def measure_apart(experiment: Experiment, cache: Path, *, whole: bool = False) -> Cost:

@@ -21,3 +21,9 @@ class RunFailure(Exception):
 
 class WriteFailure(RunFailure):
     """A disc that takes no more: whatever else would be written there is likely to fail too."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line: its type, and the first and the last line of its message."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))

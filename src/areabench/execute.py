@@ -15,7 +15,7 @@ from areabench import datasets
 from areabench.client import Client
 from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
-from areabench.errors import RunFailure, UserError
+from areabench.errors import RunFailure, UserError, one_line
 from areabench.evaluation import BackgroundWatch, NoTarget, evaluate_models, loss_wanted
 from areabench.experiment import Experiment
 from areabench.lane_recorder import evaluate_lanes, play_lanes
@@ -202,18 +202,12 @@ def _record(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run:
     except BaseException as error:
         progress.close()
         with suppress(RunFailure):  # a disc that is full takes no status either
-            recorder.set_status(recorder.status(State.FAILED, _reason(error)))
+            recorder.set_status(recorder.status(State.FAILED, one_line(error)))
             recorder.close()
         raise
     recorder.set_status(status)
     recorder.close()
     return status
-
-
-def _reason(error: BaseException) -> str:
-    """An error in one line: its type, and the first and last line of its message."""
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))
 
 
 def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:

@@ -20,7 +20,8 @@ from areabench.schema import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAP
 if TYPE_CHECKING:
     import pandas as pd
 
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
+_STATES = {state.text: state for state in State}
+DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Run:
         except UserError:
             self.close()
             raise
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self.close()
             raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
 
@@ -167,12 +168,8 @@ class Run:
         )
 
     def _read_status(self) -> Status:
-        attributes = dict(self._file["status"].attrs)
-        state = {state.text: state for state in State}[attributes["state"]]
-        numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
-        end_s, drain_s = float(attributes["end_s"]), float(attributes["drain_s"])
-        status = Status(state, str(attributes["reason"]), end_s, drain_s=drain_s, **numbers)
-        return self._status_so_far(status) if state == State.RUNNING else status
+        status = status_of(self._file)
+        return self._status_so_far(status) if status.state == State.RUNNING else status
 
     def _status_so_far(self, status: Status) -> Status:
         """The status of a run under way, or killed: counted from the events that reached the file."""
@@ -196,9 +193,17 @@ class Run:
     def _rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
         try:
             rows: NDArray[Any] = self._file[name][chosen]
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
         return rows
+
+
+def status_of(file: h5py.File) -> Status:
+    """The status as the file has it; a KeyError and the like where it is damaged."""
+    attributes = dict(file["status"].attrs)
+    numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
+    end_s, drain_s = float(attributes["end_s"]), float(attributes["drain_s"])
+    return Status(_STATES[attributes["state"]], str(attributes["reason"]), end_s, drain_s=drain_s, **numbers)
 
 
 def open_run(path: str | Path) -> Run:
@@ -213,7 +218,7 @@ def _open(path: Path) -> h5py.File:
         return h5py.File(path, "r")
     except BlockingIOError as error:
         raise RunFileError(f"{path}: is being written by a run; read it when the run has ended") from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise RunFileError(f"{path}: is not a readable HDF5 file ({error}); give the path of a run file") from error
 
 

@@ -11,14 +11,14 @@ from multiprocessing.connection import wait
 from typing import IO
 
 from areabench.config import to_toml
-from areabench.errors import UserError
+from areabench.errors import UserError, one_line
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.progress import SweepProgress
 from areabench.reading import open_run
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.interrupts import Interrupts
 from areabench.sweeps.passes import Pass, Task
-from areabench.sweeps.pool import Outcome, one_line
+from areabench.sweeps.pool import Outcome
 from areabench.sweeps.results import ENDED
 
 _LOOK_S = 0.1  # how often to look whether a run has ended, which takes many seconds

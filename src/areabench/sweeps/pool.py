@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 
-from areabench.errors import RunFileError, WriteFailure
+from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.execute import Surroundings, simulate_together
 from areabench.progress import SweepProgress
 from areabench.schema import Status
@@ -194,9 +194,3 @@ def _attempt(attempted: Pass, around: Surroundings) -> Outcome:
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
-
-
-def one_line(error: Exception) -> str:
-    """An error in one line: its type, and the first and the last line of its message."""
-    lines = str(error).strip().splitlines() or ["without a message"]
-    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))

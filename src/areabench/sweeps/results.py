@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from areabench.config import to_toml
 from areabench.errors import UserError
 from areabench.experiment import Experiment
-from areabench.reading import open_run
+from areabench.reading import DAMAGE, open_run, status_of
 from areabench.schema import FORMAT, SCHEMA_VERSION, State, Status
 
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again
-_STATES = {state.text: state for state in State}
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
     """How the run of this very experiment ended; None where the file holds another one, or none that ended."""
     try:
         with h5py.File(path, "r") as file:
-            state = _STATES[file["status"].attrs["state"]] if _holds(file, experiment) else None
-    except _DAMAGE:
+            state = status_of(file).state if _holds(file, experiment) else None
+    except DAMAGE:
         return None
     return state if state in ENDED else None
 
@@ -110,7 +108,7 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
                 return None
             result = _from_tally(path, file, experiment) if "tally" in file and "metrics" in file else None
         result = result or read_result(path)
-    except (*_DAMAGE, UserError):
+    except (*DAMAGE, UserError):
         return None
     return result if result.status.state in ENDED else None
 
@@ -127,23 +125,11 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
     return Result(
         path=path,
         experiment=experiment,
-        status=_status(dict(file["status"].attrs)),
+        status=status_of(file),
         time_s=file["snapshots/index"]["time_s"][: len(metrics)],
         train_loss=metrics["train_loss"],
         test_accuracy=metrics["test_accuracy"],
         staleness=file["tally/staleness"][()],
         served=file["tally/served"][()],
         score_gap=metrics["score_gap"],
-    )
-
-
-def _status(values: dict[str, Any]) -> Status:
-    return Status(
-        state=_STATES[values["state"]],
-        reason=str(values["reason"]),
-        end_s=float(values["end_s"]),
-        updates=int(values["updates"]),
-        discarded=int(values["discarded"]),
-        server_steps=int(values["server_steps"]),
-        drain_s=float(values["drain_s"]),
     )
