@@ -83,8 +83,12 @@ class Conductor:
         self._stop, self._record = experiment.stop, experiment.record
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
         self._deliver, self._clock = deliver, clock
-        self._next_grid, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
+        self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
+        self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of the grid's next point
+        self._iterations = math.inf if self._stop.iterations is None else self._stop.iterations
+        self._may_end = self._stop.has_target or self._iterations == 0  # whether an event can have ended the run
         self._diverged = ""
+        self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
         self.updates = 0
         self._step_sizes: dict[int, float] = {}  # what each client was told last
 
@@ -93,11 +97,6 @@ class Conductor:
         """When the server steps next by the clock; infinite where updates decide."""
         return self._criterion.next_s
 
-    @property
-    def horizon_s(self) -> float:
-        """When the run ends at the latest; infinite without a horizon."""
-        return math.inf if self._stop.horizon_s is None else self._stop.horizon_s
-
     def start(self) -> None:
         """Send the starting model out."""
         self._send(self._server.begin())
@@ -105,19 +104,13 @@ class Conductor:
     def update(self, update: Update, time_s: float) -> None:
         """An update came in at `time_s`: answer it at once, then step if the criterion says so."""
         self.pass_time(time_s)
-        header, server = update.header, self._server
-        staleness = server.version - header.base_version
-        used = self._step_sizes[header.client]
-        self._send(server.receive(header.client, update.payload))
-        fingerprint = self._fingerprint(update.payload)
+        server, client = self._server, update.header.client
+        used = self._step_sizes[client]
+        self._send(server.receive(client, update.payload))
         self.updates += 1
-        service_s = self._clock() - time_s
-        self._recorder.event(
-            Event(
-                time_s, Kind.UPDATE, server.iteration, server.version, used, service_s, fingerprint, staleness, header
-            )
-        )
-        if self._criterion.counted(server.updates_since_step) and not self._out_of_iterations():
+        self._recorder.event(self._received(update, Kind.UPDATE, time_s, used, self._clock() - time_s))
+        self._may_end = self._may_end or server.iteration >= self._iterations
+        if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
             self._step(time_s)
 
     def timer(self, time_s: float) -> None:
@@ -128,28 +121,27 @@ class Conductor:
 
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing."""
-        staleness = self._server.version - update.header.base_version
-        used, fingerprint = self._step_sizes[update.header.client], self._fingerprint(update.payload)
-        counters = (self._server.iteration, self._server.version)
-        self._recorder.event(Event(time_s, Kind.DISCARDED, *counters, used, 0.0, fingerprint, staleness, update.header))
+        used = self._step_sizes[update.header.client]
+        self._recorder.event(self._received(update, Kind.DISCARDED, time_s, used, 0.0))
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
 
         A snapshot that meets the target is the last one.
         """
-        if self._record.snapshots != "grid":
-            return
-        while (grid_s := self._next_grid * self._record.interval_s) < time_s and not self._watch.reached():
-            self._snapshot(grid_s)
+        while self._grid_s < time_s and not self._watch.reached():
+            self._snapshot(self._grid_s)
             self._recorder.relieve()
-            self._next_grid += 1
+            self._grid_number += 1
+            self._grid_s = self._grid_number * self._record.interval_s
 
     def ended(self, time_s: float) -> Status | None:
         """How the run ended, if it has; `time_s` is the time of the next thing to happen."""
+        if time_s <= self._grid_s and time_s <= self.horizon_s and not self._may_end:
+            return None  # nearly always
         if self._diverged:
             return self._recorder.status(State.DIVERGED, self._diverged, self._clock())
-        if self._out_of_iterations():
+        if self._server.iteration >= self._iterations:
             return self._recorder.status(State.DONE, f"{self._server.iteration} iterations", self._clock())
         self.pass_time(min(time_s, self.horizon_s))
         if reached := self._watch.reached():
@@ -171,15 +163,24 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
         self._send(orders)
-        fingerprint = self._fingerprint(server.model)
         step_size = orders[0].step_size if orders else math.nan
-        service_s = self._clock() - begun_s
-        self._recorder.event(
-            Event(time_s, Kind.STEP, server.iteration, server.version, step_size, service_s, fingerprint)
-        )
+        service_s, fingerprint = self._clock() - begun_s, self._fingerprint(server.model)
+        event = Event(time_s, Kind.STEP, iteration=server.iteration, version=server.version, step_size=step_size)
+        self._recorder.event(event._replace(service_s=service_s, digest=fingerprint))
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
+        self._may_end = self._may_end or bool(self._diverged) or server.iteration >= self._iterations
+        self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
+
+    def _received(self, update: Update, kind: Kind, time_s: float, step_size: float, service_s: float) -> Event:
+        """The event of an update; the server has taken it in, or never will."""
+        header, server = update.header, self._server
+        return Event(
+            time_s, kind, header.client, header.round, header.base_version, server.version - header.base_version,
+            server.iteration, server.version, step_size, header.drawn_delay_s, header.realised_delay_s,
+            header.compute_s, service_s, header.flags, self._fingerprint(update.payload),
+        )  # fmt: skip
 
     def _fingerprint(self, vector: Vector) -> int:
         return digest(vector) if self._recorder.keeps_events else 0
@@ -193,6 +194,3 @@ class Conductor:
         for order in orders:
             self._step_sizes[order.client] = order.step_size
             self._deliver(order)
-
-    def _out_of_iterations(self) -> bool:
-        return self._stop.iterations is not None and self._server.iteration >= self._stop.iterations

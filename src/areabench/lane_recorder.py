@@ -11,7 +11,7 @@ import numpy as np
 from areabench.conductor import Recording
 from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.problems.base import Metrics, Problem, Vector
-from areabench.recording import Recorder, divergence, model_norms
+from areabench.recording import Recorder, divergence
 from areabench.scenario import Scenario
 from areabench.schema import Event, State, Status
 from areabench.tally import Tally
@@ -79,7 +79,9 @@ class LaneRecorder(Recording):
 
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """End the lanes whose model is beyond the bound; the pass ends when all have."""
-        models, norms = np.atleast_2d(model), model_norms(model)
+        models = np.atleast_2d(model)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = np.sqrt(np.vecdot(models, models))
         for lane in np.flatnonzero(~(norms <= bound)).tolist():
             if lane not in self._diverged:
                 reason = divergence(float(norms[lane]), bound, iteration)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,8 +100,7 @@ class Part:
     method: Method
 
 
-@dataclass(frozen=True)
-class LaneState:
+class LaneState(NamedTuple):
     """The server's models, shape (lanes, dimension), and the state of each part."""
 
     model: Vector
@@ -116,11 +115,11 @@ def together(parts: Sequence[Part]) -> Method:
 
     def report(memory: Any, base: Vector, local: Vector) -> Report:
         reports = [
-            part.method.report(held, base[part.lanes], _own(local[part.lanes], held))
+            part.method.report(held, base[part.lanes], local[part.lanes])
             for part, held in zip(parts, memory, strict=True)
         ]
         payload: Any = tuple(report.payload for report in reports)
-        kept: Any = tuple(report.memory for report in reports)
+        kept: Any = tuple(_own(report.memory, held) for report, held in zip(reports, memory, strict=True))
         return Report(payload, kept)
 
     def start(model: Vector) -> Step:
@@ -144,9 +143,12 @@ def gather(model: Vector, steps: Sequence[Step]) -> Step:
     return Step(LaneState(model, tuple(step.state for step in steps)), calls)
 
 
-def _own(local: Vector, memory: Vector | None) -> Vector:
-    """A copy where the client remembers its model: a view would keep the models of all lanes alive."""
-    return local if memory is None else local.copy()
+def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
+    """What a client remembers of the lent models, in the place of what it remembered before: nobody else holds that."""
+    if memory is None or before is None or not before.flags.writeable:  # the starting point is shared
+        return None if memory is None else memory.copy()
+    np.copyto(before, memory)
+    return before
 
 
 # ---------------------------------------------------------------------------------------------------- scenario

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -19,7 +20,18 @@ from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Record
 from areabench.messages import digest
 from areabench.problems.base import Metrics, Vector
-from areabench.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Event, Provenance, State, Status
+from areabench.schema import (
+    EVENT,
+    EVENT_ROW,
+    FORMAT,
+    METRIC,
+    SCHEMA_VERSION,
+    SNAPSHOT,
+    Event,
+    Provenance,
+    State,
+    Status,
+)
 from areabench.tally import Tally
 
 _EVENTS_A_BLOCK = 256
@@ -55,7 +67,7 @@ class Recorder:
         self._models = self._file.create_dataset(
             "snapshots/model", (0, dimension), dtype, maxshape=(None, dimension), chunks=chunks
         )
-        self._waiting_events: list[tuple[Any, ...]] = []
+        self._waiting_events = bytearray()  # rows of EVENT
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._held: list[Vector] = []  # snapshots that are evaluated but not written, but for the last
         self._last_snapshot: tuple[float, int, int] | None = None
@@ -79,7 +91,7 @@ class Recorder:
         """Count an event, and keep it where the log is asked for; costs no input or output."""
         self.tally.count(event)
         if self.keeps_events:
-            self._waiting_events.append(event.row())
+            self._waiting_events += EVENT_ROW.pack(*event)
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far; the end is that of the last event unless given."""
@@ -99,7 +111,7 @@ class Recorder:
 
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """Why the run ends here because of its model; empty where it goes on."""
-        (norm,) = model_norms(model)
+        norm = math.sqrt(np.dot(model, model))
         return "" if norm <= bound else divergence(norm, bound, iteration)
 
     def spare_moment(self) -> bool:
@@ -118,7 +130,7 @@ class Recorder:
             self.flush()
 
     def _blocks_waiting(self) -> float:
-        snapshots, events = len(self._waiting_snapshots), len(self._waiting_events)
+        snapshots, events = len(self._waiting_snapshots), len(self._waiting_events) / EVENT_ROW.size
         return max(snapshots / self._rows_a_block, events / _EVENTS_A_BLOCK)
 
     def flush(self) -> None:
@@ -181,8 +193,8 @@ class Recorder:
             ) from error
 
     def _write_events(self) -> None:
-        _append(self._events, np.array(self._waiting_events, dtype=EVENT))
-        self._waiting_events.clear()
+        _append(self._events, np.frombuffer(self._waiting_events, dtype=EVENT))
+        self._waiting_events = bytearray()
 
     def _write_snapshots(self) -> None:
         waiting = self._waiting_snapshots
@@ -201,14 +213,6 @@ class Recorder:
         clients = len(self._file["clients"]) if "clients" in self._file else 0
         group = self._file.require_group("tally")
         group["staleness"], group["served"] = self.tally.staleness, self.tally.served(clients)
-
-
-def model_norms(models: Vector) -> NDArray[Any]:
-    """Euclidean norm of each model; models of shape (lanes, dimension), or one of shape (dimension,)."""
-    stack = np.atleast_2d(models)
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms: NDArray[Any] = np.sqrt(np.einsum("ld,ld->l", stack, stack))
-    return norms
 
 
 def divergence(norm: float, bound: float, iteration: int) -> str:

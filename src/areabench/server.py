@@ -54,5 +54,5 @@ class Server:
 
     def _follow(self, step: Step, flags: Flag) -> list[Order]:
         self._state = step.state
-        step_size = self._schedule(self.iteration)
-        return [Order(client, self.model, step_size, self.version, self.iteration, flags) for client in step.calls]
+        model, step_size = step.state.model, self._schedule(self.iteration)
+        return [Order(client, model, step_size, self.version, self.iteration, flags) for client in step.calls]

@@ -14,7 +14,7 @@ class Tally:
     """Counts that go on with every event."""
 
     def __init__(self) -> None:
-        self._kinds = dict.fromkeys(Kind, 0)
+        self._kinds = [0] * len(Kind)
         self._staleness: Counter[int] = Counter()
         self._served: Counter[int] = Counter()
         self.last_time_s = 0.0
@@ -25,12 +25,12 @@ class Tally:
         self.last_time_s = event.time_s
         if event.kind == Kind.UPDATE:
             self._staleness[event.staleness] += 1
-            self._served[event.header.client] += 1
+            self._served[event.client] += 1
 
     @property
     def events(self) -> int:
         """Events so far."""
-        return sum(self._kinds.values())
+        return sum(self._kinds)
 
     @property
     def staleness(self) -> NDArray[np.int64]:
@@ -50,7 +50,7 @@ class Tally:
     def copy(self) -> Tally:
         """The counts as they are now."""
         twin = Tally()
-        twin._kinds, twin.last_time_s = dict(self._kinds), self.last_time_s
+        twin._kinds, twin.last_time_s = self._kinds.copy(), self.last_time_s
         twin._staleness, twin._served = self._staleness.copy(), self._served.copy()
         return twin
 

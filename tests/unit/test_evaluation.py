@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from areabench.evaluation import evaluate_models, loss_wanted
-from areabench.messages import UpdateHeader
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.quadratic import QuadraticProblem
@@ -49,12 +48,12 @@ def test_equal_models_are_evaluated_once_and_the_loss_where_it_is_wanted() -> No
 
 
 def update(client: int, staleness: int) -> Event:
-    return Event(1.5, Kind.UPDATE, 1, 0, 0.1, 0.0, 0, staleness, UpdateHeader(client, 0, 0))
+    return Event(1.5, Kind.UPDATE, client, staleness=staleness)
 
 
 def test_tally_counts_updates_by_client_and_staleness() -> None:
     tally = Tally()
-    for event in (update(2, 0), update(0, 3), Event(2.5, Kind.STEP, 2, 1, 0.1, 0.0, 0), update(2, 0)):
+    for event in (update(2, 0), update(0, 3), Event(2.5, Kind.STEP), update(2, 0)):
         tally.count(event)
     assert tally.staleness.tolist() == [2, 0, 0, 1]
     assert tally.served(4).tolist() == [1, 0, 2, 0]

@@ -18,7 +18,7 @@ from areabench.config import parse_experiment
 from areabench.errors import RunFailure, RunFileError
 from areabench.execute import Surroundings, simulate
 from areabench.experiment import Experiment
-from areabench.messages import Flag, UpdateHeader, digest
+from areabench.messages import Flag, digest
 from areabench.problems.base import Metrics, Vector
 from areabench.progress import Style
 from areabench.provenance import gather_provenance
@@ -75,7 +75,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
 
 
 def an_event(kind: Kind = Kind.UPDATE, time_s: float = 0.5) -> Event:
-    return Event(time_s, kind, 1, 0, 0.1, 0.0, digest=7)
+    return Event(time_s, kind, iteration=1, step_size=0.1, digest=7)
 
 
 def events_in(recorder: Recorder) -> int:
@@ -259,8 +259,8 @@ def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
 
 
 def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
-    header = UpdateHeader(1, 4, 2, drawn_delay_s=0.5, realised_delay_s=0.625, compute_s=0.25, flags=Flag.OVERRUN)
-    recorder.event(Event(1.5, Kind.UPDATE, 9, 3, 0.1, 0.125, digest=2**64 - 1, staleness=1, header=header))
+    counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
+    recorder.event(Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.25, 0.125, flags, digest=2**64 - 1))
     recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
     recorder.flush()
     with open_run(recorder.path) as opened:

@@ -8,7 +8,7 @@ Invariant, after every event: x_s + u equals the mean of the clients' memories a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from areabench.algorithms.base import Method, Report, Step
 from areabench.problems.base import Vector
 
 
-@dataclass(frozen=True)
-class AreaState:
+class AreaState(NamedTuple):
     """The server's model x_s and aggregator u."""
 
     model: Vector

@@ -6,15 +6,14 @@ Data (FedAvg); the buffering that of J. Nguyen et al. (FedBuff).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from areabench.algorithms.base import Method, Report, Step
 from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 
 
-@dataclass(frozen=True)
-class AveragingState:
+class AveragingState(NamedTuple):
     """The server's model and the models it has received since it last stepped."""
 
     model: Vector
@@ -43,6 +42,6 @@ def send_model(_memory: Vector | None, _base: Vector, local: Vector) -> Report:
 
 def aggregate_models(state: AveragingState) -> Step:
     """x_s <- plain mean of the buffered models; a server step with an empty buffer changes nothing."""
-    if state.buffer.count == 0:
+    if state.buffer.size == 0:
         return Step(state)
     return Step(AveragingState(state.buffer.mean(), Buffer()))

@@ -1,6 +1,6 @@
 """What a method is: a client rule and a server rule. It knows no clock, no rank and no file.
 
-A method is a value: a record of five functions. Server states are immutable records; the arrays in them are
+A method is a value: a record of five functions. Server states are named tuples; the arrays in them are
 replaced, never changed, so a model that was sent out stays what it was.
 """
 

@@ -6,15 +6,14 @@ client's step size alpha for the server's eta as well (recovered from its tables
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from areabench.algorithms.base import Method, Report, Step
 from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 
 
-@dataclass(frozen=True)
-class FedBuffState:
+class FedBuffState(NamedTuple):
     """The server's model and the pseudo-gradients it has received since it last stepped."""
 
     model: Vector
@@ -37,7 +36,7 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         return Step(FedBuffState(state.model, state.buffer.add(payload)), (client,))
 
     def aggregate(state: FedBuffState) -> Step:  # x_s <- x_s - eta · mean of the buffer
-        if state.buffer.count == 0:
+        if state.buffer.size == 0:
             return Step(state)
         model = state.model - server_step_size * state.buffer.mean()
         return Step(FedBuffState(model, Buffer()))

@@ -6,7 +6,7 @@ plain mean, as in the paper's section 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from areabench.algorithms.as_fedavg import AveragingState, aggregate_models, send_model
 from areabench.algorithms.base import Method, Step
@@ -15,10 +15,11 @@ from areabench.problems.base import Vector
 from areabench.streams import Purpose, stream
 
 
-@dataclass(frozen=True)
-class RoundState(AveragingState):
+class RoundState(NamedTuple):
     """The state of plain averaging, and the number of the round under way."""
 
+    model: Vector
+    buffer: Buffer
     round: int
 
 
@@ -36,11 +37,10 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return Step(RoundState(model, Buffer(), round=0), draw(0))
 
     def receive(state: RoundState, _client: int, payload: Vector) -> Step:
-        return Step(replace(state, buffer=state.buffer.add(payload)))  # nobody is told to work until the round is full
+        return Step(state._replace(buffer=state.buffer.add(payload)))  # nobody is told to work until the round is full
 
     def aggregate(state: RoundState) -> Step:
-        averaged = aggregate_models(state).state
-        following = RoundState(averaged.model, averaged.buffer, round=state.round + 1)
-        return Step(following, draw(following.round))
+        averaged: AveragingState = aggregate_models(AveragingState(state.model, state.buffer)).state
+        return Step(RoundState(*averaged, round=state.round + 1), draw(state.round + 1))
 
     return Method("s-fedavg", remember, send_model, start, receive, aggregate, updates_per_step=clients_per_round)

@@ -32,12 +32,12 @@ def draw_sensitivity(page: Page) -> Figure:
 
 
 def _draw_finals(axes: Axes, row: Row, quantity: Quantity) -> None:
+    step_sizes = [cell.step_size for cell in _cells(row)]
     axes.set_xscale("log")
+    axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)  # first: one point gives no limits by itself
     for contender, factor in _side_by_side(row):
         _draw_contender(axes, contender, quantity, factor)
     finish(axes, quantity, "step size α", "final ")
-    step_sizes = [cell.step_size for cell in _cells(row)]
-    axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)
     label_log_axis(axes.xaxis)
     if any(cell.diverged for cell in _cells(row)):
         _draw_divergence(axes, row)

@@ -8,7 +8,7 @@ The printed formula lacks the minus sign in front of the log-likelihood; this is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from areabench.problem_settings import Logistic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.streams import Purpose, stream
+
+if TYPE_CHECKING:
+    from areabench.problems.logistic_lanes import LaneWorkspace, LogisticLanes
 
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
@@ -55,30 +58,6 @@ class Workspace:
         np.add.reduce(scores, axis=0, keepdims=True, out=column)
         np.copyto(spread, column)
         np.divide(scores, spread, out=scores)
-
-
-class LaneWorkspace:
-    """The buffers of one mini-batch gradient of many models.
-
-    The softmax runs on (classes, lanes, samples), where its loops are long; the products on (lanes, classes, samples).
-    """
-
-    def __init__(self, lanes: int, batch_size: int, shape: tuple[int, int]) -> None:
-        classes, features = shape
-        self.scores = np.empty((lanes, classes, batch_size), dtype=FLOAT)
-        self.by_class = np.empty((classes, lanes, batch_size), dtype=FLOAT)
-        self.row = np.empty((lanes, batch_size), dtype=FLOAT)
-        self.gradient = np.empty((lanes, classes, features), dtype=FLOAT)
-
-    def softmax(self, scale: np.float32) -> None:
-        """Turn the scores, times `scale`, into class probabilities: from `scores` to `by_class`."""
-        by_class, row = self.by_class, self.row
-        np.multiply(self.scores.transpose(1, 0, 2), scale, out=by_class)
-        np.maximum.reduce(by_class, axis=0, out=row)
-        np.subtract(by_class, row, out=by_class)
-        np.exp(by_class, out=by_class)
-        np.add.reduce(by_class, axis=0, out=row)
-        np.divide(by_class, row, out=by_class)
 
 
 class LogisticProblem:
@@ -121,6 +100,8 @@ class LogisticProblem:
 
     def lanes(self, client: int, lanes: int) -> LogisticLanes:
         """Client `client`'s objective for so many models at once, at its first round."""
+        from areabench.problems.logistic_lanes import LaneWorkspace, LogisticLanes  # loads scipy; no rank needs it
+
         if self._lane_workspace is None or len(self._lane_workspace.scores) != lanes:
             self._lane_workspace = LaneWorkspace(lanes, self.settings.batch_size, self.shape)
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
@@ -212,42 +193,3 @@ class LocalLogistic:
         np.dot(work.scores, work.inputs, out=work.gradient)
         np.multiply(weights, FLOAT.type(1 - rate * problem.settings.regularisation), out=weights)
         np.subtract(weights, work.gradient, out=weights)
-
-
-class LogisticLanes:
-    """One client's share of the objective for many models at once, which see the same mini-batches.
-
-    The operations of LocalLogistic, but each matrix product is one wide one, and BLAS may round that differently.
-    """
-
-    def __init__(self, problem: LogisticProblem, work: LaneWorkspace, batches: Minibatches, weight: float) -> None:
-        self._problem, self._work, self._batches, self._weight = problem, work, batches, weight
-
-    def descend(self, models: NDArray[Any], step_sizes: NDArray[np.float64]) -> NDArray[Any]:
-        """M steps of each lane; models and result of shape (lanes, dimension), step sizes of shape (lanes,)."""
-        problem, rates = self._problem, step_sizes * self._weight
-        kept = (1 - rates * problem.settings.regularisation).astype(FLOAT)[:, None, None]
-        factors = (rates * problem.data.scale / problem.settings.batch_size).astype(FLOAT)[:, None]
-        before = models.reshape(-1, *problem.shape)
-        after = np.empty_like(before)
-        for rows in self._batches.next_round():
-            self._residuals(before, rows, factors)
-            self._move(before, after, kept)
-            before = after
-        return after.reshape(models.shape)
-
-    def _residuals(self, models: NDArray[Any], rows: NDArray[np.int64], factors: NDArray[np.float32]) -> None:
-        """The small factor of all lanes' scaled gradients, into the workspace's scores."""
-        problem, shared, work = self._problem, self._problem.workspace, self._work
-        shared.load(problem.data, rows)
-        np.dot(models.reshape(-1, problem.shape[1]), shared.inputs.T, out=work.scores.reshape(-1, len(rows)))
-        work.softmax(FLOAT.type(problem.data.scale))
-        np.subtract(work.by_class, shared.one_hot[:, None, :], out=work.by_class)
-        np.multiply(work.by_class, factors, out=work.scores.transpose(1, 0, 2))
-
-    def _move(self, before: NDArray[Any], after: NDArray[Any], kept: NDArray[np.float32]) -> None:
-        """after = kept·before - gradient."""
-        work, inputs = self._work, self._problem.workspace.inputs
-        np.dot(work.scores.reshape(-1, len(inputs)), inputs, out=work.gradient.reshape(-1, inputs.shape[1]))
-        np.multiply(before, kept, out=after)
-        np.subtract(after, work.gradient, out=after)

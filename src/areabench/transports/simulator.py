@@ -18,8 +18,10 @@ from areabench.schema import Status
 
 
 class Arrival(NamedTuple):
-    """An update under way."""
+    """An update under way; arrivals compare by time, then by sequence number."""
 
+    time_s: float
+    sequence: int
     delay_s: float
     order: Order
 
@@ -33,27 +35,26 @@ class Simulator:
         self._scenario, self._progress = scenario, progress
         self._delays = scenario.delays()
         self._clients = ClientPool(scenario)
-        self._heap: list[tuple[float, int, Arrival]] = []  # by time, then by sequence number
+        self._heap: list[Arrival] = []
         self._now_s, self._sequence = 0.0, 0
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._dispatch, self._clock
         )
-        self._recorder = recorder
 
     def run(self) -> Status:
         """Simulate to the end; returns how it ended."""
-        conductor = self._conductor
+        conductor, heap = self._conductor, self._heap
         conductor.start()
-        while not (ended := conductor.ended(min(self._heap_s(), conductor.timer_s))):
-            if conductor.timer_s < self._heap_s():
-                self._now_s = conductor.timer_s
-                conductor.timer(self._now_s)
+        while True:
+            arrival_s, timer_s = heap[0].time_s if heap else math.inf, conductor.timer_s
+            if ended := conductor.ended(min(arrival_s, timer_s)):
+                return conductor.finish(ended)
+            self._now_s = min(arrival_s, timer_s)
+            if timer_s < arrival_s:
+                conductor.timer(timer_s)
             else:
-                self._now_s, _, arrival = heapq.heappop(self._heap)
-                self._arrive(arrival)
-            self._recorder.relieve()
+                self._arrive(heapq.heappop(heap))
             self._progress(self._now_s, conductor.updates)
-        return conductor.finish(ended)
 
     def _arrive(self, arrival: Arrival) -> None:
         order = arrival.order
@@ -65,10 +66,7 @@ class Simulator:
     def _dispatch(self, order: Order) -> None:
         delay_s = self._delays.next_s(order.client)
         self._sequence += 1
-        heapq.heappush(self._heap, (self._now_s + delay_s, self._sequence, Arrival(delay_s, order)))
-
-    def _heap_s(self) -> float:
-        return self._heap[0][0] if self._heap else math.inf
+        heapq.heappush(self._heap, Arrival(self._now_s + delay_s, self._sequence, delay_s, order))
 
     def _clock(self) -> float:
         return self._now_s
