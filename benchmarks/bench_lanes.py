@@ -60,20 +60,21 @@ def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: in
     return seconds(loop) / (rounds * problem.local_steps * len(rates))
 
 
-def lane_experiments(sizes: Sizes, local_steps: int, horizon_s: float) -> list[Experiment]:
+def lane_experiments(sizes: Sizes, measured: tuple[int, float, float]) -> list[Experiment]:
     """The lanes of a pass: three methods with all step sizes, recorded as in a sweep."""
-    interval_s = horizon_s / sizes.snapshots
+    local_steps, horizon_s, interval_s = measured
     settings = (f"clients.local_steps={local_steps}", f"stop.horizon_s={horizon_s}", f"record.interval_s={interval_s}")
     base = load_experiment(PAPER, (*SMALL_FILES, *settings))
     methods = [kind(step_size=step_size) for kind in (Area, AsFedAvg, FedBuff) for step_size in sizes.step_sizes]
     return [replace(base, method=method) for method in methods]
 
 
-def measure_pass(folder: Path, sizes: Sizes, local_steps: int, horizon_s: float) -> PassCost:
+def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float]) -> PassCost:
     """A pass of all lanes, in turns with its local steps alone and with the bare products."""
-    experiments = lane_experiments(sizes, local_steps, horizon_s)
+    local_steps, horizon_s, interval_s = measured
+    experiments = lane_experiments(sizes, measured)
     scenario, lanes = build_scenario(experiments[0], folder), len(experiments)
-    step_problem = logistic(build_scenario(lane_experiments(sizes, 50, horizon_s)[0], folder))
+    step_problem = logistic(build_scenario(lane_experiments(sizes, (50, horizon_s, interval_s))[0], folder))
     rates = [experiment.method.step_size for experiment in experiments]
     bare_s, step_s, whole_s = [], [], []
     for _ in range(sizes.turns):
@@ -108,10 +109,10 @@ def loss_every_of_the_tables() -> int:
 
 def measure_evaluation(folder: Path, sizes: Sizes) -> EvaluationCost:
     """One pass, then its evaluation; once, as both are long."""
-    experiments = lane_experiments(sizes, 1, sizes.evaluated_horizon_s)
+    experiments = lane_experiments(sizes, sizes.evaluated)
     scenario = build_scenario(experiments[0], folder)
     begun_s = time.perf_counter()
     ends = play_lanes(lane_scenario(scenario, experiments), nothing)
     pass_s = time.perf_counter() - begun_s
     evaluation_s = seconds(lambda: evaluate_lanes(scenario.problem, ends, loss_every_of_the_tables()))
-    return EvaluationCost(sizes.evaluated_horizon_s, pass_s, evaluation_s, sum(len(end.snapshots) for end in ends))
+    return EvaluationCost(sizes.evaluated[1], pass_s, evaluation_s, sum(len(end.snapshots) for end in ends))

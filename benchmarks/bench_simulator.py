@@ -160,8 +160,8 @@ def measure(folder: Path, sizes: Sizes) -> list[tuple[str, str, str]]:
     small = (*SMALL_FILES, f"record.interval_s={sizes.run_horizon_s / 100}")
     rows = run_rows("one run, with event log", measure_run(folder, sizes))
     rows += run_rows("one run, without", measure_run(folder, sizes, small))
-    for local_steps, horizon_s in sizes.pass_horizons_s:
-        rows += pass_rows(f"{lanes}, M = {local_steps}", measure_pass(folder, sizes, local_steps, horizon_s))
+    for measured in sizes.passes:
+        rows += pass_rows(f"{lanes}, M = {measured[0]}", measure_pass(folder, sizes, measured))
     return rows + evaluation_rows(f"{lanes}, M = 1", measure_evaluation(folder, sizes))
 
 

@@ -21,15 +21,14 @@ class Sizes:
     turns: int
     bare_steps: int
     run_horizon_s: float
-    pass_horizons_s: tuple[tuple[int, float], ...]  # by the number of local steps M
-    evaluated_horizon_s: float
-    snapshots: int  # of a pass, besides that of the start
+    passes: tuple[tuple[int, float, float], ...]  # local steps M, horizon (s), time between two snapshots (s)
+    evaluated: tuple[int, float, float]  # the same of the pass whose snapshots are evaluated
     step_sizes: tuple[float, ...]
 
 
 GRID = (1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
-FULL = Sizes(3, 5000, 15.0, ((1, 3.0), (50, 0.3)), 15.0, 100, GRID)
-QUICK = Sizes(1, 100, 0.1, ((1, 0.05), (50, 0.01)), 0.05, 2, (1.0,))
+FULL = Sizes(3, 5000, 15.0, ((1, 6.0, 0.15), (50, 0.3, 0.02)), (1, 15.0, 0.15), GRID)  # snapshots as in the tables
+QUICK = Sizes(1, 100, 0.1, ((1, 0.05, 0.025), (50, 0.01, 0.005)), (1, 0.05, 0.025), (1.0,))
 
 
 def seconds(work: Callable[[], object]) -> float:

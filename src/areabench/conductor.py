@@ -12,10 +12,13 @@ from typing import Protocol
 
 from areabench.aggregation import Criterion
 from areabench.experiment import Experiment
-from areabench.messages import Order, Update, digest
+from areabench.messages import Order, Update, UpdateHeader, digest
 from areabench.problems.base import Vector
 from areabench.schema import Event, Kind, State, Status
 from areabench.server import Server
+from areabench.tally import Tally
+
+_NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 
 
 class TargetWatch(Protocol):
@@ -37,13 +40,15 @@ class TargetWatch(Protocol):
 class Recording(Protocol):
     """Takes what a run leaves behind."""
 
+    tally: Tally  # counts all events
+
     @property
     def keeps_events(self) -> bool:
-        """Whether events are kept, and so need their checksums."""
+        """Whether there is an event log."""
         ...
 
     def event(self, event: Event) -> None:
-        """This happened."""
+        """Keep this in the event log."""
         ...
 
     def snapshot(self, time_s: float, version: int, model: Vector) -> None:
@@ -108,7 +113,7 @@ class Conductor:
         used = self._step_sizes[client]
         self._send(server.receive(client, update.payload))
         self.updates += 1
-        self._recorder.event(self._received(update, Kind.UPDATE, time_s, used, self._clock() - time_s))
+        self._note(Kind.UPDATE, update, time_s, used, self._clock() - time_s)
         self._may_end = self._may_end or server.iteration >= self._iterations
         if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
             self._step(time_s)
@@ -122,7 +127,7 @@ class Conductor:
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing."""
         used = self._step_sizes[update.header.client]
-        self._recorder.event(self._received(update, Kind.DISCARDED, time_s, used, 0.0))
+        self._note(Kind.DISCARDED, update, time_s, used, 0.0)
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
@@ -163,27 +168,26 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
         self._send(orders)
-        step_size = orders[0].step_size if orders else math.nan
-        service_s, fingerprint = self._clock() - begun_s, self._fingerprint(server.model)
-        event = Event(time_s, Kind.STEP, iteration=server.iteration, version=server.version, step_size=step_size)
-        self._recorder.event(event._replace(service_s=service_s, digest=fingerprint))
+        self._note(Kind.STEP, None, time_s, orders[0].step_size if orders else math.nan, self._clock() - begun_s)
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         self._may_end = self._may_end or bool(self._diverged) or server.iteration >= self._iterations
         self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
 
-    def _received(self, update: Update, kind: Kind, time_s: float, step_size: float, service_s: float) -> Event:
-        """The event of an update; the server has taken it in, or never will."""
-        header, server = update.header, self._server
-        return Event(
-            time_s, kind, header.client, header.round, header.base_version, server.version - header.base_version,
-            server.iteration, server.version, step_size, header.drawn_delay_s, header.realised_delay_s,
-            header.compute_s, service_s, header.flags, self._fingerprint(update.payload),
-        )  # fmt: skip
-
-    def _fingerprint(self, vector: Vector) -> int:
-        return digest(vector) if self._recorder.keeps_events else 0
+    def _note(self, kind: Kind, update: Update | None, time_s: float, step_size: float, service_s: float) -> None:
+        """Count an event that is over, and log it where there is a log."""
+        server, header = self._server, _NO_UPDATE if update is None else update.header
+        staleness = 0 if update is None else server.version - header.base_version
+        self._recorder.tally.count(kind, time_s, header.client, staleness)
+        if self._recorder.keeps_events:
+            self._recorder.event(
+                Event(
+                    time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
+                    server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.compute_s,
+                    service_s, header.flags, digest(server.model if update is None else update.payload),
+                )
+            )  # fmt: skip
 
     def _snapshot(self, time_s: float) -> None:
         model, self._shown_s = self._server.model, time_s

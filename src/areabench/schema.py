@@ -14,7 +14,6 @@ docs/run-file.md documents every column with its unit.
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -108,7 +107,7 @@ class Event(NamedTuple):
     staleness: int = 0
     iteration: int = 0
     version: int = 0  # server steps so far, after the event
-    step_size: float = math.nan
+    step_size: float = 0.0
     drawn_delay_s: float = 0.0
     realised_delay_s: float = 0.0
     compute_s: float = 0.0

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.schema import Event, Kind, State, Status
+from areabench.schema import Kind, State, Status
 
 
 class Tally:
@@ -19,13 +19,13 @@ class Tally:
         self._served: Counter[int] = Counter()
         self.last_time_s = 0.0
 
-    def count(self, event: Event) -> None:
+    def count(self, kind: Kind, time_s: float, client: int = -1, staleness: int = 0) -> None:
         """One event more."""
-        self._kinds[event.kind] += 1
-        self.last_time_s = event.time_s
-        if event.kind == Kind.UPDATE:
-            self._staleness[event.staleness] += 1
-            self._served[event.client] += 1
+        self._kinds[kind] += 1
+        self.last_time_s = time_s
+        if kind == Kind.UPDATE:
+            self._staleness[staleness] += 1
+            self._served[client] += 1
 
     @property
     def events(self) -> int:

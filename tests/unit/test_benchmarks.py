@@ -83,10 +83,10 @@ def test_pass_in_words() -> None:
 
 
 def test_pass_has_three_methods_with_all_step_sizes() -> None:
-    lanes = bench_lanes.lane_experiments(bench_sizes.FULL, 50, 0.3)
+    lanes = bench_lanes.lane_experiments(bench_sizes.FULL, (50, 0.3, 0.02))
     assert [type(lane.method) for lane in lanes] == [Area] * 7 + [AsFedAvg] * 7 + [FedBuff] * 7
     assert [lane.method.step_size for lane in lanes[7:14]] == [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]
-    assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.003)}
+    assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.02)}
 
 
 def test_quick_simulator_benchmark(tmp_path: Path) -> None:

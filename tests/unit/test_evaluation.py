@@ -11,7 +11,7 @@ from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.quadratic import QuadraticProblem
-from areabench.schema import Event, Kind, State, Status
+from areabench.schema import Kind, State, Status
 from areabench.tally import Tally
 
 
@@ -47,14 +47,12 @@ def test_equal_models_are_evaluated_once_and_the_loss_where_it_is_wanted() -> No
     np.testing.assert_array_equal(found.score_gap, [0, np.nan, np.nan, np.nan, 2])
 
 
-def update(client: int, staleness: int) -> Event:
-    return Event(1.5, Kind.UPDATE, client, staleness=staleness)
-
-
 def test_tally_counts_updates_by_client_and_staleness() -> None:
     tally = Tally()
-    for event in (update(2, 0), update(0, 3), Event(2.5, Kind.STEP), update(2, 0)):
-        tally.count(event)
+    tally.count(Kind.UPDATE, 0.5, 2, 0)
+    tally.count(Kind.UPDATE, 1.0, 0, 3)
+    tally.count(Kind.STEP, 1.0)
+    tally.count(Kind.UPDATE, 1.5, 2, 0)
     assert tally.staleness.tolist() == [2, 0, 0, 1]
     assert tally.served(4).tolist() == [1, 0, 2, 0]
     assert tally.events == 4
@@ -63,13 +61,13 @@ def test_tally_counts_updates_by_client_and_staleness() -> None:
 
 def test_discarded_updates_are_served_to_nobody() -> None:
     tally = Tally()
-    tally.count(update(0, 1)._replace(kind=Kind.DISCARDED))
+    tally.count(Kind.DISCARDED, 1.5, 0, 1)
     assert (tally.staleness.tolist(), tally.served(1).tolist(), tally.events) == ([], [0], 1)
 
 
 def test_a_copy_does_not_count_on() -> None:
     tally = Tally()
-    tally.count(update(0, 0))
+    tally.count(Kind.UPDATE, 1.5, 0, 0)
     twin = tally.copy()
-    tally.count(update(1, 0))
+    tally.count(Kind.UPDATE, 2.5, 1, 0)
     assert (twin.events, twin.served(2).tolist(), twin.staleness.tolist()) == (1, [1, 0], [1])

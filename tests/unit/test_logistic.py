@@ -211,3 +211,32 @@ def test_hits_are_those_of_argmax_also_with_equal_scores() -> None:
     labels = generator.integers(0, CLASSES, 50)
     expected = (scores.argmax(axis=1) == labels).sum(axis=1)
     assert logistic._hits(scores, labels).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("local_steps", [1, 2, 7, 50])
+def test_lanes_take_the_steps_of_a_model_alone_whatever_the_regulariser_keeps(local_steps: int) -> None:
+    """W is multiplied by 1 - alpha·weight·nu: by 0.9995, 0.75, 0.01, 0, -0.5, and by 1 where there is none."""
+    step_sizes = np.array([1e-3, 0.5, 1.98, 2.0, 3.0])
+    for regularisation in (2 / 3, 0.0):  # client 1 holds three quarters of the samples
+        settings = Logistic(regularisation=regularisation, batch_size=8, start_width=0.5)
+        start = problem(settings).start()
+        wide = problem(settings, local_steps).lanes(1, len(step_sizes))
+        locals_alone = [problem(settings, local_steps).local(1) for _ in step_sizes]
+        models = np.repeat(start[None], len(step_sizes), axis=0)
+        for _ in range(2):
+            alone = [
+                each.descend(model, step)
+                for each, model, step in zip(locals_alone, models, step_sizes.tolist(), strict=True)
+            ]
+            np.testing.assert_allclose(wide.descend(models, step_sizes), alone, atol=3e-5, rtol=0)
+            models = np.array(alone)
+
+
+def test_lanes_leave_the_models_they_start_from_alone() -> None:
+    logreg, step_sizes = problem(Logistic(batch_size=8), 3), np.array([0.1, 0.2])
+    models = np.repeat(logreg.start()[None], 2, axis=0)
+    before, local = models.copy(), logreg.lanes(0, 2)
+    first = local.descend(models, step_sizes)
+    np.testing.assert_array_equal(models, before)
+    assert local.descend(models, step_sizes) is not models
+    assert np.shares_memory(first, local.descend(models, step_sizes))  # lent until the next call

@@ -261,6 +261,7 @@ def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
 def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
     recorder.event(Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.25, 0.125, flags, digest=2**64 - 1))
+    recorder.tally.count(Kind.UPDATE, 1.5, 1, 1)
     recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
     recorder.flush()
     with open_run(recorder.path) as opened:
@@ -273,7 +274,7 @@ def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
 
 def test_status_counts(recorder: Recorder) -> None:
     for kind in (Kind.UPDATE, Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.DISCARDED, Kind.DISCARDED):
-        recorder.event(an_event(kind, time_s=2.5))
+        recorder.tally.count(kind, 2.5)
     assert recorder.tally.events == 6
     assert recorder.status(State.FAILED, "why") == Status(State.FAILED, "why", 2.5, 3, 2, 1)
     assert recorder.status(State.DONE, "end", 4.0).end_s == 4.0
@@ -284,7 +285,7 @@ def test_covers(recorder: Recorder) -> None:
     recorder.snapshot(1.0, 0, np.zeros(2))
     assert recorder.covers(1.0)
     assert not recorder.covers(1.5)
-    recorder.event(an_event())
+    recorder.tally.count(Kind.STEP, 1.0)
     assert not recorder.covers(1.0)
 
 

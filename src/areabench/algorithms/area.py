@@ -13,14 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from areabench.algorithms.base import Method, Report, Step
+from areabench.algorithms.buffered import Buffer
 from areabench.problems.base import Vector
 
 
 class AreaState(NamedTuple):
-    """The server's model x_s and aggregator u."""
+    """The server's model x_s, and the residuals m_i it has received since it last stepped: u is their sum over n."""
 
     model: Vector
-    aggregator: Vector
+    residuals: Buffer
+    clients: int  # n
+
+    @property
+    def aggregator(self) -> Vector:
+        """The aggregator u."""
+        total = self.residuals.total
+        return np.zeros_like(self.model) if total is None else total / self.clients
 
 
 def area(clients: int) -> Method:
@@ -33,14 +41,12 @@ def area(clients: int) -> Method:
         return Report(payload=local - memory, memory=local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
 
     def start(model: Vector) -> Step:  # Algorithm 1, initialization: u = 0, broadcast x_{s,0}
-        return Step(AreaState(model, np.zeros_like(model)), tuple(range(clients)))
+        return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
-    def receive(state: AreaState, client: int, payload: Vector) -> Step:
-        aggregator = payload / clients  # u <- u + m_i/n; x_s goes back to client i
-        aggregator += state.aggregator
-        return Step(AreaState(state.model, aggregator), (client,))
+    def receive(state: AreaState, client: int, payload: Vector) -> Step:  # u <- u + m_i/n; x_s goes back to client i
+        return Step(AreaState(state.model, state.residuals.add(payload), clients), (client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
-        return Step(AreaState(state.model + state.aggregator, np.zeros_like(state.model)))
+        return Step(AreaState(state.model + state.aggregator, Buffer(), clients))
 
     return Method("area", remember, report, start, receive, aggregate)

@@ -1,4 +1,4 @@
-"""The buffer that AS-FedAvg, FedBuff and S-FedAvg share: a running sum, so its size does not grow with the buffer."""
+"""The buffer that all methods share: a running sum, so that it does not grow with the number of updates."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class LaneWorkspace:
 class Step(NamedTuple):
     """The numbers of one local step, one a lane."""
 
-    shrink: NDArray[np.float32] | None  # what V is multiplied by, shape (lanes, 1, 1); afterwards c < 1 makes up for it
+    first: bool  # whether V is multiplied by `shrink`, as at the first step of a stretch
+    shrink: NDArray[np.float32]  # kept^m for the m steps from this one to the end of its stretch, shape (lanes, 1, 1)
     scale: NDArray[np.float32]  # what turns V·x into scores, shape (lanes, 1)
     factor: NDArray[np.float32]  # what turns residuals into the small factor of V's change, shape (lanes, 1)
 
@@ -56,8 +57,8 @@ class Step(NamedTuple):
 def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: float, count: int) -> list[Step]:
     """The steps W <- kept·W - rates·gradient of one round of `count` steps; `kept` and `rates` of shape (lanes,).
 
-    V is multiplied by kept^m at the first of m steps, so that c is 1 again after the last of them; m is a whole round
-    unless kept is far from 1.
+    V is multiplied by kept^m at the first step of a stretch of m, so that c is 1 again after the last. A stretch is a
+    whole round unless kept is far from 1.
     """
     with np.errstate(divide="ignore"):
         most = _LARGEST_EXPONENT / max(float(np.abs(np.log(np.abs(kept))).max()), 1e-300)
@@ -66,10 +67,10 @@ def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: flo
     for number in range(count):
         first = number % length == 0
         left = min(length - number % length, count - number)  # steps to the end of the stretch, this one included
-        before = 1.0 if first else kept**-left
+        before = np.ones_like(kept) if first else kept**-left
         after = kept ** (1 - left) if left > 1 else np.ones_like(kept)  # kept may be 0 where the stretch is one step
-        shrink = (kept**left).astype(np.float32)[:, None, None] if first else None
-        steps.append(Step(shrink, _column(scale * before * np.ones_like(kept)), _column(rates * scale / after)))
+        shrink = _column(kept**left)[:, :, None]
+        steps.append(Step(first, shrink, _column(scale * before), _column(rates * scale / after)))
     return steps
 
 
@@ -92,14 +93,15 @@ class LogisticLanes:
         """
         if step_sizes is not self._step_sizes:
             self._step_sizes, self._steps = step_sizes, self._plan(step_sizes)
-        work, source = self._work, models.reshape(self._work.local.shape)
+        local, source = self._work.local, models.reshape(self._work.local.shape)
+        np.multiply(source, self._steps[0].shrink, out=local)  # reads in order, and so brings the models near
         for rows, step in zip(self._batches.next_round(), self._steps, strict=True):
             self._residuals(source, rows, step)
-            if step.shrink is not None:
-                np.multiply(source, step.shrink, out=work.local)
-            source = work.local
+            if step.first and source is local:
+                np.multiply(local, step.shrink, out=local)
             self._subtract()
-        return work.local.reshape(models.shape)
+            source = local
+        return local.reshape(models.shape)
 
     def _plan(self, step_sizes: NDArray[np.float64]) -> list[Step]:
         problem = self._problem
@@ -120,5 +122,4 @@ class LogisticLanes:
         """V <- V - small factor · samples; for Fortran's order everything stands transposed."""
         work, inputs = self._work, self._problem.workspace.inputs
         local, scores = work.local.reshape(-1, inputs.shape[1]), work.scores.reshape(-1, len(inputs))
-        done = sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)
-        assert done.base is local or np.shares_memory(done, local)
+        sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)
