@@ -51,8 +51,8 @@ class Recording(Protocol):
         """Keep this in the event log."""
         ...
 
-    def snapshot(self, time_s: float, version: int, model: Vector) -> None:
-        """The model after the events so far."""
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
+        """The model after the events so far, and the average of all models so far where it is kept."""
         ...
 
     def covers(self, time_s: float) -> bool:
@@ -191,7 +191,7 @@ class Conductor:
 
     def _snapshot(self, time_s: float) -> None:
         model, self._shown_s = self._server.model, time_s
-        self._recorder.snapshot(time_s, self._server.version, model)
+        self._recorder.snapshot(time_s, self._server.version, model, self._server.average)
         self._watch.offer(time_s, model)
 
     def _send(self, orders: list[Order]) -> None:

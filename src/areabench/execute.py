@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from areabench.evaluation import BackgroundWatch, NoTarget, evaluate_models, los
 from areabench.experiment import Experiment
 from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
-from areabench.problems.base import Metrics, Problem
+from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine, Style
 from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
@@ -178,14 +178,15 @@ def _work(scenario: Scenario, client: Client, world: World) -> None:
     link.depart(number, failure)
 
 
-def _evaluate(recorder: Recorder, problem: Problem, loss_every: int) -> list[Metrics]:
-    """Quality of all snapshots, a block at a time."""
-    versions, first, found = recorder.versions(), 0, []
-    wanted = loss_wanted(len(versions), loss_every)
-    for models in recorder.model_blocks():
+def _evaluate(
+    problem: Problem, blocks: Iterator[list[Vector]], names: Sequence[Hashable], loss_every: int
+) -> list[Metrics]:
+    """Quality of models, a block at a time; models of equal name are equal."""
+    wanted, first, found = loss_wanted(len(names), loss_every), 0, []
+    for models in blocks:
         block = slice(first, first + len(models))
-        found.append(evaluate_models(problem, versions[block].tolist(), models, wanted[block]))
-        first += len(models)
+        found.append(evaluate_models(problem, names[block], models, wanted[block]))
+        first = block.stop
     return found
 
 
@@ -197,7 +198,11 @@ def _record(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run:
             status = run()
             recorder.flush()
             progress.close("evaluating the snapshots")
-            recorder.metrics(_evaluate(recorder, problem, loss_every))
+            versions = recorder.versions().tolist()
+            recorder.metrics(
+                _evaluate(problem, recorder.model_blocks(), versions, loss_every),
+                _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
+            )
             progress.close()
     except BaseException as error:
         progress.close()

@@ -209,6 +209,9 @@ class Record:
         "snapshots whose model is kept: `last` keeps a checksum of each and the last model, in a small file", "all"
     )
     loss_every: int = key("the training loss is computed for each so many-th snapshot and the last one", 1, minimum=1)
+    average: bool = key(
+        "keep the running mean of the server's models beside each snapshot (Theorem 2's average), and its loss", False
+    )
     events: bool = key("keep the event log, which `replay` follows; without it a simulated run is run again", True)
 
 

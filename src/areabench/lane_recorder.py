@@ -39,7 +39,7 @@ class LaneEnd:
         """Put the lane into a run file of its own."""
         recorder.tally = self.tally
         for snapshot in self.snapshots:
-            recorder.snapshot(snapshot.time_s, snapshot.version, snapshot.models, snapshot.events)
+            recorder.snapshot(snapshot.time_s, snapshot.version, snapshot.models, events=snapshot.events)
         recorder.flush()
         recorder.metrics([metrics])
         recorder.set_status(self.status)
@@ -60,8 +60,8 @@ class LaneRecorder(Recording):
     def event(self, event: Event) -> None:
         """There is no event log."""
 
-    def snapshot(self, time_s: float, version: int, model: Vector) -> None:
-        """Keep the models as they are after the events so far."""
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
+        """Keep the models as they are after the events so far; a run with an average shares no pass."""
         self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model)))
 
     def covers(self, time_s: float) -> bool:

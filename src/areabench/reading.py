@@ -97,6 +97,13 @@ class Run:
         """All snapshots, shape (snapshots, parameters)."""
         return self._rows("snapshots/model", slice(None))
 
+    @cached_property
+    def averages(self) -> NDArray[Any]:
+        """The running means of the server's models beside the snapshots, shape (snapshots, parameters)."""
+        if "snapshots/average" not in self._file:
+            raise RunFileError(f"{self.path}: keeps no average; run it with record.average=true")
+        return self._rows("snapshots/average", slice(None))
+
     def model(self, number: int) -> Vector:
         """One snapshot, without reading the others; where only the last is kept, an error for any other."""
         kept, count = len(self._file["snapshots/model"]), len(self.snapshot_index)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Record
 from areabench.messages import digest
+from areabench.model_rows import ModelRows, append
 from areabench.problems.base import Metrics, Vector
 from areabench.schema import (
     EVENT,
@@ -35,8 +36,6 @@ from areabench.schema import (
 from areabench.tally import Tally
 
 _EVENTS_A_BLOCK = 256
-_SNAPSHOTS_A_BLOCK = 16
-_SNAPSHOT_BYTES_A_BLOCK = 2**20
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
@@ -57,19 +56,18 @@ class Recorder:
         record: Record = Record(),  # noqa: B008 - frozen
     ) -> None:
         self.path = path
-        self.keeps_events, self._last_model_only = record.events, record.models == "last"
+        self.keeps_events, last_only = record.events, record.models == "last"
         self._file = _create(path, force=force)
         self._file.attrs.update({"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": experiment})
         self._events = _table(self._file, "events", EVENT, chunk=_EVENTS_A_BLOCK * 4)
         self._index = _table(self._file, "snapshots/index", SNAPSHOT, chunk=_EVENTS_A_BLOCK)
-        self._rows_a_block = max(1, min(_SNAPSHOTS_A_BLOCK, _SNAPSHOT_BYTES_A_BLOCK // (dimension * dtype.itemsize)))
-        chunks = (1 if self._last_model_only else self._rows_a_block, dimension)
-        self._models = self._file.create_dataset(
-            "snapshots/model", (0, dimension), dtype, maxshape=(None, dimension), chunks=chunks
-        )
+        self._models = ModelRows(self._file, "snapshots/model", (dimension, dtype), last_only=last_only)
+        self._averages: ModelRows | None = None
+        if record.average:
+            self._averages = ModelRows(self._file, "snapshots/average", (dimension, dtype), last_only=last_only)
         self._waiting_events = bytearray()  # rows of EVENT
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
-        self._held: list[Vector] = []  # snapshots that are evaluated but not written, but for the last
+        self._waiting_averages: list[Vector] = []
         self._last_snapshot: tuple[float, int, int] | None = None
         self._snapshot_count = 0
         self.tally = Tally()
@@ -95,13 +93,17 @@ class Recorder:
         """A status with the counts so far; the end is that of the last event unless given."""
         return self.tally.status(state, reason, end_s)
 
-    def snapshot(self, time_s: float, version: int, model: Vector, events: int | None = None) -> None:
-        """Keep a model as it is after `events` events, or all so far; the array is held and must not change."""
+    def snapshot(
+        self, time_s: float, version: int, model: Vector, average: Vector | None = None, events: int | None = None
+    ) -> None:
+        """Keep a model, and the average where asked for, after `events` events or all so far; the arrays are held."""
         self._snapshot_count += 1
         if self._snapshot_count > MOST_SNAPSHOTS:
             raise RunFailure(f"more than {MOST_SNAPSHOTS:,} snapshots at {time_s:g} s; use a larger record.interval_s")
         self._last_snapshot = (time_s, version, self.tally.events if events is None else events)
         self._waiting_snapshots.append((self._last_snapshot, model))
+        if average is not None:
+            self._waiting_averages.append(average)
 
     def covers(self, time_s: float) -> bool:
         """Whether the last snapshot already shows the model at `time_s`, after all events so far."""
@@ -129,7 +131,7 @@ class Recorder:
 
     def _blocks_waiting(self) -> float:
         snapshots, events = len(self._waiting_snapshots), len(self._waiting_events) / EVENT_ROW.size
-        return max(snapshots / self._rows_a_block, events / _EVENTS_A_BLOCK)
+        return max(snapshots / self._models.rows_a_block, events / _EVENTS_A_BLOCK)
 
     def flush(self) -> None:
         """Write everything that waits and hand it to the operating system."""
@@ -139,19 +141,25 @@ class Recorder:
             self._file.flush()
         self._flushed_s = time.perf_counter()
 
-    def metrics(self, blocks: Sequence[Metrics]) -> None:
-        """Add the quality of every snapshot."""
-        table = np.empty(sum(len(block.train_loss) for block in blocks), METRIC)
-        for column in METRIC.names or ():
-            table[column] = np.concatenate([getattr(block, column) for block in blocks])
+    def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
+        """Add the quality of every snapshot, and of the averages where there are any."""
+        table = np.full(sum(len(block.train_loss) for block in blocks), np.nan, METRIC)
+        for item in fields(Metrics):
+            table[item.name] = np.concatenate([getattr(block, item.name) for block in blocks])
+        if averages:
+            table["average_loss"] = np.concatenate([block.train_loss for block in averages])
+            table["average_accuracy"] = np.concatenate([block.test_accuracy for block in averages])
         with self._writing():
             self._file.create_dataset("metrics", data=table)
 
     def model_blocks(self) -> Iterator[list[Vector]]:
         """All snapshots flushed so far, some at a time: there may be more than fit into memory."""
-        step, models = 16 * self._rows_a_block, self._held if self._last_model_only else self._models
-        for first in range(0, len(models), step):
-            yield list(models[first : first + step])
+        yield from _blocks(self._models)
+
+    def average_blocks(self) -> Iterator[list[Vector]]:
+        """The averages that belong to them, in the same blocks; none where they were not asked for."""
+        if self._averages is not None:
+            yield from _blocks(self._averages)
 
     def versions(self) -> NDArray[np.int64]:
         """The model version of each snapshot flushed so far."""
@@ -169,8 +177,9 @@ class Recorder:
         """Write what waits and close the file."""
         self.flush()
         with self._writing():
-            if self._held:
-                _append(self._models, self._held[-1][None])
+            for rows in (self._models, self._averages):
+                if rows is not None:
+                    rows.close()
             if not self.keeps_events:
                 self._write_tally()
             self._file.close()
@@ -191,19 +200,18 @@ class Recorder:
             ) from error
 
     def _write_events(self) -> None:
-        _append(self._events, np.frombuffer(self._waiting_events, dtype=EVENT))
+        append(self._events, np.frombuffer(self._waiting_events, dtype=EVENT))
         self._waiting_events = bytearray()
 
     def _write_snapshots(self) -> None:
         waiting = self._waiting_snapshots
         if not waiting:
             return
-        models = [model for _, model in waiting]
-        if self._last_model_only:
-            self._held += models
-        else:
-            _append(self._models, np.stack(models))
-        _append(self._index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
+        self._models.extend([model for _, model in waiting])
+        if self._averages is not None:
+            self._averages.extend(self._waiting_averages)
+            self._waiting_averages.clear()
+        append(self._index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
         waiting.clear()
 
     def _write_tally(self) -> None:
@@ -250,8 +258,7 @@ def _table(file: h5py.File, name: str, dtype: np.dtype[Any], *, chunk: int) -> h
     return file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,))
 
 
-def _append(dataset: h5py.Dataset, rows: NDArray[Any]) -> None:
-    if len(rows):
-        first = len(dataset)
-        dataset.resize(first + len(rows), axis=0)
-        dataset[first:] = rows
+def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:
+    step = 16 * rows.rows_a_block
+    for first in range(0, len(rows), step):
+        yield rows[first : first + step]

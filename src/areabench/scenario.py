@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from areabench import datasets
 from areabench.aggregation import Criterion, build_criterion
 from areabench.algorithms import Method, build_method
+from areabench.averaging import ErgodicMean
 from areabench.client import Client
 from areabench.delays import Delays, client_rates
 from areabench.experiment import Experiment
@@ -38,7 +39,8 @@ class Scenario:
     def server(self) -> Server:
         """The server, before its first event."""
         schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size)
-        return Server(self.method, schedule, self.start)
+        mean = ErgodicMean(self.start) if self.experiment.record.average else None
+        return Server(self.method, schedule, self.start, mean)
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""

@@ -6,6 +6,7 @@
     /clients           one row a client
     /events            one row an event, in the order in which the server handled them
     /snapshots/model   one row a snapshot, or the last one only; /snapshots/index says when each was taken
+    /snapshots/average the running mean of the server's models, in the same rows, where asked for
     /tally             staleness and served, where there is no event log
     /metrics           one row a snapshot, written after the clock has stopped
 
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 EVENT = np.dtype(
     [
@@ -32,7 +33,12 @@ EVENT = np.dtype(
     ]
 )  # fmt: skip
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
-METRIC = np.dtype([("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("score_gap", "f8")])
+METRIC = np.dtype(
+    [
+        ("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("score_gap", "f8"),
+        ("average_loss", "f8"), ("average_accuracy", "f8"),
+    ]
+)  # fmt: skip
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from areabench.algorithms.base import Method, Step
+from areabench.averaging import ErgodicMean
 from areabench.messages import Flag, Order
 from areabench.problems.base import Vector
 from areabench.stepsizes import Schedule
@@ -17,8 +18,8 @@ from areabench.stepsizes import Schedule
 class Server:
     """Counts iterations and model versions, and turns the rule's calls into orders."""
 
-    def __init__(self, method: Method, schedule: Schedule, start: Vector) -> None:
-        self._method, self._schedule, self._start = method, schedule, start
+    def __init__(self, method: Method, schedule: Schedule, start: Vector, mean: ErgodicMean | None = None) -> None:
+        self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
         self._state: Any = None
         self.iteration = 0  # k
         self.version = 0  # server steps so far
@@ -29,6 +30,11 @@ class Server:
         """The current model x_s."""
         model: Vector = self._state.model
         return model
+
+    @property
+    def average(self) -> Vector | None:
+        """The mean of the models of all iterations so far, where it is kept."""
+        return None if self._mean is None else self._mean.value(self.model, self.iteration)
 
     @property
     def state(self) -> Any:
@@ -50,6 +56,8 @@ class Server:
         self.iteration += 1
         self.version += 1
         self.updates_since_step = 0
+        if self._mean is not None:
+            self._mean.leave(self.model, self.iteration)
         return self._follow(self._method.aggregate(self._state), Flag.NONE)
 
     def _follow(self, step: Step, flags: Flag) -> list[Order]:

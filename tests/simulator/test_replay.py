@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -109,6 +110,33 @@ def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
 def test_replay_of_a_file_without_snapshots_but_the_last(record: Recorded) -> None:
     run = record(replace(experiment_on(PROBLEMS[0]), record=Record(snapshots="none")))
     assert replayed(run) == Outcome(len(run.events_array), 1, None)
+
+
+@pytest.mark.parametrize("models", ["all", "last"])
+def test_average_of_all_iterations_is_kept_evaluated_and_replayed(
+    record: Recorded, models: Literal["all", "last"]
+) -> None:
+    settings = Record(interval_s=0.2, models=models, average=True)
+    run = record(replace(experiment_on(PROBLEMS[0]), record=settings))
+    plain = record(replace(experiment_on(PROBLEMS[0]), record=Record(snapshots="aggregations"), name="plain"))
+    last, steps = int(run.snapshot_index["event"][-1]), plain.events_array[plain.events_array["kind"] == Kind.STEP]
+    since = np.diff(np.concatenate([[0], steps["iteration"], [last]]))  # iterations that each model was current for
+    held = np.concatenate([build_scenario(run.experiment, run.path.parent).start[None], plain.models[: len(steps)]])
+    np.testing.assert_allclose(run.averages[-1], since @ held / last, rtol=1e-12)
+    problem = build_scenario(run.experiment, run.path.parent).problem
+    assert run.metrics_array["average_loss"][-1] == problem.evaluate([run.averages[-1]]).train_loss[0]
+    assert np.isnan(plain.metrics_array["average_loss"]).all()
+    assert replayed(run).difference is None
+
+
+def test_an_average_that_was_changed_is_found(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, average=True)))
+    run.close()
+    with h5py.File(run.path, "r+") as file:
+        file["snapshots/average"][3, 0] += 1e-9
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.what == "snapshot 3: the average differs"
 
 
 # ---------------------------------------------------------------------------------------------------- tampering

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from areabench.algorithms import area, as_fedavg, s_fedavg
+from areabench.averaging import ErgodicMean
 from areabench.client import Client
 from areabench.experiment import ConstantSchedule, InverseRootSchedule, InverseSchedule
 from areabench.messages import Flag, Order
@@ -62,6 +63,44 @@ def test_model_that_was_sent_out_never_changes() -> None:
     np.testing.assert_array_equal(sent, [8, 8])
     np.testing.assert_array_equal(reply, [8, 8])
     np.testing.assert_array_equal(server.model, [3, 1])
+
+
+def test_average_counts_every_iteration_with_the_model_it_had() -> None:
+    """x_{s,0..2} = 8, after the step at k = 3 x_s = 2, at k = 5 x_s = 4."""
+    start = np.array([8.0])
+    server = Server(as_fedavg(2), HALVING, start, ErgodicMean(start))
+    server.begin()
+    averages = [server.average]  # K = 0: nothing to average yet
+    for payload in (1.0, 3.0):
+        server.receive(0, np.array([payload]))
+        averages.append(server.average)  # K = 1, 2: 8
+    server.aggregate()
+    averages.append(server.average)  # K = 3: (8 + 8 + 8)/3
+    server.receive(1, np.array([4.0]))
+    averages.append(server.average)  # K = 4: (8 + 8 + 8 + 2)/4
+    server.aggregate()
+    averages.append(server.average)  # K = 5: (8 + 8 + 8 + 2 + 2)/5
+    server.receive(1, np.array([0.0]))
+    averages.append(server.average)  # K = 6: (8 + 8 + 8 + 2 + 2 + 4)/6
+    assert np.array(averages).ravel().tolist() == [8, 8, 8, 8, 6.5, 5.6, 32 / 6]
+
+
+def test_no_average_unless_asked_for() -> None:
+    server = Server(as_fedavg(2), HALVING, START)
+    server.begin()
+    assert server.average is None
+
+
+def test_average_of_single_precision_is_summed_in_double() -> None:
+    mean, small, large = ErgodicMean(np.zeros(1, np.float32)), np.array([1e-4], np.float32), np.array([1e4], np.float32)
+    mean.leave(large, 1)
+    for iteration in range(2, 100_002):
+        mean.leave(small, iteration)
+    value = mean.value(small, 100_001)
+    assert value.dtype == np.float32
+    np.testing.assert_allclose(
+        value, (1e4 + 1e5 * 1e-4) / 100_001, rtol=1e-6
+    )  # in single precision 10 of 10010 is lost
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,13 @@ class Replay:
             found, recorded = digest(model), int(run.snapshot_index[number]["digest"])
             return None if found == recorded else f"digest {found:#x}, recorded {recorded:#x}"
         stored = run.model(number)
-        if stored.tobytes() == model.tobytes():
-            return None
-        return f"{int(np.count_nonzero(stored != model))} of {model.size} entries differ"
+        if stored.tobytes() != model.tobytes():
+            return f"{int(np.count_nonzero(stored != model))} of {model.size} entries differ"
+        average = self._server.average
+        last_only = run.experiment.record.models == "last"
+        if average is not None and run.averages[-1 if last_only else number].tobytes() != average.tobytes():
+            return "the average differs"
+        return None
 
     def _check_end(self, events_done: int) -> Difference | None:
         """A snapshot that no event leads to: the log lacks events, unless the run was cut off while writing."""
