@@ -44,10 +44,15 @@ def test_recursion_by_hand_with_first_round() -> None:
 
 
 def test_recursion_by_hand_with_moving_points() -> None:
-    moved = Fraction(1, 97)  # (alpha_0 - alpha_1) L M zeta; x_1 and y_1 start at most 2 + alpha_0 = 3 from x_{1,0}*
+    # L M zeta = 1, so points move by alpha_k - alpha_{k+1}; x_1 and y_1 start at most 2 + alpha_0 = 3 from x_{1,0}*
+    half, moved, next_moved = Fraction(1, 2), Fraction(1, 97), Fraction(96, 97 * 98)
     memory = (3 + moved) ** 2
-    second = Fraction(13, 2) / 2 + memory / 2
-    assert recursion_bound(tiny(0.0, 1.0), 2) == pytest.approx([4, 6.5, float(second)], rel=1e-14)
+    local = half * (9 + 6 * moved) + 3 * half * moved**2 + half * (3 + 2 * moved)  # 3/4 4, and 2 moved 1/2 2
+    second = half * Fraction(13, 2) + half * memory
+    norms = 3 + moved, Fraction(9, 4) + moved  # of y_1 and x_1: the latter 3/2 + moved + 3/4, below sqrt(local)
+    later = half * (memory + 2 * next_moved * norms[0]) + next_moved**2 + half * (local + 2 * next_moved * norms[1])
+    expected = [4, 6.5, float(second), float(half * second + half * later)]
+    assert recursion_bound(tiny(0.0, 1.0), 3) == pytest.approx(expected, rel=1e-14)
 
 
 def test_recursion_takes_constant_steps() -> None:
@@ -82,6 +87,21 @@ def test_proof_constants_by_hand() -> None:
 def test_closed_bound_without_noise_and_heterogeneity() -> None:
     start = 4 * (2 + 2 * (0.75 ** (-1 / 3) + 0.75 ** (-2 / 3)))
     assert closed_bound(tiny(0.0, 0.0), 95) == pytest.approx(0.5 * start / 16)  # tau⁴/T⁴ = (95/190)⁴
+
+
+def test_closed_bound_by_hand() -> None:
+    """tau = 95 and T = 95²; the start has squared distances (9, 9, 4) and distances (3, 3, 2)."""
+    spread, weights = (191 / 190) ** 4, 2 * (0.75 ** (-1 / 3) + 0.75 ** (-2 / 3))
+    squared, norm = 9 * weights + 8, 3 * weights + 4
+    rough = rough_bound(tiny(1.0, 1.0))
+    first, second = spread * (36864 / 3 + 192 * 192 / 12), spread * 192 * 768 / 6
+    third, fourth = 147456.0, 95**4 * (squared + 192 * norm / 94.5)
+    assert [rough.first, rough.second, rough.third, rough.fourth] == pytest.approx([first, second, third, fourth])
+    roots = fourth**0.5 / 95**6 + 2 / 3 * 384 / 95**5 + second**0.5 / 2 / 95**4 + 2 / 5 * first**0.5 / 95**3
+    passes = squared / 95**4 + third / 95**6 + spread * 36864 / 3 / 95**2 + 192 * 10**0.5 * roots
+    assert closed_bound(tiny(1.0, 1.0), 95**2 - 95) == pytest.approx(0.5 * passes)
+    start = first / 95 + second / 95**2 + third / 95**3 + fourth / 95**4
+    assert closed_bound(tiny(1.0, 1.0), 0) == pytest.approx(0.5 * start)  # early on the first pass is the sharper one
 
 
 def test_second_pass_improves_the_rate_in_sigma_zeta() -> None:
