@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
+from areabench.theory.contraction import transition_matrix
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.recursion import recursion_bound, recursion_bound_for
 from areabench.theory.setting import Convention, Setting, lemma_constants
@@ -55,6 +56,39 @@ def test_recursion_by_hand_with_moving_points() -> None:
     assert recursion_bound(tiny(0.0, 1.0), 3) == pytest.approx(expected, rel=1e-14)
 
 
+def in_matrices(setting: Setting, alphas: list[float]) -> list[float]:
+    """The recursion for mu = 1, L = 3 (gamma = 3/2) and M = 3 as the proof of Theorem 1 writes it, with A_k and B_k."""
+    p, sigma, zeta = setting.probabilities.clients, setting.constants.sigma, setting.constants.zeta
+    n, distance, speed = len(p), setting.start_distance, 9 * zeta  # L M zeta
+    noise = 6 * (1 + (2 / 3) ** 1.5 / 4 + 1 / 256)  # c_sigma; c_zeta = 4 81 8 (4/3 + 1/2) = 4752
+    factor, moved = 1 - alphas[0] * 9 / 8, (alphas[0] - alphas[1]) * speed
+    first = factor * distance**2 + 2 * moved**2 + 2 * moved * (2 * factor - 1) * distance
+    first += alphas[0] ** 2 * noise * sigma**2 + alphas[0] ** 3 * 4752 * zeta**2
+    squared = np.array([first] * n + [(distance + alphas[1] * speed) ** 2] * n + [distance**2])
+    norms, errors, clients = np.sqrt(squared), [distance**2], np.concatenate([p, np.zeros(n + 1)])
+    for alpha, following in zip(alphas[1:-1], alphas[2:], strict=True):
+        moved, shifted = (alpha - following) * speed, np.append(np.ones(2 * n), 0)
+        matrix = transition_matrix(setting.probabilities, 1 - alpha * 9 / 8)
+        other = transition_matrix(setting.probabilities, 1 - alpha * 9 / 4)
+        other[-1] = 0
+        squared = matrix @ squared + 2 * moved * other @ norms + moved**2 * (shifted + clients)
+        squared += clients * (alpha**2 * noise * sigma**2 + alpha**3 * 4752 * zeta**2)
+        norms = matrix @ norms + moved * shifted + clients * (alpha**2 * 27 * zeta + alpha * 27 / 8 * sigma)
+        norms = np.minimum(norms, np.sqrt(squared))
+        errors.append(squared[-1])
+    return errors
+
+
+@pytest.mark.parametrize("alphas", [[0.0125, 0.01, 0.008, 0.005, 0.004, 0.001], [1 / (80 + k) for k in range(400)]])
+@pytest.mark.parametrize(
+    "distance", [1.0, 100.0]
+)  # near, where the squares bound the norms, and far, where they do not
+def test_recursion_is_the_proof_s_system_of_inequalities(alphas: list[float], distance: float) -> None:
+    events = EventProbabilities(np.array([0.125, 0.375]), 0.5)
+    setting = Setting(Constants(1.0, 3.0, 5.0, 2.0), events, 3, distance)
+    assert recursion_bound_for(setting, np.array(alphas)) == pytest.approx(in_matrices(setting, alphas), rel=1e-12)
+
+
 def test_recursion_takes_constant_steps() -> None:
     bounds = recursion_bound_for(tiny(0.0, 1.0), np.full(2000, 0.5))
     assert bounds[-1] < 1e-9  # without noise and drift, and with M = 1, a constant step size converges
@@ -82,6 +116,19 @@ def test_proof_constants_by_hand() -> None:
     assert (proof.c_2, proof.c_3, proof.psi, proof.tau) == (16 * 96**2, 4 * 96**2, 10.0, 95.0)
     weights = 2 + 2 * (0.75 ** (-1 / 3) + 0.75 ** (-2 / 3))
     assert [proof.start_squared, proof.start_norm] == pytest.approx([4 * weights, 2 * weights])
+
+
+def test_proof_constants_with_drift_by_hand() -> None:  # M = 2: c = 48, c^_zeta = 1, c^_sigma = 5/2, c_zeta = 12
+    setting = replace(tiny(0.0, 1.0), local_steps=2)
+    proof, rough = proof_constants(setting), rough_bound(setting)
+    assert (proof.Q, proof.S, proof.c_1, proof.c_2) == (768 + 4608, 240.0, 192.0, 147456.0)
+    assert proof.c_3 == pytest.approx(2 * 48**2 * 4 * (1 + 1 / (4 * 8**0.5) + 1 / 64))
+    assert proof.c_4 == pytest.approx(24 * 48**3)
+    assert rough.second == pytest.approx(proof.spread * (192 * 5376 / 6 + 12 * 48**3))
+    K = 10**15  # without noise the terms with 1/T² remain
+    late = proof.spread * 12 * 48**3 + 192 * 10**0.5 * rough.second**0.5 / 2
+    assert closed_bound(setting, K) * K**2 == pytest.approx(0.5 * min(late, rough.second), rel=1e-6)
+    assert late < rough.second * 10
 
 
 def test_closed_bound_without_noise_and_heterogeneity() -> None:
