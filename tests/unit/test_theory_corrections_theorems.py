@@ -1,0 +1,105 @@
+"""Entries of docs/theory-corrections.md on the two theorems: what is printed fails, what is right holds."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from areabench.theory.constants import Constants, LipschitzConstants
+from areabench.theory.contraction import lyapunov_weights
+from areabench.theory.lipschitz import lipschitz_bound, local_error
+from areabench.theory.probabilities import EventProbabilities
+from areabench.theory.setting import Convention, Setting
+from areabench.theory.strongly_convex import RateTerms, printed_rate_terms, rate_terms
+
+HALVES = EventProbabilities(np.array([0.5]), 0.5)
+
+
+# ------------------------------------------------------------------------------------------------ Theorem 1
+
+
+@given(st.floats(0.5, 1.0), st.floats(0.01, 0.99))
+def test_psi_is_the_sum_of_the_weights(beta: float, server: float) -> None:
+    events = EventProbabilities(np.array([1 - server]), server)
+    total = lyapunov_weights(events, beta).sum()
+    q_bar = events.mean_inverse
+    assert total > 1 + q_bar  # all distances 1: lambda = Lambda = total, so lambda > sqrt((1 + q_bar) Lambda)
+    assert total <= 1 / server + 4 * q_bar
+
+
+def scaled(factor: float) -> Setting:
+    """The same iterates in another unit of f: mu, L and sigma times the factor, step sizes divided by it."""
+    return Setting(Constants(1.0 * factor, 4.0 * factor, 0.5 * factor, 2.0), HALVES, 3, 1.0)
+
+
+def values(terms: RateTerms) -> list[float]:
+    return [terms.noise, terms.synchronization_noise, terms.synchronization_heterogeneity, terms.drift]
+
+
+def test_rate_does_not_depend_on_the_unit_of_f() -> None:
+    assert scaled(0.01).constants.gamma < 1  # printed: gamma is in [1, 2)
+    assert values(rate_terms(scaled(0.01), 100)) == pytest.approx(values(rate_terms(scaled(1.0), 100)))
+    small, large = (values(printed_rate_terms(scaled(factor), 100)) for factor in (0.01, 1.0))
+    assert all(low < high / 50 for low, high in zip(small, large, strict=True))
+
+
+def heterogeneity(probability: float, local_steps: int, factor_2c: bool) -> float:
+    """p_min c_1 c_8 without psi, sigma and zeta, mu = L = 1: the third term of Theorem 1 for r_p = 1."""
+    c = 48 / (probability * local_steps)
+    c_1, norm_sigma = 2 * c * local_steps, 1.25 * local_steps
+    return probability * c_1 * math.sqrt(norm_sigma * c_1 * (2 * c if factor_2c else 1) / 12)
+
+
+def test_third_term_of_the_rate() -> None:
+    halved = heterogeneity(0.1, 4, factor_2c=True) / heterogeneity(0.2, 4, factor_2c=True)
+    assert halved == pytest.approx(2)  # 1/p_min; printed: its root
+    assert heterogeneity(0.1, 16, factor_2c=True) == pytest.approx(heterogeneity(0.1, 4, factor_2c=True))
+    assert heterogeneity(0.1, 16, factor_2c=False) == pytest.approx(2 * heterogeneity(0.1, 4, factor_2c=False))
+
+
+def sum_of_cubes(K: int, a: Fraction, second: Fraction) -> Fraction:
+    """Eq. (small_lyap_sum_k_3) with a + `second` before K³."""
+    theta_1 = 3 * a**2 / 2 + 3 * a / 2 + Fraction(1, 4)
+    theta_2 = a**3 + 3 * a**2 / 2 + a / 2
+    return Fraction(K**4, 4) + (a + second) * K**3 + theta_1 * K**2 + theta_2 * K + a**3
+
+
+@pytest.mark.parametrize("K", [1, 2, 7])
+def test_sum_of_cubes(K: int) -> None:
+    a = Fraction(5, 2)
+    exact = sum(((k + a) ** 3 for k in range(K + 1)), Fraction(0))
+    assert sum_of_cubes(K, a, Fraction(1, 2)) == exact
+    assert sum_of_cubes(K, a, Fraction(1, 3)) < exact  # printed: a + 1/3
+
+
+# ------------------------------------------------------------------------------------------------ Theorem 2
+
+
+@pytest.mark.parametrize("local_steps", [1, 2, 5])
+def test_local_error_of_subgradients(local_steps: int) -> None:
+    B, alpha, x, other = 2.0, 0.5, 1.0, 4.0  # f = -B x
+    end = x + alpha * local_steps * B
+    gap = -B * x + B * other
+    excess = (end - other) ** 2 - (x - other) ** 2 + 2 * alpha * local_steps * gap
+    ours = alpha**2 * local_steps * local_error(LipschitzConstants(B, 0.0, 1.0), local_steps)
+    printed = alpha**2 * local_steps * (local_steps + 1) * B**2 / 2
+    assert excess == ours
+    assert (excess > printed) == (local_steps > 1)
+
+
+def test_memories_are_weighted_by_the_inverse() -> None:
+    p, local, memory = 0.25, 1.0, 3.0  # squared distances
+    expected, right = (1 - p) * memory + p * local, (1 / p - 1) * memory + local
+    assert expected / p == right
+    assert expected * p != right  # printed: p_i
+
+
+def test_rate_of_theorem_two_is_one_over_root_k() -> None:
+    problem = LipschitzConstants(1.0, 1.0, 1.0)
+    bounds = [lipschitz_bound(problem, HALVES, 3, K, Convention.APPENDIX) for K in (100, 400)]
+    assert bounds[0] / bounds[1] == pytest.approx(2)  # the text: O(1/K), which would give 4
