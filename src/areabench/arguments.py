@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _sweeping(commands)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     _experiment_options(check)
+    _theorising(commands)
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
@@ -99,6 +100,22 @@ def _sweeping(commands: Commands) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")
     _progress_option(parser)
+
+
+def _theorising(commands: Commands) -> None:
+    purpose = "print the constants, step sizes and server rate of the paper's theorems for an experiment"
+    parser = _command(commands, "theory", purpose, "benchmarks/demo.toml --from runs/demo/area.h5")
+    _experiment_options(parser)
+    parser.add_argument(
+        "--from", dest="measured_in", type=Path, metavar="RUN", help="take the rates measured in this run file"
+    )
+    parser.add_argument(
+        "--solve",
+        action="store_true",
+        help="also solve for minimisers that take long (logistic, hinge), for the bounds",
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment as the theorems suggest it")
+    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
 
 
 def _tabling(commands: Commands) -> None:

@@ -81,6 +81,13 @@ def _check(options: argparse.Namespace) -> int:
     return commands.check(options.experiment, options.overrides)
 
 
+def _theory(options: argparse.Namespace) -> int:
+    from areabench import commands
+
+    wishes = commands.TheoryWishes(options.measured_in, options.solve, options.write, options.force)
+    return commands.theory(options.experiment, options.overrides, wishes, _cache())
+
+
 def _replay(options: argparse.Namespace) -> int:
     from areabench import commands
 
@@ -144,6 +151,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": _run,
     "sweep": _sweep,
     "check": _check,
+    "theory": _theory,
     "replay": _replay,
     "show": _show,
     "summary": _summary,

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,39 @@ def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
 def check(path: Path, overrides: Sequence[str]) -> int:
     """Print the resolved experiment."""
     print(to_toml(load_experiment(path, overrides)), end="")
+    return 0
+
+
+@dataclass(frozen=True)
+class TheoryWishes:
+    """What `theory` is asked for: a run whose rates count, long solutions, a file for its suggestion."""
+
+    measured_in: Path | None
+    solve: bool
+    write: Path | None
+    force: bool
+
+
+def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Path) -> int:
+    """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
+    from areabench.advice import advise, suggestion
+    from areabench.theory_subject import subject_of
+
+    subject = subject_of(load_experiment(path, overrides), wishes.measured_in, cache, solve=wishes.solve)
+    if wishes.write is not None:
+        refuse_existing(wishes.write, force=wishes.force)
+    print(advise(subject), end="")
+    if wishes.write is None:
+        print(f"{'':<14}--write FILE.toml writes the experiment with these step sizes and this server rate")
+        return 0
+    suggested = suggestion(subject)
+    if suggested == subject.experiment:
+        raise UserError(f"{path}: no theorem applies, so there is nothing to suggest; leave --write out")
+    try:
+        wishes.write.write_text(to_toml(suggested), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--write {wishes.write}: {error.strerror or error}; choose another file") from error
+    print(f"{'written':<14}{wishes.write}")
     return 0
 
 

@@ -92,7 +92,9 @@ class Area:
     """AREA, the paper's Algorithms 1 and 2: residuals against a client-side memory."""
 
     name: Literal["area"] = "area"
-    step_size: float = key("step size alpha (at iteration 0 where there is a schedule)", above=0)
+    step_size: float = key(
+        "step size alpha (at iteration 0 where there is a schedule; a factor where that is a theorem's)", above=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,37 @@ class InverseRootSchedule:
     offset: float = key("iterations until the squared step size has halved", 1.0, unit="iterations", above=0)
 
 
-ScheduleSettings = ConstantSchedule | InverseSchedule | InverseRootSchedule
+@dataclass(frozen=True, kw_only=True)
+class Theorem1Schedule:
+    """Theorem 1's alpha_k = 1/(p_min·M·gamma·k/48 + 1/D), times `method.step_size`: 1 for the theorem's own."""
+
+    name: Literal["theorem1"] = "theorem1"
+    mu: float | None = key("strong convexity of every f_i; left out: that of the problem", None, above=0)
+    L: float | None = key("smoothness of every f_i; left out: that of the problem", None, above=0)
+    p_min: float | None = key(
+        "least probability of an event; left out: from the rates and the aggregation criterion",
+        None,
+        above=0,
+        maximum=1,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theorem2Schedule:
+    """Theorem 2's constant alpha for K iterations, times `method.step_size`: 1 for the theorem's own."""
+
+    name: Literal["theorem2"] = "theorem2"
+    B: float | None = key("Lipschitz constant of every f_i; left out: that of the problem", None, above=0)
+    sigma: float | None = key("subgradient noise; left out: that of the problem", None, minimum=0)
+    distance: float | None = key(
+        "distance |x_s0 - x*| of the starting point from a minimiser; left out: the problem is solved", None, above=0
+    )
+    iterations: int | None = key(
+        "iterations K; left out: `stop.iterations`, or the expected number within `stop.horizon_s`", None, minimum=1
+    )
+
+
+ScheduleSettings = ConstantSchedule | InverseSchedule | InverseRootSchedule | Theorem1Schedule | Theorem2Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,7 +162,8 @@ class LaneScenario(Scenario):
 
     def server(self) -> Server:
         """The server, before its first event."""
-        return Server(self.method, build_schedule(self.experiment.schedule, self.step_sizes), self.start)
+        schedule = build_schedule(self.experiment.schedule, self.step_sizes, self.theorem)
+        return Server(self.method, schedule, self.start)
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""

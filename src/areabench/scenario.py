@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from areabench.problem_settings import Logistic, Quadratic
 from areabench.problems.base import Problem, Vector
 from areabench.schema import CLIENT
 from areabench.server import Server
-from areabench.stepsizes import build_schedule
+from areabench.stepsizes import Schedule, build_schedule
+from areabench.theorems import theorem_steps
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,14 @@ class Scenario:
     rates: NDArray[np.float64]  # updates a second, one a client
     samples: NDArray[np.int64]  # training samples held, one entry a client
 
+    @cached_property
+    def theorem(self) -> Schedule | None:
+        """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
+        return theorem_steps(self.experiment, self.problem, self.rates)
+
     def server(self) -> Server:
         """The server, before its first event."""
-        schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size)
+        schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size, self.theorem)
         mean = ErgodicMean(self.start) if self.experiment.record.average else None
         return Server(self.method, schedule, self.start, mean)
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from areabench.experiment import ConstantSchedule, InverseSchedule, ScheduleSettings
+from areabench.experiment import (
+    ConstantSchedule,
+    InverseRootSchedule,
+    InverseSchedule,
+    ScheduleSettings,
+)
 
 Schedule = Callable[[int], float]
 
 
-def build_schedule(settings: ScheduleSettings, step_size: float) -> Schedule:
-    """The step size as a function of the iteration k >= 0."""
-    if isinstance(settings, ConstantSchedule):
-        return lambda _iteration: step_size
-    offset = settings.offset
-    if isinstance(settings, InverseSchedule):
-        return lambda iteration: step_size / (1 + iteration / offset)
-    return lambda iteration: step_size / math.sqrt(1 + iteration / offset)
+def build_schedule(settings: ScheduleSettings, step_size: float, theorem: Schedule | None = None) -> Schedule:
+    """The step size as a function of the iteration k >= 0; of a theorem's step sizes `step_size` is a factor."""
+    match settings:
+        case ConstantSchedule():
+            return lambda _iteration: step_size
+        case InverseSchedule(offset=offset):
+            return lambda iteration: step_size / (1 + iteration / offset)
+        case InverseRootSchedule(offset=offset):
+            return lambda iteration: step_size / math.sqrt(1 + iteration / offset)
+    assert theorem is not None
+    return lambda iteration: step_size * theorem(iteration)

@@ -1,0 +1,133 @@
+"""What the paper's theorems say about an experiment: its event probabilities, constants and step sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.errors import UserError
+from areabench.experiment import (
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    SFedAvg,
+    Theorem1Schedule,
+    Theorem2Schedule,
+)
+from areabench.problems.base import Problem
+from areabench.problems.optimum import SmoothProblem
+from areabench.stepsizes import Schedule
+from areabench.theory.constants import Constants, LipschitzConstants
+from areabench.theory.lipschitz import lipschitz_step_size
+from areabench.theory.probabilities import (
+    EventProbabilities,
+    poisson_probabilities,
+    server_rate_of_period,
+    server_rate_of_poisson,
+    server_rate_of_updates,
+)
+from areabench.theory.schedule import TheoremSchedule, theorem_schedule
+
+
+def server_rate(experiment: Experiment, rates: NDArray[np.float64]) -> float:
+    """Server steps a second that the aggregation criterion makes on average; rates of shape (clients,)."""
+    if isinstance(experiment.method, SFedAvg):
+        raise UserError(
+            'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
+        )
+    match experiment.aggregation:
+        case EveryUpdates(updates=updates):
+            return server_rate_of_updates(rates, updates)
+        case EveryPeriod(period_s=period_s):
+            return server_rate_of_period(period_s)
+        case poisson:
+            return server_rate_of_poisson(poisson.rate)
+
+
+def event_probabilities(experiment: Experiment, rates: NDArray[np.float64]) -> EventProbabilities:
+    """p_i and p_s as the experiment's rates make them."""
+    return poisson_probabilities(rates, server_rate(experiment, rates))
+
+
+def expected_iterations(experiment: Experiment, rates: NDArray[np.float64]) -> int:
+    """K: the number of iterations that ends the run, or the expected number within its horizon, at least 1."""
+    stop = experiment.stop
+    most = float("inf") if stop.iterations is None else stop.iterations
+    if stop.horizon_s is not None:
+        most = min(most, (float(rates.sum()) + server_rate(experiment, rates)) * stop.horizon_s)
+    return max(1, round(most))
+
+
+# ---------------------------------------------------------------------------------------------------- step sizes
+
+
+def theorem_steps(experiment: Experiment, problem: Problem, rates: NDArray[np.float64]) -> Schedule | None:
+    """The step sizes of the theorem that the experiment's schedule names; None where it names none."""
+    settings = experiment.schedule
+    if isinstance(settings, Theorem1Schedule):
+        return theorem1_steps(settings, experiment, problem, rates).step_size
+    if isinstance(settings, Theorem2Schedule):
+        step_size = theorem2_step(settings, experiment, problem, rates)
+        return lambda _iteration: step_size
+    return None
+
+
+def theorem1_steps(
+    settings: Theorem1Schedule, experiment: Experiment, problem: Problem, rates: NDArray[np.float64]
+) -> TheoremSchedule:
+    """Theorem 1's alpha_k, with the constants of the schedule's section, or else of the problem and the rates."""
+    mu = settings.mu or _known(problem, "mu", "schedule.mu")
+    L = settings.L or _known(problem, "L", "schedule.L")
+    p_min = settings.p_min or event_probabilities(experiment, rates).minimum
+    return theorem_schedule(Constants(mu, L, sigma=0.0, zeta=0.0), experiment.clients.local_steps, p_min)
+
+
+def theorem2_step(
+    settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: NDArray[np.float64]
+) -> float:
+    """Theorem 2's constant alpha for the experiment's number of iterations."""
+    iterations = settings.iterations or expected_iterations(experiment, rates)
+    constants = lipschitz_constants(settings, problem)
+    return lipschitz_step_size(
+        constants, event_probabilities(experiment, rates), experiment.clients.local_steps, iterations
+    )
+
+
+def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:
+    """B, sigma and |x_{s,0} - x*|: of the schedule's section, or else of the problem, which may have to be solved."""
+    B = settings.B or _known(problem, "B", "schedule.B")
+    sigma = _known(problem, "sigma", "schedule.sigma") if settings.sigma is None else settings.sigma
+    return LipschitzConstants(B, sigma, settings.distance or start_distance(problem))
+
+
+def smooth_constants(problem: SmoothProblem) -> Constants:
+    """mu, L, sigma and zeta of a problem, which may have to be solved for its minimisers."""
+    return Constants(problem.mu, problem.L, problem.sigma, problem.zeta)
+
+
+def start_distance(problem: Problem) -> float:
+    """|x_{s,0} - x*|."""
+    optimum = getattr(problem, "optimum", None)
+    if optimum is None:
+        raise UserError(
+            "schedule.distance: is needed, as the minimiser of this problem is not known; give |x_s0 - x*|, or an "
+            "estimate from above"
+        )
+    return float(np.linalg.norm(problem.start().astype(np.float64) - optimum.minimiser))
+
+
+def is_smooth(problem: Problem) -> bool:
+    """Whether the constants of Assumptions 2 and 3 are known."""
+    return hasattr(type(problem), "zeta")  # of the type: the value itself may take a while
+
+
+def is_lipschitz(problem: Problem) -> bool:
+    """Whether the constant of Assumption 4 is known."""
+    return hasattr(type(problem), "B")
+
+
+def _known(problem: Problem, name: str, key: str) -> float:
+    value: float | None = getattr(problem, name, None)
+    if value is None:
+        raise UserError(f"{key}: is needed, as {name} of this problem is not known; give a number")
+    return value
