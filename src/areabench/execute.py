@@ -212,6 +212,8 @@ def _record(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run:
 
 def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
+    # Solves for the minimiser where one is recorded: a failure shows now, and no clock runs yet.
+    problem.evaluate([], with_loss=False)
     output = around.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
     return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
