@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
-from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic
+from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
 
 
 def check_combinations(experiment: Experiment) -> Experiment:
@@ -78,6 +78,11 @@ def _check_problem(experiment: Experiment) -> None:
         _check_no_data(experiment)
     if isinstance(problem, Quadratic):
         _check_quadratic(problem, experiment.clients.count)
+    if isinstance(problem, Robust) and problem.samples * experiment.clients.count < problem.dimension:
+        raise UserError(
+            f"problem.samples: {problem.samples} for each of {experiment.clients.count} clients are fewer in all than "
+            f"problem.dimension = {problem.dimension}, so the minimiser is not unique; take more samples"
+        )
     if isinstance(problem, Logistic) and problem.minimiser and problem.regularisation == 0:
         raise UserError(
             "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0"

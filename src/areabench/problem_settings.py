@@ -50,7 +50,7 @@ class Robust:
     samples: int = key("samples that each client draws: entries of a_ij from N(0, 1)", 50, unit="samples", minimum=1)
     heterogeneity: float = key("standard deviation of the entries of z_i in b_ij = a_ij'z_i + noise", 1.0, minimum=0)
     noise: float = key("scale of the noise in b_ij, which has Student's t distribution", 1.0, minimum=0)
-    degrees: float = key("degrees of freedom of that distribution: the fewer, the heavier its tails", 1.5, above=0)
+    degrees: float = key("degrees of freedom of that distribution: the fewer, the heavier its tails", 1.5, minimum=1)
     batch_size: int = key("samples in a mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
     start_norm: float = key("norm of the starting point, which lies in a random direction", 5.0, minimum=0)
 

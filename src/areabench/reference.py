@@ -56,6 +56,7 @@ _COMBINATIONS = """\
 - `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`.
 - `quadratic`: `curvature_max` is not below `curvature_min`; a `zeta` above 0 needs two clients and a `heterogeneity`
   above 0.
+- `robust`: all clients together have at least `dimension` samples.
 - `logistic`: `minimiser` needs a `regularisation` above 0.
 - The other problems take `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
 """

@@ -5,6 +5,9 @@ cross-entropy of its s_i samples + (nu/2)·|W|². With weighting `exact`, weight
 record. With `share`, weight_i = s_i/S: all f_i, hence mu, L, sigma and f, are 1/n of that, and minimisers are the same.
 The minimum given here is that of sum (s_i/S)·fhat_i, the recorded loss, for both. S counts the samples that clients
 hold; a split that leaves samples unused leaves them out here too, while the recorded loss is over all.
+
+On one core of a busy machine the minimiser took 0.1 s for the digits and 44 s for MNIST; the local minimisers of 128
+clients took 14 s more.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class DrawnProblem:
 
     @cached_property
     def optimum(self) -> Optimum:
-        """The minimiser, unique with probability one, and the minimum."""
+        """The minimiser, unique with probability one where there are enough samples, and the minimum."""
         return self._solve(self.pieces)
 
     @cached_property
