@@ -145,9 +145,13 @@ def test_linear_program_is_proven_and_the_estimate_close_above() -> None:
         np.testing.assert_allclose(optimum.minimiser.reshape(CLASSES, FEATURES).sum(axis=0), 0.0, atol=1e-9)
 
 
-def test_only_small_programs_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "size"), [("MOST_CONSTRAINTS", SAMPLES * CLASSES), ("MOST_ENTRIES", SAMPLES * CLASSES * FEATURES)]
+)
+def test_only_small_programs_are_solved(monkeypatch: pytest.MonkeyPatch, limit: str, size: int) -> None:
+    monkeypatch.setattr(hinge_optimum, limit, size)
     assert problem().optimum.exact
-    monkeypatch.setattr(hinge_optimum, "MOST_CONSTRAINTS", SAMPLES * CLASSES - 1)
+    monkeypatch.setattr(hinge_optimum, limit, size - 1)
     assert not problem().optimum.exact
 
 

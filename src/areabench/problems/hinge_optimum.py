@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved: seconds
+MOST_ENTRIES = 1_000_000  # samples × classes × features, likewise: with many features its matrix is nearly full
 _TEMPERATURES = (1.0, 0.1, 0.01, 0.001)  # of the smoothed maximum, one after the other
 _MOST_ITERATIONS = 200  # of L-BFGS at each temperature
 
@@ -42,6 +43,12 @@ class Samples:
     def shape(self) -> tuple[int, int]:
         """Of W: (classes, features)."""
         return self.classes, self.inputs.shape[1]
+
+    @property
+    def few(self) -> bool:
+        """Whether the linear program is small enough to be solved."""
+        constraints = len(self.labels) * self.classes
+        return constraints <= MOST_CONSTRAINTS and constraints * self.inputs.shape[1] <= MOST_ENTRIES
 
     @cached_property
     def right(self) -> Floats:
@@ -67,8 +74,7 @@ class Samples:
 def solve(loss: HingeLoss, rows: NDArray[np.int64]) -> Optimum:
     """The least mean cost of the samples `rows`."""
     samples = Samples(loss.inputs(rows), loss.labels(rows), loss.shape[0])
-    small = len(rows) * samples.classes <= MOST_CONSTRAINTS
-    return solve_program(samples) if small else estimate(samples)
+    return solve_program(samples) if samples.few else estimate(samples)
 
 
 # ---------------------------------------------------------------------------------------------------- exact
