@@ -44,7 +44,7 @@ _LONGEST_RECURSION = 200_000  # iterations: a few seconds
 
 @dataclass(frozen=True)
 class Subject:
-    """An experiment with its problem, rates (1/s, shape (clients,)) and event probabilities, and where those are from."""
+    """An experiment with its problem, rates (1/s, shape (clients,)), event probabilities and where they are from."""
 
     experiment: Experiment
     problem: Problem
@@ -58,7 +58,7 @@ def advise(subject: Subject) -> str:
     """The whole screen."""
     experiment = subject.experiment
     clients, method = experiment.clients, experiment.method
-    what = f"{experiment.problem.name}, n = {clients.count}, M = {clients.local_steps}, {method.name}, seed {experiment.seed}"
+    what = f"{experiment.problem.name}, n = {clients.count}, M = {clients.local_steps}, {method.name}"
     rows = [("experiment", what), *_events(subject), *_theorem1(subject), *_theorem2(subject), *_server(subject)]
     rows += [("not satisfied" if not number else "", text) for number, text in enumerate(violations(subject))]
     return "".join(f"{label:<14}{text}\n" for label, text in rows)
@@ -107,7 +107,7 @@ def _theorem1(subject: Subject) -> Iterator[tuple[str, str]]:
     if not is_smooth(problem) or not _strongly_convex(experiment):
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
         return
-    known: Constants = smooth_constants(problem) if _solved(subject) else Constants(problem.mu, problem.L, 0.0, 0.0)  # type: ignore[arg-type,attr-defined]
+    known: Constants = smooth_constants(problem) if _solved(subject) else Constants(problem.mu, problem.L, 0.0, 0.0)
     limit = step_limit(known, experiment.clients.local_steps)
     steps = theorem_schedule(known, experiment.clients.local_steps, subject.probabilities.minimum)
     noise = (
@@ -141,12 +141,12 @@ def _theorem2(subject: Subject) -> Iterator[tuple[str, str]]:
         yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
         return
     if not _solved(subject):
-        yield "theorem 2", f"B = {problem.B:.4g}; --solve adds the step size, which needs |x_s,0 - x*|"  # type: ignore[attr-defined]
+        yield "theorem 2", f"B = {problem.B:.4g}; --solve adds the step size, which needs |x_s,0 - x*|"
         return
     known, M = lipschitz_constants(Theorem2Schedule(), problem), experiment.clients.local_steps
     iterations = expected_iterations(experiment, subject.rates)
     alpha = lipschitz_step_size(known, events, M, iterations)
-    exact = "" if problem.optimum.exact else " (estimated)"  # type: ignore[attr-defined]
+    exact = "" if problem.optimum.exact else " (estimated)"
     yield "theorem 2", f"B = {known.B:.4g}, sigma = {known.sigma:.4g}, |x_s,0 - x*| = {known.start_distance:.4g}{exact}"
     bound = lipschitz_bound(known, events, M, iterations)
     yield "", f"alpha = {alpha:.4g} for K = {iterations:,}; E[f(average) - f*] <= {bound:.4g}"
@@ -200,7 +200,7 @@ def _step_violations(subject: Subject) -> Iterator[str]:
         return
     if not is_smooth(problem) or not _strongly_convex(experiment):
         return
-    limit = step_limit(Constants(problem.mu, problem.L, 0.0, 0.0), experiment.clients.local_steps).value  # type: ignore[attr-defined]
+    limit = step_limit(Constants(problem.mu, problem.L, 0.0, 0.0), experiment.clients.local_steps).value
     if experiment.method.step_size > limit:
         yield f"method.step_size = {experiment.method.step_size:g}: above D = {limit:.4g}, the largest of Theorem 1"
     if isinstance(experiment.schedule, ConstantSchedule):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
-from areabench.problem_settings import Dirichlet, Mnist, Quadratic
+from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
 
 
 def check_combinations(experiment: Experiment) -> Experiment:
@@ -16,8 +16,8 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_end(experiment)
     _check_clients(experiment)
     _check_method(experiment)
-    if isinstance(experiment.problem, Quadratic):
-        _check_quadratic(experiment, experiment.problem)
+    _check_problem(experiment)
+    if isinstance(experiment.problem, DrawnSettings):
         return experiment
     return replace(experiment, data=experiment.data or Mnist(), split=experiment.split or Dirichlet())
 
@@ -36,8 +36,9 @@ def _check_end(experiment: Experiment) -> None:
         raise UserError("stop: has neither horizon_s nor iterations; add one, a target alone may never be reached")
     if stop.has_target and record.snapshots == "none":
         raise UserError('record.snapshots: "none" leaves nothing to check the target on; use "grid"')
-    if stop.target_accuracy is not None and isinstance(experiment.problem, Quadratic):
-        raise UserError('stop.target_accuracy: problem "quadratic" has no accuracy; use stop.target_loss')
+    if stop.target_accuracy is not None and isinstance(experiment.problem, DrawnSettings):
+        name = experiment.problem.name
+        raise UserError(f'stop.target_accuracy: problem "{name}" has no accuracy; use stop.target_loss')
     if stop.horizon_s is not None and record.snapshots == "grid" and stop.horizon_s / record.interval_s > 1e6:
         raise UserError(
             f"record.interval_s: {record.interval_s} s over a horizon of {stop.horizon_s} s is more than 1,000,000 "
@@ -71,12 +72,38 @@ def _check_method(experiment: Experiment) -> None:
         )
 
 
-def _check_quadratic(experiment: Experiment, problem: Quadratic) -> None:
+def _check_problem(experiment: Experiment) -> None:
+    problem = experiment.problem
+    if isinstance(problem, DrawnSettings):
+        _check_no_data(experiment)
+    if isinstance(problem, Quadratic):
+        _check_quadratic(problem, experiment.clients.count)
+    if isinstance(problem, Robust) and problem.samples * experiment.clients.count < problem.dimension:
+        raise UserError(
+            f"problem.samples: {problem.samples} for each of {experiment.clients.count} clients are fewer in all than "
+            f"problem.dimension = {problem.dimension}, so the minimiser is not unique; take more samples"
+        )
+    if isinstance(problem, Logistic) and problem.minimiser and problem.regularisation == 0:
+        raise UserError(
+            "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0"
+        )
+
+
+def _check_no_data(experiment: Experiment) -> None:
     for section in ("data", "split"):
         if getattr(experiment, section) is not None:
-            raise UserError(f'{section}: problem "quadratic" uses no data; remove the section [{section}]')
+            name = experiment.problem.name
+            raise UserError(f'{section}: problem "{name}" uses no data; remove the section [{section}]')
+
+
+def _check_quadratic(problem: Quadratic, clients: int) -> None:
     if problem.curvature_max < problem.curvature_min:
         raise UserError(
             f"problem.curvature_max: {problem.curvature_max} is below curvature_min = {problem.curvature_min}; "
             "swap them"
+        )
+    if problem.zeta and (problem.heterogeneity == 0 or clients == 1):
+        raise UserError(
+            f"problem.zeta: {problem.zeta} cannot be reached with clients.count = {clients} and heterogeneity = "
+            f"{problem.heterogeneity}, where all centres are one; take two clients and a heterogeneity above 0"
         )

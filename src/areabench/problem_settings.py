@@ -22,6 +22,7 @@ class Logistic:
         "share",
     )
     start_width: float = key("W starts uniform on (-width, width); recovered from the paper's tables", 0.5, minimum=0)
+    minimiser: bool = key("solve for the minimiser before the run, and record the squared distance to it", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +34,47 @@ class Quadratic:
     curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, above=0)
     curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, above=0)
     heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0)
+    zeta: float | None = key(
+        "max_i |x* - c_i|, to which the centres are scaled together; left out: as they are drawn", None, minimum=0
+    )
     noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0)
     start_distance: float = key("distance of the starting point from the minimiser", 1.0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robust:
+    """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
+
+    name: Literal["robust"] = "robust"
+    dimension: int = key("length of x", 10, minimum=1)
+    samples: int = key("samples that each client draws: entries of a_ij from N(0, 1)", 50, unit="samples", minimum=1)
+    heterogeneity: float = key("standard deviation of the entries of z_i in b_ij = a_ij'z_i + noise", 1.0, minimum=0)
+    noise: float = key("scale of the noise in b_ij, which has Student's t distribution", 1.0, minimum=0)
+    degrees: float = key("degrees of freedom of that distribution: the fewer, the heavier its tails", 1.5, minimum=1)
+    batch_size: int = key("samples in a mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
+    start_norm: float = key("norm of the starting point, which lies in a random direction", 5.0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median:
+    """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
+
+    name: Literal["median"] = "median"
+    dimension: int = key("length of x; on a line the minimiser would not be unique", 10, minimum=2)
+    samples: int = key("points a_ij that each client draws", 50, unit="samples", minimum=3)
+    heterogeneity: float = key("standard deviation of the entries of each client's centre", 1.0, minimum=0)
+    spread: float = key("standard deviation of the entries of a_ij about that centre", 1.0, above=0)
+    batch_size: int = key("points in a mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
+    start_norm: float = key("norm of the starting point, which lies in a random direction", 5.0, minimum=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge:
+    """Multiclass hinge loss (Crammer and Singer) in float64; client i descends n·(s_i/S)·(its mean loss)."""
+
+    name: Literal["hinge"] = "hinge"
+    batch_size: int = key("samples in a mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +91,8 @@ class TorchModule:
     )
 
 
-ProblemSettings = Logistic | Quadratic | TorchModule
+ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule
+DrawnSettings = Quadratic | Robust | Median  # these draw their functions themselves: no [data], no [split], no accuracy
 
 # ---------------------------------------------------------------------------------------------------- data
 

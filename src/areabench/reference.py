@@ -53,7 +53,11 @@ _COMBINATIONS = """\
 - `s-fedavg` goes with `aggregation.name = "updates"` only, which it ignores: its round ends when its clients have
   answered.
 - `fedbuff` needs `server_step_size` where there is a schedule other than `constant`.
-- `quadratic` takes neither `[data]` nor `[split]`, and its `curvature_max` is not below `curvature_min`.
+- `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`.
+- `quadratic`: `curvature_max` is not below `curvature_min`; a `zeta` above 0 needs two clients and a `heterogeneity`
+  above 0.
+- `robust`: all clients together have at least `dimension` samples.
+- `logistic`: `minimiser` needs a `regularisation` above 0.
 - The other problems take `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
 """
 

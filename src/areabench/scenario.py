@@ -17,14 +17,22 @@ from areabench.algorithms import Method, build_method
 from areabench.averaging import ErgodicMean
 from areabench.client import Client
 from areabench.delays import Delays, client_rates
-from areabench.experiment import Experiment
+from areabench.experiment import Clients, Experiment
 from areabench.partition import split
-from areabench.problem_settings import Logistic, Quadratic
+from areabench.problem_settings import DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, TorchModule
 from areabench.problems.base import Problem, Vector
 from areabench.schema import CLIENT
 from areabench.server import Server
 from areabench.stepsizes import Schedule, build_schedule
 from areabench.theorems import theorem_steps
+
+
+@dataclass(frozen=True)
+class Held:
+    """A data set, and which of its training rows each client holds."""
+
+    data: datasets.Dataset
+    parts: list[NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -98,19 +106,47 @@ def build_scenario(experiment: Experiment, cache: Path) -> Scenario:
 def _build_problem(experiment: Experiment, cache: Path) -> tuple[Problem, NDArray[np.int64]]:
     """The problem, and how many training samples each client holds."""
     settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
-    if isinstance(settings, Quadratic):
-        from areabench.problems.quadratic import QuadraticProblem
-
-        return QuadraticProblem(settings, clients.count, clients.local_steps, seed), np.zeros(clients.count, np.int64)
+    if isinstance(settings, DrawnSettings):
+        problem = _build_drawn(settings, clients, seed)
+        return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
     assert experiment.data is not None
     assert experiment.split is not None
     data = datasets.load(experiment.data, cache)
     parts = split(experiment.split, data.train_labels, clients.count, seed)
     samples = np.array([len(part) for part in parts], dtype=np.int64)
-    if isinstance(settings, Logistic):
-        from areabench.problems.logistic import LogisticProblem
+    return _build_on_data(settings, Held(data, parts), clients.local_steps, seed), samples
 
-        return LogisticProblem(settings, data, parts, clients.local_steps, seed), samples
-    from areabench.problems.torch_module import TorchProblem  # slow to import and optional: only where it is used
 
-    return TorchProblem(settings, data, parts, clients.local_steps, seed), samples
+# Problems are imported where they are used: some are slow to import, and torch is optional.
+
+
+def _build_drawn(settings: DrawnSettings, clients: Clients, seed: int) -> Problem:
+    match settings:
+        case Quadratic():
+            from areabench.problems.quadratic import QuadraticProblem
+
+            return QuadraticProblem(settings, clients.count, clients.local_steps, seed)
+        case Robust():
+            from areabench.problems.robust import robust_problem
+
+            return robust_problem(settings, clients.count, clients.local_steps, seed)
+        case Median():
+            from areabench.problems.median import median_problem
+
+            return median_problem(settings, clients.count, clients.local_steps, seed)
+
+
+def _build_on_data(settings: Logistic | Hinge | TorchModule, held: Held, local_steps: int, seed: int) -> Problem:
+    match settings:
+        case Logistic():
+            from areabench.problems.logistic import LogisticProblem
+
+            return LogisticProblem(settings, held.data, held.parts, local_steps, seed)
+        case Hinge():
+            from areabench.problems.hinge import HingeProblem
+
+            return HingeProblem(settings, held.data, held.parts, local_steps, seed)
+        case TorchModule():
+            from areabench.problems.torch_module import TorchProblem
+
+            return TorchProblem(settings, held.data, held.parts, local_steps, seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeGuard
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ from areabench.experiment import (
     Theorem2Schedule,
 )
 from areabench.problems.base import Problem
-from areabench.problems.optimum import SmoothProblem
+from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.stepsizes import Schedule
 from areabench.theory.constants import Constants, LipschitzConstants
 from areabench.theory.lipschitz import lipschitz_step_size
@@ -116,12 +118,20 @@ def start_distance(problem: Problem) -> float:
     return float(np.linalg.norm(problem.start().astype(np.float64) - optimum.minimiser))
 
 
-def is_smooth(problem: Problem) -> bool:
+class Smooth(Problem, SmoothProblem, Protocol):
+    """A problem of Assumptions 2 and 3."""
+
+
+class Lipschitz(Problem, LipschitzProblem, Protocol):
+    """A problem of Assumption 4."""
+
+
+def is_smooth(problem: Problem) -> TypeGuard[Smooth]:
     """Whether the constants of Assumptions 2 and 3 are known."""
     return hasattr(type(problem), "zeta")  # of the type: the value itself may take a while
 
 
-def is_lipschitz(problem: Problem) -> bool:
+def is_lipschitz(problem: Problem) -> TypeGuard[Lipschitz]:
     """Whether the constant of Assumption 4 is known."""
     return hasattr(type(problem), "B")
 

@@ -25,7 +25,8 @@ def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *,
         count, duration_s = len(run.served), run.status.end_s
         if count != experiment.clients.count:
             raise UserError(
-                f"--from {measured_in}: has {count} clients, the experiment {experiment.clients.count}; give a run of it"
+                f"--from {measured_in}: has {count} clients, the experiment has {experiment.clients.count}; give a run "
+                "of this experiment"
             )
         events = measured_probabilities(run.served, run.status.server_steps)
         rates = run.served.astype(np.float64) / duration_s

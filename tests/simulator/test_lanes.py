@@ -178,6 +178,16 @@ def test_synchronous_lanes_equal_single_runs(tmp_path: Path, record: Callable[[E
         assert run.status == alone.status
 
 
+def test_lanes_record_the_distance_to_the_minimiser(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
+    base = replace(SMALL, problem=Logistic(batch_size=8, weighting="exact", minimiser=True))
+    experiments = with_methods(ASYNCHRONOUS, base)
+    assert len(group_lanes(experiments)) == 1
+    for run, experiment in zip(run_together(experiments, tmp_path), experiments, strict=True):
+        found, alone = (each.metrics_array["squared_distance"] for each in (run, record(experiment)))
+        np.testing.assert_allclose(found, alone, rtol=1e-4)
+        assert len(set(found)) > 5
+
+
 def test_one_round_at_the_width_of_the_paper() -> None:
     """784 features, ten classes, 21 lanes: there BLAS takes another path for the wide product."""
     data = Synthetic(train_samples=400, test_samples=20, features=784, classes=10)

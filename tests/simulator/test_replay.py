@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import h5py
 import numpy as np
 import pytest
 
+from areabench.errors import UserError
 from areabench.experiment import (
     AggregationSettings,
     Area,
@@ -26,7 +28,20 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.problem_settings import DataSettings, Iid, Logistic, ProblemSettings, Quadratic, Synthetic, TorchModule
+from areabench.problem_settings import (
+    DataSettings,
+    DrawnSettings,
+    Hinge,
+    Iid,
+    Logistic,
+    Median,
+    ProblemSettings,
+    Quadratic,
+    Robust,
+    Synthetic,
+    TorchModule,
+)
+from areabench.problems import logistic_optimum
 from areabench.reading import Run
 from areabench.scenario import build_scenario
 from areabench.schema import Kind, State
@@ -52,12 +67,17 @@ PROBLEMS: tuple[ProblemSettings, ...] = (
     Logistic(batch_size=8),
     TorchModule(module="areabench.problems.examples:mlp", batch_size=8),
 )
+NONSMOOTH: tuple[ProblemSettings, ...] = (
+    Robust(dimension=4, samples=6),
+    Median(dimension=4, samples=6),
+    Hinge(batch_size=8),
+)
 DATA = Synthetic(train_samples=120, test_samples=20, features=5, classes=3)
 
 
 def experiment_on(problem: ProblemSettings) -> Experiment:
     """Four clients for a second and a half."""
-    data: DataSettings | None = None if isinstance(problem, Quadratic) else DATA
+    data: DataSettings | None = None if isinstance(problem, DrawnSettings) else DATA
     return Experiment(
         clients=Clients(count=4, local_steps=2),
         method=Area(step_size=0.05),
@@ -89,6 +109,32 @@ def test_replay_gives_the_same_bits(
     run = record(replace(experiment_on(problem), method=method, aggregation=criterion))
     assert len(run.events_array) > 20
     assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+
+
+@pytest.mark.parametrize("problem", NONSMOOTH, ids=lambda problem: problem.name)
+def test_replay_of_subgradient_methods(record: Recorded, problem: ProblemSettings) -> None:
+    run = record(experiment_on(problem))
+    assert len(run.events_array) > 20
+    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+    loss = run.metrics_array["train_loss"]
+    assert loss[-1] < loss[0]
+
+
+def test_distance_to_the_minimiser_is_recorded_where_asked_for(record: Recorded) -> None:
+    plain, solved = (record(experiment_on(Logistic(batch_size=8, minimiser=wanted))) for wanted in (False, True))
+    distance = solved.metrics_array["squared_distance"]
+    assert np.isnan(plain.metrics_array["squared_distance"]).all()
+    assert 0 < distance[-1] < distance[0]
+    np.testing.assert_array_equal(plain.model(-1), solved.model(-1))
+
+
+def test_a_minimiser_that_is_not_found_is_told_before_the_run(
+    record: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(logistic_optimum, "TOLERANCE", 0.0)
+    with pytest.raises(UserError, match="the solver for the minimiser stopped at a gradient of norm .* above 0;"):
+        record(experiment_on(Logistic(batch_size=8, minimiser=True)))
+    assert not list(tmp_path.glob("*.h5"))
 
 
 def test_replay_follows_a_schedule_and_snapshots_after_steps(record: Recorded) -> None:

@@ -29,7 +29,7 @@ from areabench.experiment import (
     UniformRates,
 )
 from areabench.keys import Limits
-from areabench.problem_settings import Dirichlet, Logistic, Mnist, Quadratic
+from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
 from areabench.reference import experiment_reference
 
 QUADRATIC = """
@@ -390,6 +390,24 @@ def test_an_override_is_one_value_and_no_more() -> None:
         (["split.name=iid"], 'split: problem "quadratic" uses no data; remove the section [split]'),
         (["problem.curvature_max=0.5"], "problem.curvature_max: 0.5 is below curvature_min = 1.0; swap them"),
         (["problem.curvature_max=1"], None),
+        (["problem.zeta=2"], None),
+        (["problem.zeta=0", "clients.count=1"], None),
+        (["problem.zeta=2", "clients.count=1"], "problem.zeta: 2.0 cannot be reached with clients.count = 1 and"),
+        (["problem.zeta=2", "problem.heterogeneity=0"], "problem.zeta: 2.0 cannot be reached"),
+        (["problem.name=robust", "problem.samples=5", "problem.dimension=10"], None),
+        (
+            ["problem.name=robust", "problem.samples=5", "problem.dimension=11"],
+            "problem.samples: 5 for each of 2 clients are fewer in all than problem.dimension = 11, so the minimiser",
+        ),
+        (["problem.name=robust", "data.name=digits"], 'data: problem "robust" uses no data; remove the section [data]'),
+        (["problem.name=median", "split.name=iid"], 'split: problem "median" uses no data; remove the section [split]'),
+        (["problem.name=median", "stop.target_accuracy=90"], 'stop.target_accuracy: problem "median" has no'),
+        (["problem.name=hinge", "stop.target_accuracy=90"], None),
+        (["problem.name=logistic", "problem.minimiser=true"], None),
+        (
+            ["problem.name=logistic", "problem.minimiser=true", "problem.regularisation=0"],
+            "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0",
+        ),
     ],
 )  # fmt: skip
 def test_combinations(overrides: list[str], words: str | None) -> None:
@@ -538,9 +556,14 @@ def mended(experiment: Experiment) -> Experiment:
     if isinstance(experiment.method, FedBuff):
         experiment = replace(experiment, method=replace(experiment.method, server_step_size=0.5))
     if isinstance(experiment.problem, Quadratic):
-        problem = replace(experiment.problem, curvature_max=experiment.problem.curvature_min)
-        return replace(experiment, problem=problem, data=None, split=None)
-    return experiment
+        problem = replace(experiment.problem, curvature_max=experiment.problem.curvature_min, heterogeneity=1.0)
+        clients = replace(experiment.clients, count=max(2, count))
+        experiment = replace(experiment, problem=problem, clients=clients)
+    if isinstance(experiment.problem, Robust):
+        experiment = replace(experiment, problem=replace(experiment.problem, dimension=1))
+    if isinstance(experiment.problem, Logistic):
+        experiment = replace(experiment, problem=replace(experiment.problem, regularisation=0.25))
+    return replace(experiment, data=None, split=None) if isinstance(experiment.problem, DrawnSettings) else experiment
 
 
 def experiments() -> st.SearchStrategy[Experiment]:

@@ -178,3 +178,48 @@ def test_protocol_basics() -> None:
     assert (quadratic.dimension, quadratic.dtype) == (5, np.dtype(np.float64))
     assert quadratic.start().shape == (5,)
     assert len(quadratic.evaluate([]).train_loss) == 0
+
+
+# ---------------------------------------------------------------------------------------------------- constants
+
+
+def test_constants_of_two_bowls_by_hand() -> None:
+    quadratic = two_bowls(noise=0.5)
+    assert quadratic.sigma == 0.5
+    # x* = (0.25, 1) lies sqrt(0.75² + 1²) = 1.25 from (1, 0) and sqrt(0.25² + 1²) from (0, 2)
+    assert quadratic.zeta == 1.25
+    assert (quadratic.optimum.minimum, quadratic.optimum.exact) == (1.1875, True)
+
+
+@pytest.mark.parametrize("zeta", [0.0, 1e-3, 2.5, 1e6])
+@pytest.mark.parametrize("clients", [2, 7])
+def test_zeta_is_as_asked_for(zeta: float, clients: int) -> None:
+    scaled = problem(Quadratic(dimension=4, zeta=zeta), clients)
+    offsets = [scaled.minimiser - scaled.local_minimiser(client) for client in range(clients)]
+    np.testing.assert_allclose(max(np.linalg.norm(offset) for offset in offsets), zeta, rtol=1e-12)
+    np.testing.assert_allclose(scaled.zeta, zeta, rtol=1e-12)
+
+
+def test_zeta_scales_the_centres_alone() -> None:
+    plain, scaled = problem(Quadratic(dimension=4)), problem(Quadratic(dimension=4, zeta=2.5))
+    factor = 2.5 / plain.zeta
+    for client in range(3):
+        np.testing.assert_array_equal(scaled.bowl(client).hessian, plain.bowl(client).hessian)
+        np.testing.assert_allclose(scaled.bowl(client).centre, factor * plain.bowl(client).centre, rtol=1e-14)
+    np.testing.assert_allclose(scaled.minimum, factor**2 * plain.minimum, rtol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(scaled.start() - scaled.minimiser), 1.0, rtol=1e-12)
+
+
+def test_zeta_makes_heterogeneity_a_matter_of_shape() -> None:
+    one, other = (problem(Quadratic(dimension=4, zeta=2.5, heterogeneity=width)) for width in (0.1, 30.0))
+    np.testing.assert_allclose(one.minimiser, other.minimiser, rtol=1e-12)
+
+
+def test_without_zeta_the_draws_never_change() -> None:
+    """Run files made before there was a zeta go on replaying."""
+    centre = problem(Quadratic(dimension=3), clients=2).local_minimiser(1)
+    assert [entry.hex() for entry in centre] == [
+        "0x1.8c59e5d2cced5p-1",
+        "0x1.0de82d80da2ddp+0",
+        "-0x1.2929434b08702p-2",
+    ]

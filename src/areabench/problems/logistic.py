@@ -8,6 +8,7 @@ The printed formula lacks the minus sign in front of the log-likelihood; this is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from areabench.datasets import Dataset
 from areabench.problem_settings import Logistic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
     from areabench.problems.logistic_lanes import LaneWorkspace, LogisticLanes
+    from areabench.problems.logistic_optimum import LogisticConstants
 
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
@@ -93,6 +96,37 @@ class LogisticProblem:
         """What multiplies client `client`'s objective."""
         return self._weights[client]
 
+    @cached_property
+    def _constants(self) -> LogisticConstants:
+        from areabench.problems.logistic_optimum import LogisticConstants  # loads scipy; no client needs it
+
+        return LogisticConstants(self)
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity of every weight_i·f_i."""
+        return self._constants.mu()
+
+    @cached_property
+    def L(self) -> float:
+        """Smoothness of every weight_i·f_i."""
+        return self._constants.L()
+
+    @cached_property
+    def sigma(self) -> float:
+        """Gradient noise: a bound for every W."""
+        return self._constants.sigma()
+
+    @cached_property
+    def zeta(self) -> float:
+        """How far the local minimisers lie from the global one at most."""
+        return self._constants.zeta(self.optimum.minimiser)
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """The minimiser and the minimum of the recorded loss."""
+        return self._constants.optimum()
+
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
@@ -119,7 +153,15 @@ class LogisticProblem:
                 loss[chosen], gap[chosen] = self._train_loss(weights)
             correct[chosen] = self._test_hits(weights)
         accuracy = 100.0 * correct / len(self.data.test_labels)
-        return Metrics(loss, accuracy, np.full(count, np.nan), gap)
+        return Metrics(loss, accuracy, self._squared_distance(models), gap)
+
+    def _squared_distance(self, models: Sequence[Vector]) -> NDArray[np.float64]:
+        """To the minimiser, where the settings ask for it."""
+        if not self.settings.minimiser:
+            return np.full(len(models), np.nan)
+        minimiser = self.optimum.minimiser
+        offsets = (model - minimiser for model in models)  # one at a time: they are float64
+        return np.array([offset @ offset for offset in offsets], dtype=np.float64)
 
     def _scores(self, weights: NDArray[Any], features: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Scores of many models on some images, shape (models, classes, images)."""

@@ -1,14 +1,14 @@
 """Random strongly convex quadratics with a known minimiser, in float64: f_i(x) = ½ (x-c_i)'H_i(x-c_i), f = mean f_i.
 
 Client i's function depends on the seed and on i alone, so more clients leave the first ones as they were.
-A process draws only the functions it asks for.
+A process draws only the functions it asks for; where `zeta` is given it draws all, to learn the common factor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
+from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
 
 FLOAT = np.dtype(np.float64)
@@ -73,8 +74,18 @@ class QuadraticProblem:
     ) -> None:
         self.settings, self.clients = settings, clients
         self.local_steps, self.seed = local_steps, seed
-        self.bowl: Callable[[int], Bowl] = bowls.__getitem__ if bowls else partial(draw_bowl, settings, seed)
+        self.bowl: Callable[[int], Bowl] = bowls.__getitem__ if bowls else self._draw
         self._start = start
+
+    def _draw(self, client: int) -> Bowl:
+        bowl = draw_bowl(self.settings, self.seed, client)
+        return bowl if self.settings.zeta is None else Bowl(bowl.hessian, self._factor * bowl.centre)
+
+    @cached_property
+    def _factor(self) -> float:
+        """What the centres are multiplied by: x* is linear in them, so zeta grows as they do."""
+        as_drawn = QuadraticProblem(replace(self.settings, zeta=None), self.clients, self.local_steps, self.seed)
+        return self.settings.zeta / as_drawn.zeta if self.settings.zeta else 0.0
 
     @property
     def dimension(self) -> int:
@@ -95,6 +106,21 @@ class QuadraticProblem:
     def L(self) -> float:
         """Smoothness of every f_i: their largest curvature."""
         return self.settings.curvature_max
+
+    @property
+    def sigma(self) -> float:
+        """Gradient noise of Assumption 1: E|g - grad f_i|² = sigma²."""
+        return self.settings.noise
+
+    @cached_property
+    def zeta(self) -> float:
+        """How far the local minimisers lie from the global one at most: max_i |x* - c_i|."""
+        return max(float(np.linalg.norm(self.minimiser - self.bowl(i).centre)) for i in range(self.clients))
+
+    @property
+    def optimum(self) -> Optimum:
+        """The minimiser and the minimum, exact but for rounding."""
+        return Optimum(self.minimiser, self.minimum, gap=0.0)
 
     @cached_property
     def mean_hessian(self) -> Matrix:

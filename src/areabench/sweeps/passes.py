@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areabench.experiment import Experiment, ListedRates, LognormalRates, NormalRates, RateSettings, SFedAvg
-from areabench.problem_settings import Quadratic
+from areabench.problem_settings import DrawnSettings
 
 _STEPS_A_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about so many gradient steps
 
@@ -50,7 +50,7 @@ def group_passes(tasks: Sequence[Task]) -> list[Pass]:
 def expected_cost(experiment: Experiment) -> float:
     """Expected time of a run, evaluation included, in units of a gradient step."""
     stop, record = experiment.stop, experiment.record
-    evaluated = record.snapshots == "grid" and not isinstance(experiment.problem, Quadratic)
+    evaluated = record.snapshots == "grid" and not isinstance(experiment.problem, DrawnSettings)
     snapshots = (stop.horizon_s or 0.0) / record.interval_s if evaluated else 0.0
     return expected_steps(experiment) + _STEPS_A_SNAPSHOT * snapshots
 

@@ -1,0 +1,88 @@
+"""What theory may rely on, for every problem whose optimum is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.experiment import Area, Clients, Experiment, Stop
+from areabench.problem_settings import Dirichlet, DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, Synthetic
+from areabench.problems.base import Problem
+from areabench.problems.hinge import HingeProblem
+from areabench.problems.logistic import LogisticProblem
+from areabench.problems.optimum import KnownOptimum, LipschitzProblem, Optimum, SmoothProblem
+from areabench.problems.quadratic import QuadraticProblem
+from areabench.problems.subgradient import DrawnProblem
+from areabench.scenario import Scenario, build_scenario
+
+SMOOTH = (Quadratic(noise=0.5, zeta=2.0), Logistic(weighting="exact", regularisation=0.01))
+LIPSCHITZ = (Robust(samples=9), Median(samples=9), Hinge())
+
+
+def scenario(settings: Quadratic | Logistic | Robust | Median | Hinge) -> Scenario:
+    """Five clients with unequal data."""
+    drawn = isinstance(settings, DrawnSettings)
+    experiment = Experiment(
+        clients=Clients(count=5),
+        method=Area(step_size=0.1),
+        stop=Stop(horizon_s=1.0),
+        problem=settings,
+        data=None if drawn else Synthetic(train_samples=150, test_samples=20, features=4, classes=3, spread=2.0),
+        split=None if drawn else Dirichlet(concentration=0.5),
+    )
+    return build_scenario(experiment, Path("unused"))
+
+
+def smooth(problem: Problem) -> SmoothProblem:
+    """The problem, if it is smooth; that it fits the protocol is for the type checker."""
+    assert isinstance(problem, QuadraticProblem | LogisticProblem)
+    return problem
+
+
+def lipschitz(problem: Problem) -> LipschitzProblem:
+    """The problem, if it is Lipschitz."""
+    assert isinstance(problem, DrawnProblem | HingeProblem)
+    return problem
+
+
+def excess(problem: Problem, known: KnownOptimum) -> float:
+    """f(x_{s,0}) - f*, the loss as runs record it."""
+    return float(problem.evaluate([problem.start()]).train_loss[0]) - known.optimum.minimum
+
+
+@pytest.mark.parametrize("settings", SMOOTH, ids=lambda settings: settings.name)
+def test_smooth_problems(settings: Quadratic | Logistic) -> None:
+    """mu/2·|x - x*|² <= f(x) - f* <= L/2·|x - x*|²."""
+    problem = scenario(settings).problem
+    known = smooth(problem)
+    distance = float(np.linalg.norm(problem.start() - known.optimum.minimiser))
+    assert known.optimum.exact
+    assert 0 < known.mu / 2 * distance**2 <= excess(problem, known) <= known.L / 2 * distance**2
+    assert known.zeta > 0
+    assert known.sigma > 0
+
+
+@pytest.mark.parametrize("settings", LIPSCHITZ, ids=lambda settings: settings.name)
+def test_lipschitz_problems(settings: Robust | Median | Hinge) -> None:
+    """0 < f(x) - f* <= B·|x - x*|."""
+    problem = scenario(settings).problem
+    known = lipschitz(problem)
+    distance = float(np.linalg.norm(problem.start() - known.optimum.minimiser))
+    assert known.optimum.exact
+    assert 0 < excess(problem, known) <= known.B * distance
+    assert problem.evaluate([known.optimum.minimiser]).train_loss[0] == pytest.approx(known.optimum.minimum, rel=1e-12)
+    assert known.sigma > 0
+
+
+@pytest.mark.parametrize("settings", [Robust(samples=9), Median(samples=9)], ids=lambda settings: settings.name)
+def test_drawn_samples_are_counted(settings: Robust | Median) -> None:
+    assert scenario(settings).samples.tolist() == [9] * 5
+
+
+def test_what_counts_as_exact() -> None:
+    point = np.zeros(1)
+    assert Optimum(point, 1e4, 1e-5).exact
+    assert not Optimum(point, 1e-4, 1e-5).exact
+    assert not Optimum(point, 0.0, np.inf).exact
