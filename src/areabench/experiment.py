@@ -156,10 +156,10 @@ class Theorem1Schedule:
     """Theorem 1's alpha_k = 1/(p_min·M·gamma·k/48 + 1/D), times `method.step_size`: 1 for the theorem's own."""
 
     name: Literal["theorem1"] = "theorem1"
-    mu: float | None = key("strong convexity of every f_i; left out: that of the problem", None, above=0)
-    L: float | None = key("smoothness of every f_i; left out: that of the problem", None, above=0)
-    p_min: float | None = key(
-        "least probability of an event; left out: from the rates and the aggregation criterion",
+    strong_convexity: float | None = key("mu of every f_i; left out: that of the problem", None, above=0)
+    smoothness: float | None = key("L of every f_i; left out: that of the problem", None, above=0)
+    least_probability: float | None = key(
+        "p_min, of all events; left out: from the rates and the aggregation criterion",
         None,
         above=0,
         maximum=1,
@@ -171,8 +171,8 @@ class Theorem2Schedule:
     """Theorem 2's constant alpha for K iterations, times `method.step_size`: 1 for the theorem's own."""
 
     name: Literal["theorem2"] = "theorem2"
-    B: float | None = key("Lipschitz constant of every f_i; left out: that of the problem", None, above=0)
-    sigma: float | None = key("subgradient noise; left out: that of the problem", None, minimum=0)
+    lipschitz: float | None = key("Lipschitz constant B of every f_i; left out: that of the problem", None, above=0)
+    noise: float | None = key("subgradient noise sigma; left out: that of the problem", None, minimum=0)
     distance: float | None = key(
         "distance |x_s0 - x*| of the starting point from a minimiser; left out: the problem is solved", None, above=0
     )

@@ -78,9 +78,9 @@ def theorem1_steps(
     settings: Theorem1Schedule, experiment: Experiment, problem: Problem, rates: NDArray[np.float64]
 ) -> TheoremSchedule:
     """Theorem 1's alpha_k, with the constants of the schedule's section, or else of the problem and the rates."""
-    mu = settings.mu or _known(problem, "mu", "schedule.mu")
-    L = settings.L or _known(problem, "L", "schedule.L")
-    p_min = settings.p_min or event_probabilities(experiment, rates).minimum
+    mu = settings.strong_convexity or _known(problem, "mu", "schedule.strong_convexity")
+    L = settings.smoothness or _known(problem, "L", "schedule.smoothness")
+    p_min = settings.least_probability or event_probabilities(experiment, rates).minimum
     return theorem_schedule(Constants(mu, L, sigma=0.0, zeta=0.0), experiment.clients.local_steps, p_min)
 
 
@@ -97,8 +97,8 @@ def theorem2_step(
 
 def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:
     """B, sigma and |x_{s,0} - x*|: of the schedule's section, or else of the problem, which may have to be solved."""
-    B = settings.B or _known(problem, "B", "schedule.B")
-    sigma = _known(problem, "sigma", "schedule.sigma") if settings.sigma is None else settings.sigma
+    B = settings.lipschitz or _known(problem, "B", "schedule.lipschitz")
+    sigma = _known(problem, "sigma", "schedule.noise") if settings.noise is None else settings.noise
     return LipschitzConstants(B, sigma, settings.distance or start_distance(problem))
 
 
