@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -114,6 +114,19 @@ figures: $(VENV)/installed ## draw the figures of that page from the runs of `ma
 	  $(BIN)/areabench figures $(TABLE_RUNS)/$$table --output $(RESULTS)/figures/$$table || exit; done
 	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
 	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
+
+# ------------------------------------------------------------------------------------------------ studies
+
+STUDY_RUNS := runs/studies$(if $(TRIALS),-$(TRIALS))
+STUDY_PAGES := $(if $(TRIALS),$(STUDY_RUNS),benchmarks/studies)
+
+study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems: benchmarks/studies/RATES.md (half an hour)
+	@$(BIN)/areabench sweep benchmarks/studies/rates_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
+	@$(BIN)/python analysis/study_rates.py $(STUDY_RUNS) $(STUDY_PAGES)/RATES.md
+
+study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/studies/BIAS.md
+	@$(BIN)/areabench sweep benchmarks/studies/bias_*.toml benchmarks/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
+	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
 
 # ------------------------------------------------------------------------------------------- benchmarks
 

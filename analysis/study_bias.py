@@ -1,0 +1,91 @@
+"""Bias under uneven rates, and what slows AREA: make study-bias, or python analysis/study_bias.py RUNS PAGE."""
+
+from __future__ import annotations
+
+import sys
+from itertools import compress
+from pathlib import Path
+
+from limits import draw_limits, limit_of, limit_table
+from server_rates import draw_server_rates, server_rate_table, server_rates
+from slowness import draw_slowness, final_distances, slowness_of, slowness_table, theorem1_bound
+from studies import gaps_and_bounds, read_points
+
+from areabench.figures.style import save
+
+PAGE = """\
+# Bias under uneven rates, and what slows AREA down
+
+`make study-bias` runs the sweeps named below in the simulator and writes this page. Intervals are 95 %, by resampling
+the trials.
+
+## The limits: only AREA's is the minimiser
+
+[bias_ratio.toml](bias_ratio.toml): quadratics without noise whose minimiser x* is known, eight clients whose rates are
+in geometric progression, the same number of iterations for all. Updates that count as often as they come lead to the
+minimiser of Σ p_i f_i, not to that of the mean of f_i: FedBuff and AS-FedAvg end there (dotted), at a distance that
+grows with the ratio of the rates and with zeta, the distance of the clients' own minimisers. AREA ends at x*; what is
+left at the largest ratios is the work that the slowest client has not done yet. At ratio 1 nothing is uneven, and what
+the other two show is their fluctuation.
+
+![Distance of three methods' limits to the minimiser over the ratio of the rates](bias.svg)
+
+The limit is the mean model of the second half of a run:
+
+{limits}
+## p_min or q_bar?
+
+[bias_probabilities.toml](bias_probabilities.toml) and [its twin](bias_probabilities_lipschitz.toml): one or four of
+eight clients are slow, at the same rates. Theorem 1's bound and step sizes depend on the slowest client (p_min);
+Theorem 2's on the mean of 1/p_i (q_bar). Where the two lines of a panel fall together, its axis is what counts.
+
+![Errors of AREA over the least event probability and over the mean inverse one](probabilities.svg)
+
+Quadratics, Theorem 1's step sizes, E|x_s,K - x*|²:
+
+{smooth}
+l1 regression, Theorem 2's step size, E[f(average) - f*]:
+
+{lipschitz}
+## The best server rate
+
+[server_rate.toml](server_rate.toml): the same number of iterations at nine server rates about lambda_s*, with
+Theorem 2's step size at each. The bound is least at lambda_s* = sqrt(Σ lambda_i/((2/n) Σ 1/lambda_i)).
+
+![Gap of AREA over the server's rate, measured and by the bound](server_rate.svg)
+
+{rates}"""
+
+
+def main(runs: Path, page: Path) -> None:
+    """Read the sweeps, draw, write the page."""
+    points = read_points(runs / "bias_ratio")
+    limits = [limit_of(point) for point in points]
+    shown = [limit.zeta == 1 and round(limit.ratio) == 100 for limit in limits]
+    quadratics, regressions = (
+        read_points(runs / name) for name in ("bias_probabilities", "bias_probabilities_lipschitz")
+    )
+    gaps = [gaps_and_bounds(point) for point in regressions]
+    smooth = [slowness_of(point, final_distances(point)) for point in quadratics]
+    lipschitz = [slowness_of(point, each.measured) for point, each in zip(regressions, gaps, strict=True)]
+    rates = server_rates(read_points(runs / "server_rate"))
+    figures = {
+        "bias": draw_limits(limits, list(compress(points, shown))),
+        "probabilities": draw_slowness(smooth, lipschitz),
+        "server_rate": draw_server_rates(rates),
+    }
+    for name, figure in figures.items():
+        for suffix in ("png", "svg"):
+            save(figure, page.parent / f"{name}.{suffix}")
+    text = PAGE.format(
+        limits=limit_table(limits),
+        smooth=slowness_table(smooth, [theorem1_bound(point) for point in quadratics]),
+        lipschitz=slowness_table(lipschitz, [float(each.bounds.mean()) for each in gaps]),
+        rates=server_rate_table(rates),
+    )
+    page.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,77 @@
+"""A small version of the study of rates, with fixed seeds: the slopes of both theorems, and bounds that hold."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from areabench.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+SMOOTH = """
+extends = "{studies}/rates_smooth.toml"
+[record]
+interval_s = 0.5
+[sweep]
+trials = 10
+[[sweep.grid]]
+clients.local_steps = [1]
+stop.iterations = [15_000]
+"""
+
+LIPSCHITZ = """
+extends = "{studies}/rates_lipschitz.toml"
+[sweep]
+trials = 10
+[[sweep.grid]]
+clients.local_steps = [2]
+stop.iterations = [300, 1000, 3000]
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The study's module, and the folder of both sweeps."""
+    folder = tmp_path_factory.mktemp("study")
+    for name, text in (("rates_smooth", SMOOTH), ("rates_lipschitz", LIPSCHITZ)):
+        (folder / f"{name}.toml").write_text(text.format(studies=ROOT / "benchmarks" / "studies"))
+    files = [str(folder / f"{name}.toml") for name in ("rates_smooth", "rates_lipschitz")]
+    assert main(["sweep", *files, "--output", str(folder / "runs"), "--jobs", "2"]) == 0
+    sys.path.insert(0, str(ROOT / "analysis"))
+    yield importlib.import_module("study_rates"), folder
+    sys.path.remove(str(ROOT / "analysis"))
+
+
+@pytest.mark.slow
+def test_theorem1_falls_as_one_over_k_below_its_bounds(study: Any) -> None:
+    module, folder = study
+    (point,) = module.read_points(folder / "runs" / "rates_smooth")
+    curve = module.theorem1_curve(point)
+    assert curve.iterations[-1] > 40 * curve.offset
+    assert -1.3 < curve.slope.low < curve.slope.high < -0.75
+    assert curve.crossings == 0
+    assert (curve.bound <= curve.closed).all()
+
+
+@pytest.mark.slow
+def test_theorem2_falls_as_one_over_root_k_below_its_bound(study: Any) -> None:
+    module, folder = study
+    (curve,) = module.theorem2_curves(module.read_points(folder / "runs" / "rates_lipschitz"))
+    assert curve.iterations.tolist() == [300, 1000, 3000]
+    assert -0.9 < curve.slope.low < curve.slope.high < -0.3
+    assert curve.crossings == 0
+
+
+@pytest.mark.slow
+def test_page_has_both_tables_and_the_figure(study: Any, tmp_path: Path) -> None:
+    module, folder = study
+    first = [module.theorem1_curve(point) for point in module.read_points(folder / "runs" / "rates_smooth")]
+    second = module.theorem2_curves(module.read_points(folder / "runs" / "rates_lipschitz"))
+    assert "| M = 1, equal rates | 10 |" in module.table(first, "-1")
+    assert "0 of 3 |" in module.table(second, "-1/2")
+    assert len(module.draw([first, second]).axes) == 2

@@ -1,0 +1,282 @@
+"""What the theorems say about an experiment: step sizes by hand, the command's screen, its suggestion, its errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench.advice import Subject, suggestion, violations
+from areabench.cli import main
+from areabench.config import load_experiment
+from areabench.errors import UserError
+from areabench.experiment import (
+    AggregationSettings,
+    Area,
+    Clients,
+    ConstantSchedule,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    FixedDelays,
+    ListedRates,
+    PoissonAggregation,
+    SFedAvg,
+    Stop,
+    Theorem1Schedule,
+    Theorem2Schedule,
+    UniformRates,
+)
+from areabench.problem_settings import Hinge, Iid, Logistic, Quadratic, Robust, Synthetic
+from areabench.scenario import Scenario, build_scenario
+from areabench.theorems import event_probabilities, expected_iterations, server_rate
+
+CURVED = Quadratic(dimension=2, curvature_min=1.0, curvature_max=3.0, noise=0.5, zeta=2.0)
+BASE = Experiment(
+    clients=Clients(count=2),
+    method=Area(step_size=1.0),
+    stop=Stop(iterations=100),
+    problem=CURVED,
+    rates=UniformRates(rate=1.0),
+    aggregation=PoissonAggregation(rate=2.0),
+    schedule=Theorem1Schedule(),
+)  # p = (1/4, 1/4), p_s = 1/2
+
+
+def scenario(experiment: Experiment) -> Scenario:
+    return build_scenario(experiment, Path("unused"))
+
+
+def sent(experiment: Experiment, iterations: int) -> list[float]:
+    """The step sizes of the replies at k = 0, and after so many updates."""
+    server = scenario(experiment).server()
+    step_sizes = [server.begin()[0].step_size]
+    for _ in range(iterations):
+        step_sizes.append(server.receive(0, np.zeros(server.model.shape))[0].step_size)
+    return step_sizes
+
+
+# ---------------------------------------------------------------------------------------------------- schedules
+
+
+def test_theorem1_by_hand() -> None:
+    """gamma = 3/2, D = 2/(1+3) = 1/2, p_min = 1/4: alpha_k = 1/(k/128 + 2)."""
+    found = sent(BASE, 256)
+    np.testing.assert_allclose([found[k] for k in (0, 1, 128, 256)], [1 / 2, 128 / 257, 1 / 3, 1 / 4], rtol=1e-14)
+
+
+def test_theorem1_with_local_steps_by_hand() -> None:
+    """M = 2: D = sqrt(2 · (9/4)/(64 · 81)) = 1/(24·sqrt(2)), so alpha_k = 1/(k/64 + 24·sqrt(2))."""
+    found = sent(replace(BASE, clients=Clients(count=2, local_steps=2)), 64)
+    np.testing.assert_allclose([found[0], found[64]], [1 / (24 * np.sqrt(2)), 1 / (1 + 24 * np.sqrt(2))], rtol=1e-14)
+
+
+def test_step_size_is_a_factor_of_the_theorem_s() -> None:
+    assert sent(replace(BASE, method=Area(step_size=3.0)), 5) == [3 * alpha for alpha in sent(BASE, 5)]
+
+
+def test_constants_in_the_file_come_before_the_problem_s() -> None:
+    """mu = L = 2: gamma = 2, D = 1/2; p_min = 1/10: alpha_k = 1/(k/240 + 2)."""
+    schedule = Theorem1Schedule(strong_convexity=2.0, smoothness=2.0, least_probability=0.1)
+    np.testing.assert_allclose(sent(replace(BASE, schedule=schedule), 240)[-1], 1 / 3, rtol=1e-14)
+
+
+def test_theorem2_by_hand() -> None:
+    """V_0 = (2 + 2·4)·25, sigma² + M B² = 9 + 4, K = 100: alpha = sqrt(250/1300), whatever k is."""
+    schedule = Theorem2Schedule(lipschitz=2.0, noise=3.0, distance=5.0)
+    assert sent(replace(BASE, schedule=schedule), 3) == pytest.approx([np.sqrt(250 / 1300)] * 4, rel=1e-14)
+
+
+def test_theorem2_asks_the_problem() -> None:
+    experiment = replace(BASE, problem=Robust(dimension=2, samples=5), schedule=Theorem2Schedule(iterations=400))
+    problem = scenario(experiment).problem
+    distance = np.linalg.norm(problem.start() - problem.optimum.minimiser)  # type: ignore[attr-defined]
+    error = problem.sigma**2 + problem.B**2  # type: ignore[attr-defined]
+    assert sent(experiment, 0) == pytest.approx([np.sqrt(10 * distance**2 / (error * 400))], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "rate"),
+    [(EveryUpdates(updates=4), 1.5), (EveryPeriod(period_s=0.5), 2.0), (PoissonAggregation(rate=7.0), 7.0)],
+    ids=lambda value: str(getattr(value, "name", value)),
+)
+def test_server_rate_of_each_criterion(criterion: AggregationSettings, rate: float) -> None:
+    experiment = replace(BASE, aggregation=criterion, rates=ListedRates(values=(5.0, 1.0)))
+    rates = np.array([5.0, 1.0])
+    assert server_rate(experiment, rates) == rate
+    events = event_probabilities(experiment, rates)
+    np.testing.assert_allclose(events.clients, rates / (6 + rate))
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        (Stop(iterations=70), 70),
+        (Stop(horizon_s=10.0), 40),
+        (Stop(horizon_s=10.0, iterations=30), 30),
+        (Stop(horizon_s=0.01), 1),
+    ],
+)
+def test_expected_iterations(stop: Stop, expected: int) -> None:
+    assert expected_iterations(replace(BASE, stop=stop), np.array([1.0, 1.0])) == expected
+
+
+SYNCHRONOUS = replace(BASE, method=SFedAvg(step_size=1.0, clients_per_round=1), aggregation=EveryUpdates())
+DATA = Synthetic(train_samples=30, test_samples=5, features=3, classes=2)
+ON_DATA = replace(BASE, problem=Hinge(batch_size=4), data=DATA, split=Iid())
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words"),
+    [
+        (ON_DATA, "schedule.strong_convexity: is needed, as mu of this problem is not known; give a number"),
+        (replace(BASE, schedule=Theorem2Schedule()), "schedule.lipschitz: is needed, as B of this problem is not"),
+        (SYNCHRONOUS, 'the theorems are about AREA, choose "area"'),
+    ],
+    ids=["no mu", "no B", "synchronous"],
+)  # fmt: skip
+def test_what_is_not_known_is_asked_for(experiment: Experiment, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        scenario(experiment).server()
+
+
+# ---------------------------------------------------------------------------------------------------- advice
+
+
+def subject(experiment: Experiment) -> Subject:
+    built = scenario(experiment)
+    events = event_probabilities(experiment, built.rates)
+    return Subject(experiment, built.problem, built.rates, events, "", solve=False)
+
+
+def test_nothing_is_violated_where_everything_fits() -> None:
+    assert list(violations(subject(BASE))) == []
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words"),
+    [
+        (replace(BASE, method=FedBuff(step_size=1.0, server_step_size=1.0)), ["the theorems are about AREA"]),
+        (replace(BASE, delays=FixedDelays()), ["depends on the past"]),
+        (replace(BASE, aggregation=EveryUpdates()), ["not independent of the clients"]),
+        (replace(BASE, aggregation=EveryPeriod(period_s=1.0)), ["at fixed times"]),
+        (replace(BASE, method=Area(step_size=0.5)), ["have the factor 1"]),
+        (replace(BASE, schedule=ConstantSchedule()), ["above D = 0.5", "fall as 1/k"]),
+        (replace(ON_DATA, problem=Logistic(regularisation=0.0)), ["not strongly convex"]),
+    ],
+    ids=["method", "delays", "updates", "period", "factor", "constant", "no regulariser"],
+)  # fmt: skip
+def test_each_violation_is_named(experiment: Experiment, words: list[str]) -> None:
+    found = list(violations(subject(experiment)))
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found, strict=True))
+
+
+def test_suggestion_keeps_the_kind_of_criterion() -> None:
+    """lambda_s* = sqrt(2/2) = 1: Delta = 2, a period of one second."""
+    criteria: list[AggregationSettings] = [
+        EveryUpdates(updates=7),
+        EveryPeriod(period_s=9.0),
+        PoissonAggregation(rate=5.0),
+    ]
+    found = [
+        suggestion(subject(replace(BASE, aggregation=criterion, method=Area(step_size=9.0)))) for criterion in criteria
+    ]
+    best = [EveryUpdates(updates=2), EveryPeriod(period_s=1.0), PoissonAggregation(rate=1.0)]
+    assert [each.aggregation for each in found] == best
+    assert {(each.schedule, each.method.step_size) for each in found} == {(Theorem1Schedule(), 1.0)}
+
+
+def test_lipschitz_problems_are_given_theorem2() -> None:
+    assert suggestion(subject(replace(BASE, problem=Robust()))).schedule == Theorem2Schedule()
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+FILE = """
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 1.0
+[stop]
+iterations = 100
+[rates]
+name = "uniform"
+rate = 1.0
+[problem]
+name = "quadratic"
+dimension = 2
+curvature_max = 3.0
+zeta = 2.0
+noise = 0.5
+[aggregation]
+name = "poisson"
+rate = 2.0
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "try.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_theory_in_one_screen(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("\n") <= 24
+    assert "p_min = 0.25 (client 0), p_s = 0.5, q_bar = 4, r_p = 2; from the rates of the experiment" in shown
+    assert "mu = 1, L = 3, kappa = 3, gamma = 1.5, sigma = 0.5, zeta = 2" in shown
+    assert "alpha_k = 128/(k + 256), from D = 0.5 (smoothness)" in shown
+    assert "at K = 100; its largest term: " in shown
+    assert "theorem 2     does not apply" in shown
+    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s" in shown
+    assert 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k' in shown
+
+
+def test_theory_of_a_lipschitz_problem(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FILE.partition("[problem]")[0] + '[problem]\nname = "median"\ndimension = 2\nsamples = 5\n')
+    assert main(["theory", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "theorem 1     does not apply" in shown
+    assert "theorem 2     B = 1, sigma = 0.5, |x_s,0 - x*| = " in shown
+    assert "E[f(average) - f*] <= " in shown
+
+
+def test_suggestion_is_written_and_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written, run = tmp_path / "suggested.toml", tmp_path / "run.h5"
+    assert main(["theory", str(file), "--write", str(written)]) == 0
+    assert f"written       {written}" in capsys.readouterr().out
+    experiment = load_experiment(written)
+    assert (experiment.schedule, experiment.aggregation) == (Theorem1Schedule(), PoissonAggregation(rate=1.0))
+    assert main(["simulate", str(written), "--output", str(run)]) == 0
+    assert main(["theory", str(written), "--from", str(run)]) == 0
+    assert f"measured in {run} (" in capsys.readouterr().out
+
+
+def test_a_file_is_not_overwritten_unasked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", str(file), "--write", str(file)]) == 2
+    assert f"{file}: exists already" in capsys.readouterr().err
+    assert file.read_text() == FILE
+    assert main(["theory", str(file), "--write", str(file), "--force"]) == 0
+    assert load_experiment(file).schedule == Theorem1Schedule()
+
+
+def test_a_run_of_other_clients_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.h5"
+    assert main(["simulate", str(file), "--set", "clients.count=3", "--output", str(run)]) == 0
+    capsys.readouterr()
+    assert main(["theory", str(file), "--from", str(run)]) == 2
+    assert capsys.readouterr().err.endswith("has 3 clients, the experiment has 2; give a run of this experiment\n")
+
+
+def test_missing_constants_leave_no_file(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run.h5"
+    assert main(["simulate", str(file), "--set", "schedule.name=theorem2", "--output", str(run)]) == 2
+    assert capsys.readouterr().err.startswith("areabench: schedule.lipschitz: is needed")
+    assert not run.exists()
