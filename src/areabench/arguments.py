@@ -116,6 +116,7 @@ def _theorising(commands: Commands) -> None:
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment as the theorems suggest it")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    _progress_option(parser)
 
 
 def _tabling(commands: Commands) -> None:

@@ -84,7 +84,7 @@ def _check(options: argparse.Namespace) -> int:
 def _theory(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    wishes = commands.TheoryWishes(options.measured_in, options.solve, options.write, options.force)
+    wishes = commands.TheoryWishes(options.measured_in, options.solve, options.write, options.force, _style(options))
     return commands.theory(options.experiment, options.overrides, wishes, _cache())
 
 

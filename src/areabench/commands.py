@@ -115,6 +115,7 @@ class TheoryWishes:
     solve: bool
     write: Path | None
     force: bool
+    progress: Style
 
 
 def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Path) -> int:
@@ -125,7 +126,11 @@ def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Pa
     subject = subject_of(load_experiment(path, overrides), wishes.measured_in, cache, solve=wishes.solve)
     if wishes.write is not None:
         refuse_existing(wishes.write, force=wishes.force)
-    print(advise(subject), end="")
+    progress = ProgressLine("theory", None, wishes.progress)
+    progress.close("solving for the minimisers" if wishes.solve else "")
+    advice = advise(subject)
+    progress.close()
+    print(advice, end="")
     if wishes.write is None:
         print(f"{'':<14}--write FILE.toml writes the experiment with these step sizes and this server rate")
         return 0

@@ -235,7 +235,7 @@ def test_theory_in_one_screen(file: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "alpha_k = 128/(k + 256), from D = 0.5 (smoothness)" in shown
     assert "at K = 100; its largest term: " in shown
     assert "theorem 2     does not apply" in shown
-    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s" in shown
+    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s (least bound" in shown
     assert 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k' in shown
 
 
