@@ -19,7 +19,7 @@ NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
 
 @dataclass(frozen=True)
 class Limit:
-    """Where a method ended: |x - x*| of the mean model of the second half, a row a trial, and what is predicted."""
+    """Where a method ended: |x - x*| of the mean model of the last tenth, a row a trial, and what is predicted."""
 
     method: str
     zeta: float
@@ -37,7 +37,7 @@ def limit_of(point: Point) -> Limit:
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
         assert isinstance(problem, QuadraticProblem)
-        late = trace.models[len(trace.models) // 2 :].mean(axis=0)
+        late = trace.models[-len(trace.models) // 10 :].mean(axis=0)
         distances.append(float(np.linalg.norm(late - problem.minimiser)))
         predicted.append(float(np.linalg.norm(weighted_minimiser(problem, shares) - problem.minimiser)))
     ratio = float(point.rates.max() / point.rates.min())

@@ -14,6 +14,7 @@ from areabench.errors import UserError
 from areabench.experiment import Experiment, Theorem2Schedule
 from areabench.problems.base import Problem
 from areabench.scenario import build_scenario
+from areabench.schema import State
 from areabench.theorems import event_probabilities, is_lipschitz, lipschitz_constants
 from areabench.theory.lipschitz import lipschitz_bound
 
@@ -63,6 +64,10 @@ def read_points(folder: Path) -> list[Point]:
 
 def _read(path: Path) -> Trace:
     with areabench.open_run(path) as run:
+        if run.status.state != State.DONE:
+            raise UserError(
+                f"{path}: is {run.status.state.text}, and a mean over trials needs all of them; look into it"
+            )
         index, metrics = run.snapshot_index, run.metrics_array
         distance, loss = metrics["squared_distance"], metrics["average_loss"]
         return Trace(run.experiment, index["event"], distance, loss, np.asarray(run.models, dtype=np.float64))

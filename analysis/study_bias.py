@@ -23,14 +23,14 @@ the trials.
 
 [bias_ratio.toml](bias_ratio.toml): quadratics without noise whose minimiser x* is known, eight clients whose rates are
 in geometric progression, the same number of iterations for all. Updates that count as often as they come lead to the
-minimiser of Σ p_i f_i, not to that of the mean of f_i: FedBuff and AS-FedAvg end there (dotted), at a distance that
-grows with the ratio of the rates and with zeta, the distance of the clients' own minimisers. AREA ends at x*; what is
-left at the largest ratios is the work that the slowest client has not done yet. At ratio 1 nothing is uneven, and what
-the other two show is their fluctuation.
+minimiser of Σ p_i f_i (dotted), not to that of the mean of f_i. Its distance from x* grows with the ratio of the rates
+and with zeta, the distance of the clients' own minimisers. At ratio 1 nothing is uneven, and what FedBuff and AS-FedAvg
+show there is their fluctuation. What AREA shows at the largest ratio is the work that the slowest client, with some
+fifty updates in a run, has not done yet.
 
 ![Distance of three methods' limits to the minimiser over the ratio of the rates](bias.svg)
 
-The limit is the mean model of the second half of a run:
+The limit is the mean model of the last tenth of a run:
 
 {limits}
 ## p_min or q_bar?
@@ -50,7 +50,8 @@ l1 regression, Theorem 2's step size, E[f(average) - f*]:
 ## The best server rate
 
 [server_rate.toml](server_rate.toml): the same number of iterations at nine server rates about lambda_s*, with
-Theorem 2's step size at each. The bound is least at lambda_s* = sqrt(Σ lambda_i/((2/n) Σ 1/lambda_i)).
+Theorem 2's step size at each. Up to a term of order 1/K the bound is least at lambda_s* =
+sqrt(Σ lambda_i/((2/n) Σ 1/lambda_i)).
 
 ![Gap of AREA over the server's rate, measured and by the bound](server_rate.svg)
 

@@ -179,8 +179,8 @@ lemmas' own inequalities, the closed form sums them up.
 ## Theorem 2: E[f(average) - f*] falls as 1/sqrt(K)
 
 l1 regression with mini-batches; the minimum comes from a linear program. Each K has runs of its own, as the step size
-depends on it. With few samples f is piecewise linear with a sharp minimum, and the gap of the average falls as the
-theorem says. With many samples f is nearly smooth, and the gap falls faster.
+depends on it. With few samples f is piecewise linear with a sharp minimum, the case that the theorem's rate is made
+for; with many samples f is nearly smooth.
 
 {second}"""
 

@@ -17,6 +17,7 @@ from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
+from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import refuse_existing
@@ -120,29 +121,33 @@ class TheoryWishes:
 
 def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Path) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
-    from areabench.advice import advise, suggestion
+    from areabench.advice import advise
+    from areabench.suggestion import suggestion
     from areabench.theory_subject import subject_of
 
-    subject = subject_of(load_experiment(path, overrides), wishes.measured_in, cache, solve=wishes.solve)
     if wishes.write is not None:
-        refuse_existing(wishes.write, force=wishes.force)
+        refuse_existing(wishes.write, force=wishes.force, option="--write")
+    subject = subject_of(load_experiment(path, overrides), wishes.measured_in, cache, solve=wishes.solve)
+    suggested = suggestion(subject)
+    if wishes.write is not None and suggested is None:
+        raise UserError(f"{path}: no theorem applies, so there is nothing to suggest; leave --write out")
     progress = ProgressLine("theory", None, wishes.progress)
     progress.close("solving for the minimisers" if wishes.solve else "")
     advice = advise(subject)
     progress.close()
     print(advice, end="")
-    if wishes.write is None:
-        print(f"{'':<14}--write FILE.toml writes the experiment with these step sizes and this server rate")
-        return 0
-    suggested = suggestion(subject)
-    if suggested == subject.experiment:
-        raise UserError(f"{path}: no theorem applies, so there is nothing to suggest; leave --write out")
-    try:
-        wishes.write.write_text(to_toml(suggested), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--write {wishes.write}: {error.strerror or error}; choose another file") from error
-    print(f"{'written':<14}{wishes.write}")
+    if wishes.write is not None and suggested is not None:
+        _write_experiment(suggested, wishes.write)
     return 0
+
+
+def _write_experiment(experiment: Experiment, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(to_toml(experiment), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--write {path}: {error.strerror or error}; choose another file") from error
+    print(f"{'written':<14}{path}")
 
 
 def replay(path: Path, cache: Path, progress_style: Style) -> int:

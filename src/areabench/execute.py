@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
 from areabench.errors import RunFailure, UserError, one_line
 from areabench.evaluation import BackgroundWatch, NoTarget, evaluate_models, loss_wanted
-from areabench.experiment import Experiment
+from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
-from areabench.problem_settings import Logistic, Median, ProblemSettings, Robust
+from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine, Style
 from areabench.provenance import gather_provenance
@@ -53,11 +53,11 @@ class Surroundings:
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
-    scenario = build_scenario(experiment, around.cache)
+    scenario, progress = build_scenario(experiment, around.cache), _progress(experiment, around)
+    _solve_ahead(scenario, progress)
     recorder = _open_recorder(scenario, around)
     recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
     recorder.clients(scenario.client_table())
-    progress = _progress(experiment, around)
     return _record(recorder, scenario, progress, lambda: Simulator(scenario, recorder, progress).run())
 
 
@@ -93,6 +93,8 @@ def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: Worl
     scenario = world.together(lambda: build_scenario(experiment, around.cache))
     client = world.together(lambda: scenario.client(world.rank - 1) if world.rank > 0 else None)
     hosts = world.gather_hosts()
+    progress = _progress(experiment, around)
+    world.together(lambda: _solve_ahead(scenario, progress) if world.rank == 0 else None)
     recorder = world.together(lambda: _open_recorder(scenario, around) if world.rank == 0 else None)
     if recorder is not None:
         recorder.provenance(
@@ -102,7 +104,7 @@ def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: Worl
 
     def play() -> Status | None:
         if recorder is not None:
-            return _serve(scenario, recorder, _progress(experiment, around), world)
+            return _serve(scenario, recorder, progress, world)
         assert client is not None
         _work(scenario, client, world)
         return None
@@ -216,16 +218,19 @@ def _record(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run:
     return status
 
 
-def _solve_ahead(settings: ProblemSettings, problem: Any) -> None:
-    """Solve for the minimiser where distances to it are recorded: while no clock runs, and a failure costs nothing."""
-    if isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser):
-        _ = problem.optimum  # the problem keeps it
+def _solve_ahead(scenario: Scenario, progress: ProgressLine) -> None:
+    """Solve for the minimiser where a distance or a step size needs it: no clock runs, and a failure costs nothing."""
+    settings, problem = scenario.experiment.problem, scenario.problem
+    wanted = isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser)
+    if wanted or isinstance(scenario.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+        progress.close("solving for constants and minimiser")
+        _ = wanted and problem.optimum  # type: ignore[attr-defined]
+        _ = scenario.theorem  # both are kept
+        progress.close()
 
 
 def _open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
-    _solve_ahead(experiment.problem, problem)
-    _ = scenario.theorem  # likewise: its step sizes may need what is not known
     output = around.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
     return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)

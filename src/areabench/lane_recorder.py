@@ -25,6 +25,7 @@ class Snapshot(NamedTuple):
     version: int
     events: int
     models: Vector  # (lanes, dimension), or (dimension,)
+    average: Vector | None = None  # of a run alone, where it is kept
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class LaneRecorder(Recording):
 
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
         """Keep the models as they are after the events so far; a run with an average shares no pass."""
-        self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model)))
+        self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model), average))
 
     def covers(self, time_s: float) -> bool:
         """Whether the last snapshot already shows the models at `time_s`, after all events so far."""

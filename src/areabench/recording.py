@@ -226,10 +226,10 @@ def divergence(norm: float, bound: float, iteration: int) -> str:
     return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """A run file is never overwritten unasked."""
+def refuse_existing(path: Path, *, force: bool, option: str = "--output") -> None:
+    """A file is never overwritten unasked."""
     if path.exists() and not force:
-        raise RunFileError(f"{path}: exists already; choose another --output or overwrite it with --force")
+        raise RunFileError(f"{path}: exists already; choose another {option} or overwrite it with --force")
 
 
 def _create(path: Path, *, force: bool) -> h5py.File:

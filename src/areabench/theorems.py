@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.delays import read_trace
 from areabench.errors import UserError
 from areabench.experiment import (
     EveryPeriod,
@@ -15,6 +17,7 @@ from areabench.experiment import (
     SFedAvg,
     Theorem1Schedule,
     Theorem2Schedule,
+    TraceDelays,
 )
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
@@ -30,9 +33,20 @@ from areabench.theory.probabilities import (
 )
 from areabench.theory.schedule import TheoremSchedule, theorem_schedule
 
+Rates = NDArray[np.float64]  # updates a second, shape (clients,)
 
-def server_rate(experiment: Experiment, rates: NDArray[np.float64]) -> float:
-    """Server steps a second that the aggregation criterion makes on average; rates of shape (clients,)."""
+# ---------------------------------------------------------------------------------------------------- events
+
+
+def arrival_rates(experiment: Experiment, rates: Rates) -> Rates:
+    """The clients' rates as their delays make them: those of a trace are its own."""
+    if not isinstance(experiment.delays, TraceDelays):
+        return rates
+    return np.array([len(delays) / sum(delays) for delays in read_trace(Path(experiment.delays.file), len(rates))])
+
+
+def server_rate(experiment: Experiment, rates: Rates) -> float:
+    """Server steps a second that the aggregation criterion makes on average."""
     if isinstance(experiment.method, SFedAvg):
         raise UserError(
             'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
@@ -46,12 +60,12 @@ def server_rate(experiment: Experiment, rates: NDArray[np.float64]) -> float:
             return server_rate_of_poisson(poisson.rate)
 
 
-def event_probabilities(experiment: Experiment, rates: NDArray[np.float64]) -> EventProbabilities:
-    """p_i and p_s as the experiment's rates make them."""
+def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:
+    """p_i and p_s as the rates make them."""
     return poisson_probabilities(rates, server_rate(experiment, rates))
 
 
-def expected_iterations(experiment: Experiment, rates: NDArray[np.float64]) -> int:
+def expected_iterations(experiment: Experiment, rates: Rates) -> int:
     """K: the number of iterations that ends the run, or the expected number within its horizon, at least 1."""
     stop = experiment.stop
     most = float("inf") if stop.iterations is None else stop.iterations
@@ -63,36 +77,37 @@ def expected_iterations(experiment: Experiment, rates: NDArray[np.float64]) -> i
 # ---------------------------------------------------------------------------------------------------- step sizes
 
 
-def theorem_steps(experiment: Experiment, problem: Problem, rates: NDArray[np.float64]) -> Schedule | None:
+def theorem_steps(experiment: Experiment, problem: Problem, rates: Rates) -> Schedule | None:
     """The step sizes of the theorem that the experiment's schedule names; None where it names none."""
     settings = experiment.schedule
     if isinstance(settings, Theorem1Schedule):
-        return theorem1_steps(settings, experiment, problem, rates).step_size
+        return theorem1_steps(settings, experiment, problem, arrival_rates(experiment, rates)).step_size
     if isinstance(settings, Theorem2Schedule):
-        step_size = theorem2_step(settings, experiment, problem, rates)
+        step_size = theorem2_step(settings, experiment, problem, arrival_rates(experiment, rates))
         return lambda _iteration: step_size
     return None
 
 
 def theorem1_steps(
-    settings: Theorem1Schedule, experiment: Experiment, problem: Problem, rates: NDArray[np.float64]
+    settings: Theorem1Schedule, experiment: Experiment, problem: Problem, rates: Rates
 ) -> TheoremSchedule:
     """Theorem 1's alpha_k, with the constants of the schedule's section, or else of the problem and the rates."""
+    p_min = settings.least_probability or event_probabilities(experiment, rates).minimum
+    return theorem_schedule(curvature_constants(settings, problem), experiment.clients.local_steps, p_min)
+
+
+def curvature_constants(settings: Theorem1Schedule, problem: Problem) -> Constants:
+    """mu and L: of the schedule's section, or else of the problem; sigma and zeta are left at 0."""
     mu = settings.strong_convexity or _known(problem, "mu", "schedule.strong_convexity")
     L = settings.smoothness or _known(problem, "L", "schedule.smoothness")
-    p_min = settings.least_probability or event_probabilities(experiment, rates).minimum
-    return theorem_schedule(Constants(mu, L, sigma=0.0, zeta=0.0), experiment.clients.local_steps, p_min)
+    return Constants(mu, L, sigma=0.0, zeta=0.0)
 
 
-def theorem2_step(
-    settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: NDArray[np.float64]
-) -> float:
+def theorem2_step(settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: Rates) -> float:
     """Theorem 2's constant alpha for the experiment's number of iterations."""
     iterations = settings.iterations or expected_iterations(experiment, rates)
-    constants = lipschitz_constants(settings, problem)
-    return lipschitz_step_size(
-        constants, event_probabilities(experiment, rates), experiment.clients.local_steps, iterations
-    )
+    events, M = event_probabilities(experiment, rates), experiment.clients.local_steps
+    return lipschitz_step_size(lipschitz_constants(settings, problem), events, M, iterations)
 
 
 def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:
@@ -102,20 +117,26 @@ def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> Lipschi
     return LipschitzConstants(B, sigma, settings.distance or start_distance(problem))
 
 
-def smooth_constants(problem: SmoothProblem) -> Constants:
-    """mu, L, sigma and zeta of a problem, which may have to be solved for its minimisers."""
-    return Constants(problem.mu, problem.L, problem.sigma, problem.zeta)
-
-
 def start_distance(problem: Problem) -> float:
     """|x_{s,0} - x*|."""
-    optimum = getattr(problem, "optimum", None)
-    if optimum is None:
+    if not hasattr(type(problem), "optimum"):
         raise UserError(
             "schedule.distance: is needed, as the minimiser of this problem is not known; give |x_s0 - x*|, or an "
             "estimate from above"
         )
-    return float(np.linalg.norm(problem.start().astype(np.float64) - optimum.minimiser))
+    minimiser = problem.optimum.minimiser  # type: ignore[attr-defined]
+    return float(np.linalg.norm(problem.start().astype(np.float64) - minimiser))
+
+
+def _known(problem: Problem, name: str, key: str) -> float:
+    """A positive constant of the problem."""
+    value: float | None = getattr(problem, name, None)
+    if not value:
+        raise UserError(f"{key}: is needed, as {name} of this problem is {value or 'not known'}; give a number")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------------- problems
 
 
 class Smooth(Problem, SmoothProblem, Protocol):
@@ -127,17 +148,15 @@ class Lipschitz(Problem, LipschitzProblem, Protocol):
 
 
 def is_smooth(problem: Problem) -> TypeGuard[Smooth]:
-    """Whether the constants of Assumptions 2 and 3 are known."""
-    return hasattr(type(problem), "zeta")  # of the type: the value itself may take a while
+    """Whether Assumptions 2 and 3 hold with known constants; a problem may have mu = 0 for want of a regulariser."""
+    return hasattr(type(problem), "zeta") and problem.mu > 0  # type: ignore[attr-defined]
 
 
 def is_lipschitz(problem: Problem) -> TypeGuard[Lipschitz]:
     """Whether the constant of Assumption 4 is known."""
-    return hasattr(type(problem), "B")
+    return hasattr(type(problem), "B")  # of the type: the value itself may take a while
 
 
-def _known(problem: Problem, name: str, key: str) -> float:
-    value: float | None = getattr(problem, name, None)
-    if value is None:
-        raise UserError(f"{key}: is needed, as {name} of this problem is not known; give a number")
-    return value
+def smooth_constants(problem: SmoothProblem) -> Constants:
+    """mu, L, sigma and zeta of a problem, which may have to be solved for its minimisers."""
+    return Constants(problem.mu, problem.L, problem.sigma, problem.zeta)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench.advice import Subject
 from areabench.errors import UserError
 from areabench.experiment import Experiment
 from areabench.reading import open_run
 from areabench.scenario import build_scenario
-from areabench.theorems import event_probabilities
+from areabench.suggestion import Subject
+from areabench.theorems import arrival_rates, event_probabilities
 from areabench.theory.probabilities import measured_probabilities
 
 
@@ -19,8 +19,9 @@ def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *,
     """The subject, with the rates of a run where one is given."""
     scenario = build_scenario(experiment, cache)
     if measured_in is None:
-        events = event_probabilities(experiment, scenario.rates)
-        return Subject(experiment, scenario.problem, scenario.rates, events, "from the rates of the experiment", solve)
+        rates = arrival_rates(experiment, scenario.rates)
+        events = event_probabilities(experiment, rates)
+        return Subject(experiment, scenario.problem, rates, events, "from the experiment's rates", solve=solve)
     with open_run(measured_in) as run:
         count, duration_s = len(run.served), run.status.end_s
         if count != experiment.clients.count:
@@ -31,4 +32,4 @@ def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *,
         events = measured_probabilities(run.served, run.status.server_steps)
         rates = run.served.astype(np.float64) / duration_s
         source = f"measured in {measured_in} ({run.status.updates:,} updates)"
-    return Subject(experiment, scenario.problem, rates, events, source, solve)
+    return Subject(experiment, scenario.problem, rates, events, source, measured=True, solve=solve)

@@ -45,6 +45,7 @@ from areabench.problems import logistic_optimum
 from areabench.reading import Run
 from areabench.scenario import build_scenario
 from areabench.schema import Kind, State
+from areabench.transports.repeat import repeat
 from areabench.transports.replay import Outcome, Replay
 
 Recorded = Callable[[Experiment], Run]
@@ -173,6 +174,20 @@ def test_average_of_all_iterations_is_kept_evaluated_and_replayed(
     assert run.metrics_array["average_loss"][-1] == problem.evaluate([run.averages[-1]]).train_loss[0]
     assert np.isnan(plain.metrics_array["average_loss"]).all()
     assert replayed(run).difference is None
+
+
+def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
+    settings = Record(interval_s=0.2, models="last", average=True, events=False)
+    run = record(replace(experiment_on(PROBLEMS[0]), record=settings))
+    scenario = build_scenario(run.experiment, run.path.parent)
+    assert repeat(run, scenario, lambda _time_s, _number: None).difference is None
+    run.close()
+    with h5py.File(run.path, "r+") as file:
+        file["snapshots/average"][0, 0] += 1e-9
+    with Run(run.path) as again:
+        difference = repeat(again, scenario, lambda _time_s, _number: None).difference
+    assert difference is not None
+    assert difference.what == "the average at the end differs"
 
 
 def test_an_average_that_was_changed_is_found(record: Recorded) -> None:

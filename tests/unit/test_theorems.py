@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.advice import Subject, suggestion, violations
 from areabench.cli import main
 from areabench.config import load_experiment
 from areabench.errors import UserError
@@ -28,11 +27,13 @@ from areabench.experiment import (
     Stop,
     Theorem1Schedule,
     Theorem2Schedule,
+    TraceDelays,
     UniformRates,
 )
 from areabench.problem_settings import Hinge, Iid, Logistic, Quadratic, Robust, Synthetic
 from areabench.scenario import Scenario, build_scenario
-from areabench.theorems import event_probabilities, expected_iterations, server_rate
+from areabench.suggestion import Subject, suggestion, violations
+from areabench.theorems import arrival_rates, event_probabilities, expected_iterations, server_rate
 
 CURVED = Quadratic(dimension=2, curvature_min=1.0, curvature_max=3.0, noise=0.5, zeta=2.0)
 BASE = Experiment(
@@ -149,7 +150,13 @@ def test_what_is_not_known_is_asked_for(experiment: Experiment, words: str) -> N
 def subject(experiment: Experiment) -> Subject:
     built = scenario(experiment)
     events = event_probabilities(experiment, built.rates)
-    return Subject(experiment, built.problem, built.rates, events, "", solve=False)
+    return Subject(experiment, built.problem, built.rates, events, "")
+
+
+def suggested(experiment: Experiment) -> Experiment:
+    found = suggestion(subject(experiment))
+    assert found is not None
+    return found
 
 
 def test_nothing_is_violated_where_everything_fits() -> None:
@@ -175,23 +182,73 @@ def test_each_violation_is_named(experiment: Experiment, words: list[str]) -> No
     assert all(word in text for word, text in zip(words, found, strict=True))
 
 
+CRITERIA: list[AggregationSettings] = [EveryUpdates(updates=7), EveryPeriod(period_s=9.0), PoissonAggregation(rate=5.0)]
+
+
 def test_suggestion_keeps_the_kind_of_criterion() -> None:
     """lambda_s* = sqrt(2/2) = 1: Delta = 2, a period of one second."""
-    criteria: list[AggregationSettings] = [
-        EveryUpdates(updates=7),
-        EveryPeriod(period_s=9.0),
-        PoissonAggregation(rate=5.0),
-    ]
-    found = [
-        suggestion(subject(replace(BASE, aggregation=criterion, method=Area(step_size=9.0)))) for criterion in criteria
-    ]
+    found = [suggested(replace(BASE, aggregation=criterion, method=Area(step_size=9.0))) for criterion in CRITERIA]
     best = [EveryUpdates(updates=2), EveryPeriod(period_s=1.0), PoissonAggregation(rate=1.0)]
     assert [each.aggregation for each in found] == best
     assert {(each.schedule, each.method.step_size) for each in found} == {(Theorem1Schedule(), 1.0)}
 
 
-def test_lipschitz_problems_are_given_theorem2() -> None:
-    assert suggestion(subject(replace(BASE, problem=Robust()))).schedule == Theorem2Schedule()
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+def test_within_a_horizon_the_criterion_stays(criterion: AggregationSettings) -> None:
+    assert suggested(replace(BASE, aggregation=criterion, stop=Stop(horizon_s=5.0))).aggregation == criterion
+
+
+def test_lipschitz_problems_are_given_theorem2_and_its_average() -> None:
+    found = suggested(replace(BASE, problem=Robust()))
+    assert found.schedule == Theorem2Schedule()
+    assert found.record.average
+
+
+def test_given_constants_stay() -> None:
+    given = Theorem1Schedule(strong_convexity=0.5, smoothness=8.0, least_probability=0.01)
+    assert suggested(replace(BASE, schedule=given)).schedule == given
+    assert suggested(replace(ON_DATA, schedule=given)).schedule == given  # a problem that does not know its own
+
+
+def test_measured_rates_are_written_down() -> None:
+    """Rates of 1 and 4 a second, lambda_s* = sqrt(5/(1 + 1/4)) = 2: p_min = 1/7; Theorem 2 has no key for them."""
+    rates = np.array([1.0, 4.0])
+    for problem in (CURVED, Robust(dimension=2, samples=5)):
+        experiment = replace(BASE, problem=problem)
+        events = event_probabilities(experiment, rates)
+        found = suggestion(Subject(experiment, scenario(experiment).problem, rates, events, "", measured=True))
+        assert found is not None
+        assert found.aggregation == PoissonAggregation(rate=2.0)
+        if isinstance(found.schedule, Theorem1Schedule):
+            assert found.schedule.least_probability == pytest.approx(1 / 7)
+            continue
+        alone = replace(
+            found, schedule=Theorem2Schedule(), method=Area(step_size=1.0), rates=ListedRates(values=(1.0, 4.0))
+        )
+        assert found.schedule == ConstantSchedule()
+        assert [found.method.step_size] == pytest.approx(sent(alone, 0))
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        replace(BASE, method=FedBuff(step_size=1.0, server_step_size=1.0)),
+        replace(ON_DATA, problem=Logistic(regularisation=0.0)),
+    ],
+    ids=["not AREA", "not strongly convex"],
+)
+def test_no_suggestion_where_no_theorem_applies(experiment: Experiment) -> None:
+    assert suggestion(subject(replace(experiment, schedule=ConstantSchedule()))) is None
+
+
+def test_rates_of_a_trace_are_its_own(tmp_path: Path) -> None:
+    """Client 0 takes 0.5 s on average, client 1 takes 2 s."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("client,delay_s\n0,0.25\n0,0.75\n1,2.0\n")
+    experiment = replace(BASE, delays=TraceDelays(file=str(trace)))
+    assert arrival_rates(experiment, np.array([1.0, 1.0])).tolist() == [2.0, 0.5]
+    p_min = 0.5 / 4.5
+    assert sent(experiment, 1)[1] == pytest.approx(1 / (p_min * 1.5 / 48 + 2), rel=1e-14)
 
 
 # ---------------------------------------------------------------------------------------------------- command
@@ -230,13 +287,16 @@ def test_theory_in_one_screen(file: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["theory", str(file)]) == 0
     shown = capsys.readouterr().out
     assert shown.count("\n") <= 24
-    assert "p_min = 0.25 (client 0), p_s = 0.5, q_bar = 4, r_p = 2; from the rates of the experiment" in shown
-    assert "mu = 1, L = 3, kappa = 3, gamma = 1.5, sigma = 0.5, zeta = 2" in shown
+    assert "p_min = 0.25 (client 0), p_s = 0.5, q_bar = 4, r_p = 2; from the experiment's rates" in shown
+    assert "mu = 1, L = 3, kappa = 3, gamma = 1.5, delta = 0, sigma = 0.5, zeta = 2" in shown
     assert "alpha_k = 128/(k + 256), from D = 0.5 (smoothness)" in shown
-    assert "at K = 100; its largest term: " in shown
+    assert "(recursion of the proof) at K = 100\n" in shown
     assert "theorem 2     does not apply" in shown
-    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s (least bound" in shown
+    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s\n" in shown
     assert 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k' in shown
+    assert (
+        'suggestion    schedule "theorem1", alpha_k = 96/(k + 192); the server at 1 1/s; --write' in shown
+    )  # p_min = 1/3
 
 
 def test_theory_of_a_lipschitz_problem(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,6 +306,7 @@ def test_theory_of_a_lipschitz_problem(file: Path, capsys: pytest.CaptureFixture
     assert "theorem 1     does not apply" in shown
     assert "theorem 2     B = 1, sigma = 0.5, |x_s,0 - x*| = " in shown
     assert "E[f(average) - f*] <= " in shown
+    assert "record.average = false: Theorem 2 is about the average of the server's models" in shown
 
 
 def test_suggestion_is_written_and_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,10 +322,29 @@ def test_suggestion_is_written_and_runs(file: Path, tmp_path: Path, capsys: pyte
 
 def test_a_file_is_not_overwritten_unasked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["theory", str(file), "--write", str(file)]) == 2
-    assert f"{file}: exists already" in capsys.readouterr().err
+    assert f"{file}: exists already; choose another --write or overwrite it with --force" in capsys.readouterr().err
     assert file.read_text() == FILE
     assert main(["theory", str(file), "--write", str(file), "--force"]) == 0
     assert load_experiment(file).schedule == Theorem1Schedule()
+
+
+def test_what_the_screen_suggests_is_what_the_file_runs(file: Path, tmp_path: Path) -> None:
+    written = tmp_path / "new" / "suggested.toml"
+    assert main(["theory", str(file), "--write", str(written)]) == 0
+    assert sent(load_experiment(written), 0) == [pytest.approx(0.5)]
+    assert sent(load_experiment(written), 192)[-1] == pytest.approx(96 / 384)
+
+
+def test_nothing_is_written_where_no_theorem_applies(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "suggested.toml"
+    override = ["--set", "method.name=as-fedavg", "--set", "method.step_size=1"]
+    assert main(["theory", str(file), *override, "--write", str(written)]) == 2
+    assert capsys.readouterr().err.endswith("no theorem applies, so there is nothing to suggest; leave --write out\n")
+    assert not written.exists()
+    assert main(["theory", str(file), *override]) == 0
+    assert "suggestion" not in capsys.readouterr().out
 
 
 def test_a_run_of_other_clients_is_refused(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

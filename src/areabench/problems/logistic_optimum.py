@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import log_softmax
 
+from areabench.errors import UserError
 from areabench.problems.newton import Point, Smooth, minimise
 from areabench.problems.optimum import Optimum
 
@@ -120,6 +121,11 @@ class LogisticConstants:
 
     def optimum(self) -> Optimum:
         """The minimiser of f; strong convexity bounds the gap by |gradient|²/(2·nu)."""
+        if self._problem.settings.regularisation == 0:
+            raise UserError(
+                "problem.regularisation: 0 leaves logistic regression without a known minimiser; give a value above 0, "
+                "or schedule.distance where a schedule asks for it"
+            )
         loss = self._loss(np.concatenate(self._problem.parts))
         minimiser = minimiser_of(loss, np.zeros(self._problem.dimension))
         value, gradient = loss.value_and_gradient(minimiser)

@@ -36,7 +36,9 @@ def minimise(function: Smooth, start: Point, tolerance: float, what: str) -> Poi
             return point
         step, share = function.newton_step(point, gradient), 1.0
         # -H⁻¹g is a direction of descent for |g|², so a small enough part of it gains
-        while np.linalg.norm(trial := function.gradient(point + share * step)) >= np.linalg.norm(gradient):
+        while not np.linalg.norm(trial := function.gradient(point + share * step)) < np.linalg.norm(
+            gradient
+        ):  # nor NaN
             share /= 2
             if share < _SHORTEST:
                 raise _stuck(what, gradient, tolerance)

@@ -17,7 +17,7 @@ class Optimum:
 
     minimiser: NDArray[np.float64]  # shape (dimension,)
     minimum: float  # the value of f there
-    gap: float  # proven: the least value of f lies at most so much below `minimum`
+    gap: float  # the least value of f lies at most so much below `minimum`; proven but for the solver's rounding
 
     @property
     def exact(self) -> bool:

@@ -85,9 +85,11 @@ def rough_bound(setting: Setting) -> RoughBound:
 
 def closed_bound(setting: Setting, iterations: int) -> float:
     """An upper bound of E|x_{s,K} - x*|², K = `iterations` >= 0: the lesser of the proof's two passes, times p_s."""
-    rough, shifted = rough_bound(setting), iterations + setting.sent.d - 1
-    lyapunov = min(rough.at(shifted), _refined(setting, rough, shifted))
-    return setting.probabilities.server * lyapunov
+    try:
+        rough, shifted = rough_bound(setting), iterations + setting.sent.d - 1
+        return setting.probabilities.server * min(rough.at(shifted), _refined(setting, rough, shifted))
+    except OverflowError:  # a client that sends next to never
+        return math.inf
 
 
 def _refined(setting: Setting, rough: RoughBound, T: float) -> float:

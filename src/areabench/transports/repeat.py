@@ -32,7 +32,7 @@ def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None])
         scenario = lane_scenario(scenario, [run.experiment] * lanes)
     with np.errstate(over="ignore", invalid="ignore"):
         end = play_lanes(scenario, progress)[lane]
-    difference = _snapshots(run, end) or _counts(run, end)
+    difference = _snapshots(run, end) or _average(run, end) or _counts(run, end)
     return Outcome(end.tally.events, len(end.snapshots), difference)
 
 
@@ -46,6 +46,14 @@ def _snapshots(run: Run, end: LaneEnd) -> Difference | None:
     if len(recorded) != len(repeated):
         return Difference(end.tally.events, f"{len(repeated)} snapshots, recorded {len(recorded)}")
     return None
+
+
+def _average(run: Run, end: LaneEnd) -> Difference | None:
+    """Whether the last average differs, where averages are kept."""
+    average = end.snapshots[-1].average
+    if average is None or run.averages[-1].tobytes() == average.tobytes():
+        return None
+    return Difference(end.tally.events, "the average at the end differs")
 
 
 def _counts(run: Run, end: LaneEnd) -> Difference | None:
