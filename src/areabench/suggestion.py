@@ -77,7 +77,7 @@ class Subject:
 
 
 def suggestion(subject: Subject) -> Experiment | None:
-    """The experiment with a theorem's steps, and the best server rate where iterations end it; None without a theorem."""
+    """The experiment with a theorem's steps, and where iterations end it the best server rate; None if none applies."""
     experiment = subject.experiment
     if not isinstance(experiment.method, Area) or not (subject.theorem1 or subject.theorem2):
         return None

@@ -62,6 +62,13 @@ def test_third_term_of_the_rate() -> None:
     assert heterogeneity(0.1, 16, factor_2c=False) == pytest.approx(2 * heterogeneity(0.1, 4, factor_2c=False))
 
 
+def test_third_term_of_the_rate_by_hand() -> None:
+    """n = 1, p = 1/4, p_s = 3/4, all constants 1, K = 1: r_p = 3, q_bar = 4, and 4/3 for the server."""
+    setting = Setting(Constants(1, 1, 1, 1), EventProbabilities(np.array([0.25]), 0.75), 1, 1.0)
+    assert rate_terms(setting, 1).synchronization_heterogeneity == pytest.approx(3 * math.sqrt(16 / 3) / (1 / 4))
+    assert printed_rate_terms(setting, 1).synchronization_heterogeneity == pytest.approx(3 * math.sqrt(4 / (1 / 4)))
+
+
 def sum_of_cubes(K: int, a: Fraction, second: Fraction) -> Fraction:
     """Eq. (small_lyap_sum_k_3) with a + `second` before K³."""
     theta_1 = 3 * a**2 / 2 + 3 * a / 2 + Fraction(1, 4)
