@@ -82,6 +82,7 @@ def draw_server_rates(found: Sequence[ServerRates]) -> Figure:
         panel.set_title(f"{each.title}: lambda_s* = {each.best:.3g} 1/s", fontsize=10)
         dress(panel, "server rate / lambda_s*", "gap / gap at lambda_s*")
         label_log_axis(panel.xaxis)
+        label_log_axis(panel.yaxis)
         panel.legend(frameon=False, fontsize=8)
     return figure
 

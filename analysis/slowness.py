@@ -71,6 +71,7 @@ def _slowness_panel(axes: Axes, found: Sequence[Slowness], key: str) -> None:
         axes.fill_between(across, shown.low, shown.high, color=colour, alpha=0.2, linewidth=0)
         axes.plot(across, shown.mean, color=colour, marker=marker, markersize=4, label=f"{slow} of 8 clients slow")
     label_log_axis(axes.xaxis)
+    label_log_axis(axes.yaxis)
 
 
 def slowness_table(found: Sequence[Slowness], bound: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ from studies import (
     spaced,
 )
 
-from areabench.figures.style import METHOD_COLOURS, dress, label_log_axis, save, styled
+from areabench.figures.style import METHOD_COLOURS, dress, save, styled
 from areabench.problem_settings import Robust
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.recursion import recursion_bound
@@ -109,11 +109,15 @@ def draw(rows: list[list[Curve]]) -> Figure:
     names = ("E|x_s,K - x*|²", "E[f(average) - f*]")
     for number, (curves, line) in enumerate(zip(rows, panels, strict=True)):
         for panel in line[len(curves) :]:
-            panel.set_visible(False)
+            panel.set_axis_off()
         for curve, panel in zip(curves, line, strict=False):
             _panel(panel, curve, 1.0 if number == 0 else 0.5)
             dress(panel, "iterations K", names[number] if curve is curves[0] else "")
-        line[0].legend(frameon=False, fontsize=8, loc="lower left")
+        free = len(curves) < len(line)  # a panel without curve has room for the legend
+        handles, labels = line[0].get_legend_handles_labels()
+        line[-1 if free else 0].legend(
+            handles, labels, frameon=False, fontsize=8, loc="center" if free else "lower left"
+        )
         limits = np.array([panel.get_ylim() for panel in line[: len(curves)]])
         for panel in line[: len(curves)]:
             panel.set_ylim(limits[:, 0].min(), limits[:, 1].max())
@@ -138,7 +142,6 @@ def _panel(axes: Axes, curve: Curve, power: float) -> None:
     words = "slope -1 in K + d" if power == 1 else "slope -1/2"
     axes.plot(curve.iterations[curve.first :], 1.6 * line, color="#D55E00", linewidth=1, label=words)
     axes.set_title(f"{curve.title}\nslope {curve.slope.value:.3f}", fontsize=9)
-    label_log_axis(axes.xaxis)
 
 
 # ---------------------------------------------------------------------------------------------------- page
