@@ -101,7 +101,7 @@ TABLE_RUNS := runs/tables$(if $(TRIALS),-$(TRIALS))
 RESULTS := $(if $(TRIALS),$(TABLE_RUNS),benchmarks)
 
 # What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
-tables: $(VENV)/installed ## regenerate the paper's eight tables: benchmarks/RESULTS.md (over an hour; TRIALS=1: a quick look)
+tables: $(VENV)/installed ## regenerate the paper's eight tables: benchmarks/RESULTS.md (about an hour; TRIALS=1: a quick look)
 	@echo "the eight tables"
 	@$(BIN)/areabench sweep $(TABLES) --output $(TABLE_RUNS) $(TRIALS_FLAG)
 	@echo "their variants: the printed horizon of n = 4, M = 50, and the equal-sized split"

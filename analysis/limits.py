@@ -107,5 +107,5 @@ def limit_table(limits: Sequence[Limit]) -> str:
     for zeta, ratio in sorted({(limit.zeta, limit.ratio) for limit in limits}):
         here = {limit.method: limit for limit in limits if (limit.zeta, limit.ratio) == (zeta, ratio)}
         found = [spread(here[method].distances) for method in NAMES]
-        rows.append([f"{zeta:g}", f"{ratio:.3g}", *found, f"{here['fedbuff'].predicted:.3g}"])
+        rows.append([f"{zeta:g}", f"{ratio:.0f}", *found, f"{here['fedbuff'].predicted:.3g}"])
     return markdown([heading, *rows])
