@@ -78,7 +78,7 @@ def bare_step_s(problem: LogisticProblem, steps: int) -> float:
 
     def loop() -> None:
         for rows in batches:
-            local._step(weights, rows, 0.1)
+            local._step(weights, weights, rows, 0.1)
 
     return seconds(loop) / steps
 

@@ -189,10 +189,10 @@ def traced_peak_bytes(batch_size: int, features: int, classes: int) -> int:
     rows = generator.integers(0, 64, batch_size)
     tracemalloc.start()
     try:
-        client._step(weights, rows, 0.5)
+        client._step(weights, weights, rows, 0.5)
         tracemalloc.clear_traces()
         before = tracemalloc.get_traced_memory()[0]
-        client._step(weights, rows, 0.5)
+        client._step(weights, weights, rows, 0.5)
         return tracemalloc.get_traced_memory()[1] - before
     finally:
         tracemalloc.stop()

@@ -218,20 +218,23 @@ class LocalLogistic:
 
     def descend(self, model: Vector, step_size: float) -> Vector:
         """M steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
-        weights = model.reshape(self._problem.shape).copy()
+        before = model.reshape(self._problem.shape)
+        after = np.empty_like(before)
         for rows in self._batches.next_round():
-            self._step(weights, rows, step_size * self._weight)
-        return weights.reshape(-1)
+            self._step(before, after, rows, step_size * self._weight)
+            before = after
+        return after.reshape(-1)
 
-    def _step(self, weights: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+    def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+        """One step, from one array into another, which may be the same."""
         problem, work = self._problem, self._problem.workspace
         scale = problem.data.scale
         work.load(problem.data, rows)
-        np.dot(weights, work.inputs.T, out=work.scores)
+        np.dot(before, work.inputs.T, out=work.scores)
         np.multiply(work.scores, FLOAT.type(scale), out=work.scores)
         work.softmax()
         np.subtract(work.scores, work.one_hot, out=work.scores)
         np.multiply(work.scores, FLOAT.type(rate * scale / len(rows)), out=work.scores)
         np.dot(work.scores, work.inputs, out=work.gradient)
-        np.multiply(weights, FLOAT.type(1 - rate * problem.settings.regularisation), out=weights)
-        np.subtract(weights, work.gradient, out=weights)
+        np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
+        np.subtract(after, work.gradient, out=after)
