@@ -38,7 +38,7 @@ def area(clients: int) -> Method:
         return start
 
     def report(memory: Vector | None, _base: Vector, local: Vector) -> Report:
-        return Report(payload=local - memory, memory=local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
+        return Report(local - memory, local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
 
     def start(model: Vector) -> Step:  # Algorithm 1, initialization: u = 0, broadcast x_{s,0}
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))

@@ -47,9 +47,10 @@ class Simulator:
         conductor.start()
         while True:
             arrival_s, timer_s = heap[0].time_s if heap else math.inf, conductor.timer_s
-            if ended := conductor.ended(min(arrival_s, timer_s)):
+            following_s = min(arrival_s, timer_s)
+            if ended := conductor.ended(following_s):
                 return conductor.finish(ended)
-            self._now_s = min(arrival_s, timer_s)
+            self._now_s = following_s
             if timer_s < arrival_s:
                 conductor.timer(timer_s)
             else:
