@@ -120,11 +120,11 @@ figures: $(VENV)/installed ## draw the figures of that page from the runs of `ma
 STUDY_RUNS := runs/studies$(if $(TRIALS),-$(TRIALS))
 STUDY_PAGES := $(if $(TRIALS),$(STUDY_RUNS),benchmarks/studies)
 
-study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems: benchmarks/studies/RATES.md (half an hour)
+study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems: benchmarks/studies/RATES.md (a quarter of an hour)
 	@$(BIN)/areabench sweep benchmarks/studies/rates_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_rates.py $(STUDY_RUNS) $(STUDY_PAGES)/RATES.md
 
-study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/studies/BIAS.md
+study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/studies/BIAS.md (likewise)
 	@$(BIN)/areabench sweep benchmarks/studies/bias_*.toml benchmarks/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from studies import Floats, Point, band, markdown, spread
+from studies import Floats, Point, band, spread
 
 from areabench.figures.style import dress, label_log_axis, look_of, styled
+from areabench.paper.page_tables import markdown_table
 from areabench.problem_settings import Quadratic
 from areabench.problems.quadratic import QuadraticProblem
 
@@ -108,4 +109,4 @@ def limit_table(limits: Sequence[Limit]) -> str:
         here = {limit.method: limit for limit in limits if (limit.zeta, limit.ratio) == (zeta, ratio)}
         found = [spread(here[method].distances) for method in NAMES]
         rows.append([f"{zeta:g}", f"{ratio:.0f}", *found, f"{here['fedbuff'].predicted:.3g}"])
-    return markdown([heading, *rows])
+    return markdown_table(heading, rows)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from studies import Band, Floats, Interval, Point, band, gaps_and_bounds, markdown, rates_in_words, resampled_means
+from studies import Band, Floats, Interval, Point, band, gaps_and_bounds, rates_in_words, resampled_means
 
 from areabench.experiment import PoissonAggregation
 from areabench.figures.style import dress, label_log_axis, look_of, styled
+from areabench.paper.page_tables import markdown_table
 from areabench.theory.server_rate import best_server_rate
 
 
@@ -101,4 +102,4 @@ def server_rate_table(found: Sequence[ServerRates]) -> str:
         means = each.gaps.mean(axis=0)
         middle = int(np.argmin(np.abs(np.log(each.factors))))
         rows.append([each.title, f"{each.best:.4g}", str(each.measured_best), f"{means[middle] / means.min():.3f}"])
-    return markdown([heading, *rows])
+    return markdown_table(heading, rows)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from studies import Floats, Point, band, markdown, spread
+from studies import Floats, Point, band, spread
 
 from areabench.figures.style import dress, label_log_axis, styled
+from areabench.paper.page_tables import markdown_table
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.probabilities import EventProbabilities
 from areabench.theory.recursion import recursion_bound
@@ -87,4 +88,4 @@ def slowness_table(found: Sequence[Slowness], bound: Sequence[float]) -> str:
         ]
         for each, value in zip(found, bound, strict=True)
     ]
-    return markdown([heading, *rows])
+    return markdown_table(heading, rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,12 +151,6 @@ def spaced(across: Floats, count: int) -> NDArray[np.int64]:
 
 
 # ---------------------------------------------------------------------------------------------------- pages
-
-
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table; the first row is its heading."""
-    heading, *others = ("| " + " | ".join(row) + " |" for row in rows)
-    return "\n".join([heading, "|" + " --- |" * len(rows[0]), *others]) + "\n"
 
 
 def spread(values: Floats) -> str:

@@ -16,13 +16,13 @@ from studies import (
     band,
     fit_slope,
     gaps_and_bounds,
-    markdown,
     rates_in_words,
     read_points,
     spaced,
 )
 
 from areabench.figures.style import METHOD_COLOURS, dress, save, styled
+from areabench.paper.page_tables import markdown_table
 from areabench.problem_settings import Robust
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.recursion import recursion_bound
@@ -149,7 +149,8 @@ def _panel(axes: Axes, curve: Curve, power: float) -> None:
 
 def table(curves: list[Curve], power: str) -> str:
     """Slopes and how far the bounds are."""
-    rows = [["setting", "trials", "d", "K", f"slope ({power})", "bound / measured at the end", "points above a bound"]]
+    heading = ["setting", "trials", "d", "K", f"slope ({power})", "bound / measured at the end", "points above a bound"]
+    rows = []
     for curve in curves:
         mean = curve.values.mean(axis=0)[-1]
         loose = f"{curve.bound[-1] / mean:,.3g}"
@@ -159,7 +160,7 @@ def table(curves: list[Curve], power: str) -> str:
         crossed = f"{curve.crossings} of {len(curve.iterations)}"
         trials, last = str(len(curve.values)), f"{curve.iterations[-1]:,.0f}"
         rows.append([curve.title, trials, offset, last, str(curve.slope), loose, crossed])
-    return markdown(rows)
+    return markdown_table(heading, rows)
 
 
 PAGE = """\

@@ -122,19 +122,20 @@ class TheoryWishes:
 def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Path) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
     from areabench.advice import advise
-    from areabench.suggestion import suggestion
+    from areabench.suggestion import awaits_solution, suggestion
     from areabench.theory_subject import subject_of
 
     if wishes.write is not None:
         refuse_existing(wishes.write, force=wishes.force, option="--write")
     subject = subject_of(load_experiment(path, overrides), wishes.measured_in, cache, solve=wishes.solve)
-    suggested = suggestion(subject)
-    if wishes.write is not None and suggested is None:
-        raise UserError(f"{path}: no theorem applies, so there is nothing to suggest; leave --write out")
+    if wishes.write is not None and awaits_solution(subject):
+        raise UserError("--write: Theorem 2's step size at measured rates needs |x_s0 - x*|; add --solve")
     progress = ProgressLine("theory", None, wishes.progress)
     progress.close("solving for the minimisers" if wishes.solve else "")
-    advice = advise(subject)
+    suggested, advice = suggestion(subject), advise(subject)
     progress.close()
+    if wishes.write is not None and suggested is None:
+        raise UserError(f"{path}: no theorem applies, so there is nothing to suggest; leave --write out")
     print(advice, end="")
     if wishes.write is not None and suggested is not None:
         _write_experiment(suggested, wishes.write)

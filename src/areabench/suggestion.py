@@ -76,10 +76,17 @@ class Subject:
 # ---------------------------------------------------------------------------------------------------- suggestion
 
 
+def awaits_solution(subject: Subject) -> bool:
+    """Whether the suggestion needs a minimiser that takes long and was not asked for: Theorem 2 at measured rates."""
+    settings = None if subject.theorem1 else subject.theorem2
+    return subject.measured and settings is not None and settings.distance is None and not subject.solved
+
+
 def suggestion(subject: Subject) -> Experiment | None:
     """The experiment with a theorem's steps, and where iterations end it the best server rate; None if none applies."""
     experiment = subject.experiment
-    if not isinstance(experiment.method, Area) or not (subject.theorem1 or subject.theorem2):
+    applies = isinstance(experiment.method, Area) and (subject.theorem1 or subject.theorem2)
+    if not applies or awaits_solution(subject):
         return None
     best = best_server_rate(subject.rates)
     criterion = _criterion(experiment.aggregation, best) if subject.counted else experiment.aggregation

@@ -355,6 +355,29 @@ def test_a_run_of_other_clients_is_refused(file: Path, tmp_path: Path, capsys: p
     assert capsys.readouterr().err.endswith("has 3 clients, the experiment has 2; give a run of this experiment\n")
 
 
+def test_nothing_is_solved_unasked(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hinge loss may take minutes: at measured rates its suggestion needs --solve."""
+    monkeypatch.setattr("areabench.problems.hinge_optimum.solve", lambda *_: pytest.fail("was solved"))
+    data = '[data]\nname = "synthetic"\ntrain_samples = 30\ntest_samples = 5\nfeatures = 3\nclasses = 2\n'
+    file.write_text(
+        FILE.partition("[problem]")[0] + f'[problem]\nname = "hinge"\nbatch_size = 4\n{data}[split]\nname = "iid"\n'
+    )
+    run, written = tmp_path / "run.h5", tmp_path / "suggested.toml"
+    assert main(["simulate", str(file), "--output", str(run)]) == 0
+    assert main(["theory", str(file), "--from", str(run)]) == 0
+    assert "suggestion" not in capsys.readouterr().out
+    assert main(["theory", str(file), "--from", str(run), "--write", str(written)]) == 2
+    assert capsys.readouterr().err.endswith("needs |x_s0 - x*|; add --solve\n")
+
+
+def test_screen_in_the_documentation_is_the_command_s(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parents[2]
+    assert main(["theory", str(root / "benchmarks" / "quadratic.toml")]) == 0
+    assert capsys.readouterr().out in (root / "docs" / "theory.md").read_text(encoding="utf-8")
+
+
 def test_missing_constants_leave_no_file(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run.h5"
     assert main(["simulate", str(file), "--set", "schedule.name=theorem2", "--output", str(run)]) == 2
