@@ -91,7 +91,8 @@ class Conductor:
         self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
         self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of the grid's next point
         self._iterations = math.inf if self._stop.iterations is None else self._stop.iterations
-        self._may_end = self._stop.has_target or self._iterations == 0  # whether an event can have ended the run
+        self._over_s: float | None = None  # when an event ended the run
+        self._watched = self._stop.has_target
         self._diverged = ""
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
         self.updates = 0
@@ -114,7 +115,7 @@ class Conductor:
         self._send(server.receive(client, update.payload))
         self.updates += 1
         self._note(Kind.UPDATE, update, time_s, used, self._clock() - time_s)
-        self._may_end = self._may_end or server.iteration >= self._iterations
+        self._see_end()
         if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
             self._step(time_s)
 
@@ -142,12 +143,11 @@ class Conductor:
 
     def ended(self, time_s: float) -> Status | None:
         """How the run ended, if it has; `time_s` is the time of the next thing to happen."""
-        if time_s <= self._grid_s and time_s <= self.horizon_s and not self._may_end:
+        if self._over_s is not None:
+            state, iterations = State.DIVERGED if self._diverged else State.DONE, f"{self._server.iteration} iterations"
+            return self._recorder.status(state, self._diverged or iterations, self._over_s)
+        if time_s <= self._grid_s and time_s <= self.horizon_s and not self._watched:
             return None  # nearly always
-        if self._diverged:
-            return self._recorder.status(State.DIVERGED, self._diverged, self._clock())
-        if self._server.iteration >= self._iterations:
-            return self._recorder.status(State.DONE, f"{self._server.iteration} iterations", self._clock())
         self.pass_time(min(time_s, self.horizon_s))
         if reached := self._watch.reached():
             return self._recorder.status(State.TARGET, reached, max(self._clock(), self._shown_s))
@@ -170,7 +170,7 @@ class Conductor:
         self._send(orders)
         self._note(Kind.STEP, None, time_s, orders[0].step_size if orders else math.nan, self._clock() - begun_s)
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
-        self._may_end = self._may_end or bool(self._diverged) or server.iteration >= self._iterations
+        self._see_end()
         self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
@@ -188,6 +188,11 @@ class Conductor:
                     service_s, header.flags, digest(server.model if update is None else update.payload),
                 )
             )  # fmt: skip
+
+    def _see_end(self) -> None:
+        """Note the time once an event has ended the run: what comes in later is later than the end."""
+        if self._over_s is None and (self._diverged or self._server.iteration >= self._iterations):
+            self._over_s = self._clock()
 
     def _snapshot(self, time_s: float) -> None:
         model, self._shown_s = self._server.model, time_s

@@ -88,6 +88,18 @@ def stage(tmp_path: Path) -> Stage:
 # ---------------------------------------------------------------------------------------------------- events
 
 
+def test_a_run_ends_with_its_last_event_whenever_somebody_asks(tmp_path: Path) -> None:
+    """Updates of the same poll are discarded after the end and before the server looks whether there was one."""
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(iterations=1)))
+    stage.update(0.5, 0, [2, 2])
+    stage.now_s = 0.6
+    stage.conductor.discard(stage.message(1, [4, 0]), 0.6)
+    stage.now_s = 0.7
+    ended = stage.conductor.ended(0.7)
+    assert ended is not None
+    assert (ended.reason, ended.end_s, ended.discarded) == ("1 iterations", 0.5, 1)
+
+
 def test_update_is_answered_before_the_step_it_triggers(stage: Stage) -> None:
     stage.update(0.5, 0, [2, 2])
     stage.update(0.75, 1, [4, 0])
