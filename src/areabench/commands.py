@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
-from areabench.execute import Surroundings, run_on_mpi
+from areabench.execute import Surroundings
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
@@ -36,6 +36,7 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
 def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in real time; called on every rank."""
     try:
+        from areabench.real_time import run_on_mpi
         from areabench.transports.mpi import SharedFailure, World
     except ImportError as error:
         raise UserError(

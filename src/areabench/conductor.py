@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from areabench.aggregation import Criterion
 from areabench.experiment import Experiment
@@ -19,6 +19,13 @@ from areabench.server import Server
 from areabench.tally import Tally
 
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
+
+
+class Handling(NamedTuple):
+    """How long an update waited after it was seen, and how long the server took to answer it or to step."""
+
+    queue_s: float = 0.0
+    service_s: float = 0.0
 
 
 class TargetWatch(Protocol):
@@ -107,14 +114,14 @@ class Conductor:
         """Send the starting model out."""
         self._send(self._server.begin())
 
-    def update(self, update: Update, time_s: float) -> None:
-        """An update came in at `time_s`: answer it at once, then step if the criterion says so."""
+    def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
+        """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so."""
         self.pass_time(time_s)
         server, client = self._server, update.header.client
         used = self._step_sizes[client]
         self._send(server.receive(client, update.payload))
         self.updates += 1
-        self._note(Kind.UPDATE, update, time_s, used, self._clock() - time_s)
+        self._note(Kind.UPDATE, update, time_s, used, Handling(queue_s, self._clock() - time_s))
         self._see_end()
         if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
             self._step(time_s)
@@ -128,7 +135,7 @@ class Conductor:
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing."""
         used = self._step_sizes[update.header.client]
-        self._note(Kind.DISCARDED, update, time_s, used, 0.0)
+        self._note(Kind.DISCARDED, update, time_s, used, Handling())
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
@@ -168,14 +175,15 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
         self._send(orders)
-        self._note(Kind.STEP, None, time_s, orders[0].step_size if orders else math.nan, self._clock() - begun_s)
+        step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
+        self._note(Kind.STEP, None, time_s, step_size, handling)
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         self._see_end()
         self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
 
-    def _note(self, kind: Kind, update: Update | None, time_s: float, step_size: float, service_s: float) -> None:
+    def _note(self, kind: Kind, update: Update | None, time_s: float, step_size: float, handling: Handling) -> None:
         """Count an event that is over, and log it where there is a log."""
         server, header = self._server, _NO_UPDATE if update is None else update.header
         staleness = 0 if update is None else server.version - header.base_version
@@ -184,8 +192,9 @@ class Conductor:
             self._recorder.event(
                 Event(
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
-                    server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.compute_s,
-                    service_s, header.flags, digest(server.model if update is None else update.payload),
+                    server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
+                    header.compute_s, handling.queue_s, handling.service_s, header.flags,
+                    digest(server.model if update is None else update.payload),
                 )
             )  # fmt: skip
 

@@ -84,6 +84,20 @@ class TraceDelays:
 
 DelaySettings = ExponentialDelays | FixedDelays | TraceDelays
 
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """How fast time passes in real time; the simulator is not concerned."""
+
+    stretch: float = key(
+        "real seconds that one second of the experiment lasts on MPI: above 1 where computing does not fit into the "
+        "delays; every time in the run file stays in seconds of the experiment",
+        1.0,
+        minimum=1e-3,
+        maximum=1e6,
+    )
+
+
 # ---------------------------------------------------------------------------------------------------- method
 
 
@@ -259,6 +273,7 @@ class Experiment:
     split: SplitSettings | None = None
     rates: RateSettings = UniformRates()
     delays: DelaySettings = ExponentialDelays()
+    clock: Clock = Clock()
     schedule: ScheduleSettings = ConstantSchedule()
     aggregation: AggregationSettings = EveryUpdates()
     record: Record = Record()

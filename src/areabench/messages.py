@@ -6,7 +6,8 @@
     UPDATE  client -> server   an update header and the payload in one message, or a header alone (farewell, failure)
     FAILURE client -> server   the text that belongs to a failure, pickled: the only message that is
 
-Messages of one tag between two ranks never overtake each other, so orders and models pair up in order.
+Client i's messages have the tags below plus 16 i, because a rank may host several clients. Messages of one tag between
+two ranks never overtake each other, so orders and models pair up in order.
 The records are named tuples: several are made for every update, and a frozen dataclass takes five times as long.
 """
 
@@ -14,8 +15,11 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from areabench.errors import UserError
 from areabench.problems.base import Vector
 
 try:
@@ -23,7 +27,9 @@ try:
 except ImportError:
     from zlib import crc32
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+LARGEST_MESSAGE_BYTES = 2**31 - 1  # MPI counts in 32 bits
+_TAGS_A_CLIENT = 16
 HEADER_BYTES = 64  # both headers are padded to this; keeps the payload behind it aligned
 
 
@@ -34,6 +40,24 @@ class Tag(IntEnum):
     MODEL = 12
     UPDATE = 13
     FAILURE = 14
+
+
+def tag_of(kind: Tag, client: int) -> int:
+    """The tag of a client's messages of this kind."""
+    return kind + _TAGS_A_CLIENT * client
+
+
+def check_limits(clients: int, dimension: int, dtype: np.dtype[Any], highest_tag: int) -> None:
+    """A model must fit into one message, and the clients' tags into the range of the MPI at hand."""
+    size = HEADER_BYTES + dimension * dtype.itemsize
+    if size > LARGEST_MESSAGE_BYTES:
+        raise UserError(
+            f"a model of {dimension:,} parameters ({dtype.name}) is a message of {size:,} bytes, MPI takes at most "
+            f"{LARGEST_MESSAGE_BYTES:,}; use a smaller model or a shorter type, or `areabench simulate`"
+        )
+    most = (highest_tag + 1) // _TAGS_A_CLIENT
+    if clients > most:
+        raise UserError(f"clients.count = {clients:,}: this MPI has message tags for {most:,} clients; use fewer")
 
 
 class Flag(IntFlag):
@@ -59,13 +83,14 @@ class Order(NamedTuple):
 
 
 class UpdateHeader(NamedTuple):
-    """What a client says about its update; times in seconds, on the client's own clock."""
+    """What a client says about its update; times in seconds of the experiment, on the client's own clock."""
 
     client: int
     round: int
     base_version: int
     drawn_delay_s: float = 0.0
     realised_delay_s: float = 0.0
+    reply_s: float = 0.0  # from its last update until the reply to it was here; NaN where the order was no reply
     compute_s: float = 0.0
     flags: Flag = Flag.NONE
 
@@ -87,7 +112,7 @@ class OrderHeader(NamedTuple):
 
 
 _ORDER = struct.Struct("<IIqqd")  # protocol version, flags, version, iteration, step size
-_UPDATE = struct.Struct("<IIqqqddd")  # protocol version, flags, client, round, base version, drawn, realised, compute
+_UPDATE = struct.Struct("<IIqqqdddd")  # protocol version, flags, client, round, base version, the four times
 
 
 class ProtocolError(RuntimeError):
@@ -110,15 +135,15 @@ def pack_update(buffer: bytearray | memoryview, header: UpdateHeader) -> None:
     """Write an update header to the front of a buffer."""
     _UPDATE.pack_into(
         buffer, 0, PROTOCOL_VERSION, header.flags, header.client, header.round, header.base_version,
-        header.drawn_delay_s, header.realised_delay_s, header.compute_s,
+        header.drawn_delay_s, header.realised_delay_s, header.reply_s, header.compute_s,
     )  # fmt: skip
 
 
 def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
     """Read an update header from the front of a buffer."""
-    protocol, flags, client, round_number, base, drawn, realised, compute = _UPDATE.unpack_from(buffer)
+    protocol, flags, *values = _UPDATE.unpack_from(buffer)
     _check_protocol(protocol)
-    return UpdateHeader(client, round_number, base, drawn, realised, compute, Flag(flags))
+    return UpdateHeader._make((*values, Flag(flags)))
 
 
 def _check_protocol(protocol: int) -> None:

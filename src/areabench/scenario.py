@@ -19,6 +19,7 @@ from areabench.client import Client
 from areabench.delays import Delays, client_rates
 from areabench.experiment import Clients, Experiment
 from areabench.partition import split
+from areabench.placement import Placement
 from areabench.problem_settings import DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, TorchModule
 from areabench.problems.base import Problem, Vector
 from areabench.schema import CLIENT
@@ -69,14 +70,15 @@ class Scenario:
         """The aggregation criterion, before its first time."""
         return build_criterion(self.experiment, self.method)
 
-    def client_table(self, hosts: Sequence[str] = ()) -> NDArray[Any]:
-        """One row of CLIENT a client; on MPI client i runs on rank i + 1, and `hosts` has one entry a rank."""
+    def client_table(self, placement: Placement | None = None, hosts: Sequence[str] = ()) -> NDArray[Any]:
+        """One row of CLIENT a client; on MPI there is a placement, and `hosts` has one entry a rank."""
         table = np.zeros(self.experiment.clients.count, CLIENT)
         table["client"] = np.arange(len(table))
         table["rate"], table["samples"] = self.rates, self.samples
-        table["rank"] = table["client"] + 1 if hosts else -1
-        if hosts:
-            table["host"] = [host.encode()[:64] for host in hosts[1:]]
+        table["rank"] = -1
+        if placement is not None:
+            table["rank"] = [placement.rank(client) for client in range(len(table))]
+            table["host"] = [hosts[rank].encode()[:64] for rank in table["rank"]]
         return table
 
 

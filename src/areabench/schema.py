@@ -23,13 +23,14 @@ from typing import NamedTuple
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 EVENT = np.dtype(
     [
         ("time_s", "<f8"), ("kind", "u1"), ("client", "<i4"), ("round", "<i8"), ("base_version", "<i8"),
         ("staleness", "<i8"), ("iteration", "<i8"), ("version", "<i8"), ("step_size", "<f8"), ("drawn_delay_s", "<f8"),
-        ("realised_delay_s", "<f8"), ("compute_s", "<f8"), ("service_s", "<f8"), ("flags", "u1"), ("digest", "<u8"),
+        ("realised_delay_s", "<f8"), ("reply_s", "<f8"), ("compute_s", "<f8"), ("queue_s", "<f8"), ("service_s", "<f8"),
+        ("flags", "u1"), ("digest", "<u8"),
     ]
 )  # fmt: skip
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
@@ -116,10 +117,12 @@ class Event(NamedTuple):
     step_size: float = 0.0
     drawn_delay_s: float = 0.0
     realised_delay_s: float = 0.0
+    reply_s: float = 0.0
     compute_s: float = 0.0
+    queue_s: float = 0.0
     service_s: float = 0.0
     flags: int = 0
     digest: int = 0
 
 
-EVENT_ROW = struct.Struct("<dBiqqqqqdddddBQ")  # a row of EVENT, which numpy takes four times as long to fill
+EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBQ")  # a row of EVENT, which numpy takes four times as long to fill

@@ -1,9 +1,9 @@
-"""The wire: the one module that imports mpi4py. Rank 0 is the server, rank i + 1 is client i."""
+"""The wire: the one module that imports mpi4py. Rank 0 is the server, the other ranks host the clients."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,11 +19,14 @@ from areabench.messages import (
     Tag,
     Update,
     UpdateHeader,
+    check_limits,
     pack_order,
     pack_update,
+    tag_of,
     unpack_order,
     unpack_update,
 )
+from areabench.placement import Placement
 from areabench.problems.base import Vector
 from areabench.transports.waiting import Backoff
 
@@ -52,18 +55,33 @@ class Unshareable(RunFailure):
 
 
 class World:
-    """All ranks of this launch."""
+    """All ranks of this launch, or the first of them, with messages of their own."""
 
-    def __init__(self) -> None:
-        self.comm = MPI.COMM_WORLD
+    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD) -> None:
+        self.comm = comm
         self.rank, self.size = self.comm.rank, self.comm.size
-        self._node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self.first_on_node = self._node.rank == 0
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self.first_on_node = node.rank == 0
+        node.Free()
+
+    def first(self, ranks: int) -> World | None:
+        """A world of the first so many ranks, in which no message of another is seen; None on the other ranks."""
+        comm = self.comm.Split(0 if self.rank < ranks else MPI.UNDEFINED, self.rank)
+        return World(comm) if isinstance(comm, MPI.Intracomm) and comm != MPI.COMM_NULL else None
+
+    def leave(self) -> None:
+        """Give the communicator back; the world is not used after that."""
+        self.comm.Free()
 
     @property
     def library(self) -> str:
         """The MPI library, in one line."""
         return MPI.Get_library_version().splitlines()[0].strip("\0 ")
+
+    @property
+    def highest_tag(self) -> int:
+        """The largest tag that this MPI takes."""
+        return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # the least that the standard allows
 
     @property
     def host(self) -> str:
@@ -115,17 +133,25 @@ class World:
         self.comm.Abort(1)
 
 
+def _completed(requests: list[MPI.Request] | list[MPI.Prequest]) -> list[int]:
+    """Which requests are complete: Open MPI moves messages on after it has looked, so an empty look is looked again."""
+    return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
+
+
 class MpiServerLink:
     """Rank 0's end: one persistent receive a client, replies straight from the model versions."""
 
-    def __init__(self, world: World, clients: int, dimension: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, world: World, placement: Placement, dimension: int, dtype: np.dtype[Any]) -> None:
+        clients = placement.clients
+        check_limits(clients, dimension, dtype, world.highest_tag)
         self._comm = world.comm
+        self._ranks = [placement.rank(client) for client in range(clients)]
         size = HEADER_BYTES + dimension * dtype.itemsize
         self._buffers = [np.zeros(size, np.uint8) for _ in range(clients)]
         self._views = [buffer.data for buffer in self._buffers]
         self._payloads = [buffer[HEADER_BYTES:].view(dtype) for buffer in self._buffers]
         self._receives: list[MPI.Prequest] = [
-            self._comm.Recv_init([buffer, MPI.BYTE], source=client + 1, tag=Tag.UPDATE)
+            self._comm.Recv_init([buffer, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
             for client, buffer in enumerate(self._buffers)
         ]
         self._headers = [bytearray(HEADER_BYTES) for _ in range(clients)]
@@ -136,7 +162,7 @@ class MpiServerLink:
 
     def arrivals(self) -> list[Update]:
         """All updates that are here now."""
-        done = MPI.Request.Testsome(self._receives) or ()
+        done = _completed(self._receives)
         for slot in done:
             self._armed[slot] = False
         return [Update(unpack_update(self._views[slot]), self._payloads[slot]) for slot in done]
@@ -150,7 +176,7 @@ class MpiServerLink:
         """Send header and model without waiting for the client."""
         header = OrderHeader(order.step_size, order.version, order.iteration, order.flags)
         request = self._send_header(order.client, header)
-        model = self._comm.Isend(order.model, dest=order.client + 1, tag=Tag.MODEL)
+        model = self._comm.Isend(order.model, dest=self._ranks[order.client], tag=tag_of(Tag.MODEL, order.client))
         self._sends[order.client] = [request, model]
         self._models[order.client] = order.model
 
@@ -172,7 +198,7 @@ class MpiServerLink:
 
     def failure(self, client: int) -> str:
         """What a client that has failed says about it."""
-        text: str = self._comm.recv(source=client + 1, tag=Tag.FAILURE)
+        text: str = self._comm.recv(source=self._ranks[client], tag=tag_of(Tag.FAILURE, client))
         return text
 
     def close(self) -> None:
@@ -191,88 +217,101 @@ class MpiServerLink:
             buffer = self._headers[client]
             MPI.Request.Waitall(self._sends.pop(client, []))  # complete already: the client has answered
         pack_order(buffer, header)
-        return self._comm.Isend([buffer, MPI.BYTE], dest=client + 1, tag=Tag.ORDER)
+        return self._comm.Isend([buffer, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
 
 
-class MpiClientLink:
-    """A client rank's end: the next order's receives are posted ahead, so that a stop is always noticed."""
+class _Line:
+    """One client's part of a worker's link: buffers, and receives that are posted ahead so that a stop is noticed."""
 
-    def __init__(self, world: World, dimension: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
+        self.client = client
+        self.header = bytearray(HEADER_BYTES)
+        self.model = np.zeros(dimension, dtype)
+        self.outgoing = np.zeros(HEADER_BYTES + dimension * dtype.itemsize, np.uint8)
+        self.payload = self.outgoing[HEADER_BYTES:].view(dtype)
+        self.next_order = comm.Recv_init([self.header, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
+        self.next_model = comm.Recv_init(self.model, source=0, tag=tag_of(Tag.MODEL, client))
+        self.update = comm.Send_init([self.outgoing, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
+        self.expecting = True  # a model: its receive is posted
+        self.stopped = self.failed = False
+        MPI.Prequest.Startall([self.next_order, self.next_model])
+
+    def note(self) -> OrderHeader | None:
+        """An order header is here: to work, or None for a stop."""
+        header = unpack_order(self.header)
+        self.stopped = Flag.STOP in header.flags
+        if self.stopped:
+            return None
+        self.next_order.Start()
+        return header
+
+    def close(self) -> None:
+        """Give the requests back; one for a model that will not come is cancelled first."""
+        if self.expecting:
+            self.next_model.Cancel()
+            self.next_model.Wait()
+        for request in (self.next_model, self.next_order, self.update):
+            request.Free()
+
+
+class MpiWorkerLink:
+    """A worker rank's end, for all clients that it hosts."""
+
+    def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
         self._comm = world.comm
-        self._header = bytearray(HEADER_BYTES)
-        self._model = np.zeros(dimension, dtype)
-        self._outgoing = np.zeros(HEADER_BYTES + dimension * dtype.itemsize, np.uint8)
-        self._payload = self._outgoing[HEADER_BYTES:].view(dtype)
-        self._order_request = self._comm.Recv_init([self._header, MPI.BYTE], source=0, tag=Tag.ORDER)
-        self._model_request = self._comm.Recv_init(self._model, source=0, tag=Tag.MODEL)
-        self._send_request: MPI.Request = MPI.REQUEST_NULL
-        self._order: OrderHeader | None = None  # an order whose model is still under way
-        self._stopped = False
-        self._expecting = True  # a model: its receive is posted
-        self._order_request.Start()
-        self._model_request.Start()
+        self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
+        self._by_client = {line.client: line for line in self._lines}
+        self._next_orders: list[MPI.Request] = [line.next_order for line in self._lines]
+        self._announced: dict[int, OrderHeader] = {}  # orders whose model is still under way, by line
+        self.stopped = False
 
-    @property
-    def model(self) -> Vector:
-        """The model of the last order."""
-        return self._model
+    def orders(self) -> list[Order]:
+        """All orders that are here now with their models."""
+        for slot in _completed(self._next_orders):
+            if header := self._lines[slot].note():
+                self._announced[slot] = header
+            else:
+                self.stopped = True
+        return [self._take(slot) for slot in list(self._announced) if self._lines[slot].next_model.Test()]
 
-    def poll(self) -> OrderHeader | None:
-        """The next order if it is here with its model."""
-        if self._order is None and not self._take_header():
-            return None
-        if not self._model_request.Test():
-            return None
-        self._expecting = False
-        order, self._order = self._order, None
-        return order
+    def _take(self, slot: int) -> Order:
+        header, line = self._announced.pop(slot), self._lines[slot]
+        line.expecting = False
+        return Order(line.client, line.model, header.step_size, header.version, header.iteration, header.flags)
 
-    def stopped(self) -> bool:
-        """Whether the server has said stop."""
-        if not self._stopped and self._order is None:
-            self._take_header()
-        return self._stopped
+    def load(self, client: int, payload: Vector) -> None:
+        """Keep what will be sent; the model's buffer is free from here on."""
+        line = self._by_client[client]
+        line.update.Wait()  # complete already: the server has answered
+        np.copyto(line.payload, payload)
+        line.next_model.Start()
+        line.expecting = True
 
-    def send(self, header: UpdateHeader, payload: Vector) -> None:
-        """Send an update; the model's buffer is free from here on."""
-        self._send_request.Wait()  # complete already: the server has answered
-        pack_update(self._outgoing.data, header)
-        np.copyto(self._payload, payload)
-        self._model_request.Start()
-        self._expecting = True
-        self._send_request = self._comm.Isend([self._outgoing, MPI.BYTE], dest=0, tag=Tag.UPDATE)
+    def send(self, header: UpdateHeader) -> None:
+        """Send what was loaded."""
+        line = self._by_client[header.client]
+        pack_update(line.outgoing.data, header)
+        line.update.Start()
 
-    def depart(self, number: int, failure: str = "") -> None:
-        """Say farewell, or what failed, and wait for the server's stop."""
-        flags = Flag.FAILED if failure else Flag.FAREWELL
-        self._send_request.Wait()
-        pack_update(self._outgoing.data, UpdateHeader(number, -1, -1, flags=flags))
-        self._comm.Send([self._outgoing[:HEADER_BYTES], MPI.BYTE], dest=0, tag=Tag.UPDATE)
-        if failure:
-            self._comm.send(failure, dest=0, tag=Tag.FAILURE)
-        while not self._stopped:
-            self._order_request.Wait()
-            self._note_header()
-        self._close()
+    def fail(self, client: int, text: str) -> None:
+        """Tell the server that a client has failed; it will say stop."""
+        line = self._by_client[client]
+        line.failed = True
+        self._last_words(line, Flag.FAILED)
+        self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
 
-    def _take_header(self) -> bool:
-        """Take an order header if one is here; True when it is an order to work."""
-        if not self._order_request.Test():
-            return False
-        self._note_header()
-        return self._order is not None
+    def depart(self) -> None:
+        """Wait until the server has said stop to every client, and say farewell for each."""
+        backoff = Backoff(50e-6, 5e-3)
+        while not all(line.stopped for line in self._lines):
+            self.orders()
+            backoff.pause(1.0)
+        for line in self._lines:
+            if not line.failed:
+                self._last_words(line, Flag.FAREWELL)
+            line.close()
 
-    def _note_header(self) -> None:
-        header = unpack_order(self._header)
-        self._stopped = Flag.STOP in header.flags
-        if not self._stopped:
-            self._order = header
-            self._order_request.Start()
-
-    def _close(self) -> None:
-        """Give the receives back; one for a model that will not come is cancelled first."""
-        if self._expecting:
-            self._model_request.Cancel()
-            self._model_request.Wait()
-        self._model_request.Free()
-        self._order_request.Free()
+    def _last_words(self, line: _Line, flag: Flag) -> None:
+        line.update.Wait()
+        pack_update(line.outgoing.data, UpdateHeader(line.client, -1, -1, flags=flag))
+        self._comm.Send([line.outgoing[:HEADER_BYTES], MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))

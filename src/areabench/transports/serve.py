@@ -13,7 +13,7 @@ from areabench.messages import Flag, Order, Update
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import Status
-from areabench.transports.waiting import Backoff
+from areabench.transports.waiting import Backoff, Clock
 
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
 
@@ -64,11 +64,12 @@ class RealTimeServer:
     def __init__(self, scenario: Scenario, link: ServerLink, recorder: Recorder, watchers: Watchers) -> None:
         self._link, self._recorder, self._watchers = link, recorder, watchers
         self._clients = scenario.experiment.clients.count
+        self._clock = Clock(scenario.experiment.clock.stretch)
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
-            self._clock,
+            self._clock.now_s,
         )  # fmt: skip
-        self._begun_s = time.perf_counter()
+        self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
         self._departed: set[int] = set()
         self._dismissed = False
         self._late_failures: list[str] = []
@@ -80,18 +81,18 @@ class RealTimeServer:
 
     def run(self) -> Status:
         """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
-        conductor, backoff = self._conductor, Backoff(10e-6, 200e-6)
-        self._begun_s = time.perf_counter()
+        conductor, clock, backoff = self._conductor, self._clock, Backoff(10e-6, 200e-6)
+        clock.start()
         conductor.start()
-        while not (ended := conductor.ended(self._clock())):
+        while not (ended := conductor.ended(clock.now_s())):
             if self._serve() | self._step_by_clock():  # both: a stream of updates must not hold the clock's steps up
                 backoff.reset()
                 self._recorder.relieve()
             elif not self._use_spare_moment():
-                backoff.pause(min(conductor.timer_s, conductor.horizon_s) - self._clock())
-        begun_s = self._clock()
+                self._pause(backoff)
+        begun_s = clock.now_s()
         self.dismiss()
-        drain_s = self._clock() - begun_s
+        drain_s = clock.now_s() - begun_s
         if self._late_failures:  # in the round that the end cut short
             raise ClientFailure(self._late_failures[0])
         return replace(conductor.finish(ended), drain_s=drain_s)
@@ -113,23 +114,23 @@ class RealTimeServer:
 
     def _serve(self) -> bool:
         """Handle all updates that are here; none starves, for none is taken twice before the others."""
-        arrivals = self._link.arrivals()
+        arrivals, found_s = self._link.arrivals(), self._clock.now_s()
         failed = [update.header.client for update in arrivals if Flag.FAILED in update.header.flags]
         self._departed.update(failed)
         for update in arrivals:
             if update.header.client not in failed:
-                self._use(update)
+                self._use(update, found_s)
         if failures := [f"client {client} failed:\n{self._link.failure(client)}" for client in failed]:
             raise ClientFailure(failures[0])  # the others said the same, or fell with it
         return bool(arrivals)
 
-    def _use(self, update: Update) -> None:
+    def _use(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
-        now_s = self._clock()
+        now_s = self._clock.now_s()
         if self._conductor.ended(now_s):
             self._conductor.discard(update, now_s)
         else:
-            self._conductor.update(update, now_s)
+            self._conductor.update(update, now_s, now_s - found_s)
         self._link.rearm(update.header.client)
 
     def _part(self, update: Update) -> None:
@@ -140,11 +141,11 @@ class RealTimeServer:
             if Flag.FAILED in update.header.flags:
                 self._late_failures.append(f"client {client} failed:\n{self._link.failure(client)}")
             return
-        self._conductor.discard(update, self._clock())
+        self._conductor.discard(update, self._clock.now_s())
         self._link.rearm(client)
 
     def _step_by_clock(self) -> bool:
-        now_s = self._clock()
+        now_s = self._clock.now_s()
         if now_s < self._conductor.timer_s or self._conductor.ended(now_s):
             return False
         self._conductor.timer(now_s)
@@ -152,8 +153,11 @@ class RealTimeServer:
 
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
-        self._watchers.progress(self._clock(), self._conductor.updates)
+        self._watchers.progress(self._clock.now_s(), self._conductor.updates)
         return self._link.release() or self._recorder.spare_moment()
 
-    def _clock(self) -> float:
-        return time.perf_counter() - self._begun_s
+    def _pause(self, backoff: Backoff) -> None:
+        """Sleep for a moment, but not beyond what the clock has in store."""
+        begun_s, conductor = self._clock.now_s(), self._conductor
+        backoff.pause(self._clock.real_s(min(conductor.timer_s, conductor.horizon_s) - begun_s))
+        self.idle_s += self._clock.now_s() - begun_s

@@ -1,4 +1,4 @@
-"""Waiting without burning a core: pauses that grow while nothing happens and start anew when something does."""
+"""Time and waiting: a clock that may be stretched, and pauses that grow while nothing happens."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ import sys
 import time
 
 _PR_SET_TIMERSLACK = 29
+
+
+class Clock:
+    """Seconds of the experiment since the start, each of them `stretch` real ones long."""
+
+    def __init__(self, stretch: float = 1.0) -> None:
+        self._stretch, self._begun_s = stretch, time.perf_counter()
+
+    def start(self) -> None:
+        """It is zero now."""
+        self._begun_s = time.perf_counter()
+
+    def now_s(self) -> float:
+        """Seconds of the experiment since the start."""
+        return (time.perf_counter() - self._begun_s) / self._stretch
+
+    def real_s(self, duration_s: float) -> float:
+        """How long so many seconds of the experiment really take."""
+        return duration_s * self._stretch
 
 
 class Backoff:

@@ -1,91 +1,144 @@
-"""A client's loop in real time: compute inside the drawn delay, send when it is over, stop when told to."""
+"""A worker rank's loop in real time: its clients compute inside their drawn delays and send when these are over."""
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
-from collections.abc import Callable
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from areabench.client import Client
-from areabench.messages import Flag, OrderHeader, UpdateHeader
+from areabench.errors import RunFailure
+from areabench.messages import Flag, Order, UpdateHeader
 from areabench.problems.base import Vector
-from areabench.transports.waiting import Backoff
+from areabench.transports.waiting import Backoff, Clock
 
-_LONGEST_SLEEP_S = 0.1  # how long a sleeping client may take to notice that it should stop
-_LONGEST_POLL_S = 5e-3  # how long a waiting client may take to notice an order
+_LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
+_LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 
 
-class ClientLink(Protocol):
-    """A client's end of the wire."""
+class WorkerLink(Protocol):
+    """A worker rank's end of the wire, for all clients that it hosts."""
 
-    def poll(self) -> OrderHeader | None:
-        """The next order if it is here, its model in `model`."""
+    def orders(self) -> Sequence[Order]:
+        """All orders that are here now; a model is lent until its client's payload is loaded."""
+        ...
+
+    def load(self, client: int, payload: Vector) -> None:
+        """Keep the outcome of a client's round until it is sent."""
+        ...
+
+    def send(self, header: UpdateHeader) -> None:
+        """Send what was loaded for the header's client; returns at once."""
         ...
 
     @property
-    def model(self) -> Vector:
-        """The model of the last order; overwritten once the update has been sent."""
-        ...
-
-    def send(self, header: UpdateHeader, payload: Vector) -> None:
-        """Send an update; returns at once."""
-        ...
-
     def stopped(self) -> bool:
-        """Whether the server has said stop."""
+        """Whether the server has said stop, as far as `orders` has seen."""
         ...
 
 
-@dataclass(frozen=True)
-class Round:
-    """When a round began and when its update is due, on this rank's clock, in seconds."""
+class HostedFailure(RunFailure):
+    """An exception in a client's round."""
 
+    def __init__(self, client: int, text: str) -> None:
+        super().__init__(text)
+        self.client = client
+
+
+@dataclass
+class Seat:
+    """A client that a rank hosts, with the delays of its rounds and the time of its last update."""
+
+    client: Client
+    next_delay_s: Callable[[], float]
+    sent_s: float = 0.0
+
+
+class Given(NamedTuple):
+    """An order that nobody has turned to yet, and when it was seen."""
+
+    order: Order
+    seen_s: float
+
+
+class Ready(NamedTuple):
+    """A round that is computed and waits for its delay to be over; compares by due time, then by client."""
+
+    due_s: float
+    client: int
     begun_s: float
-    delay_s: float
-
-    @property
-    def due_s(self) -> float:
-        """When the update is to leave."""
-        return self.begun_s + self.delay_s
+    header: UpdateHeader
 
 
-def work(link: ClientLink, client: Client, number: int, next_delay_s: Callable[[], float]) -> None:
-    """Answer orders until the server says stop."""
-    sent_s = time.perf_counter()
-    while (order := _next_order(link)) is not None:
+class Worker:
+    """One rank and the clients it hosts; all times in seconds of the experiment."""
+
+    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock) -> None:
+        self._link, self._seats, self._clock = link, seats, clock
+        self._given: deque[Given] = deque()
+        self._ready: list[Ready] = []
+        self._active_s = time.perf_counter()  # real time at which something happened last
+
+    def work(self) -> None:
+        """Answer orders until the server says stop: what is due goes out first, then one round is computed."""
+        backoff = Backoff(100e-6, _LONGEST_POLL_S)
+        while not self._stopped():
+            if self._send_due() | self._compute_next():
+                backoff.reset()
+                self._active_s = time.perf_counter()
+            else:
+                self._pause(backoff)
+
+    def _stopped(self) -> bool:
+        """Look at the wire: take the orders that are here; True when the run is over."""
+        if orders := self._link.orders():
+            seen_s = self._clock.now_s()
+            self._given.extend(Given(order, seen_s) for order in orders)
+        return self._link.stopped
+
+    def _compute_next(self) -> bool:
+        """Compute the round of the order that came first; returns whether there was one."""
+        if not self._given:
+            return False
+        order, seen_s = self._given.popleft()
+        seat = self._seats[order.client]
         # The delay is the time between two updates: a reply's latency is a part of it, waiting for a call is not.
-        begun_s = sent_s if Flag.REPLY in order.flags else time.perf_counter()
-        current = Round(begun_s, next_delay_s())
-        base_s, round_number = time.perf_counter(), client.round
-        payload = client.work(link.model, order.step_size)
-        compute_s = time.perf_counter() - base_s
-        overrun = Flag.OVERRUN if time.perf_counter() > current.due_s else Flag.NONE
-        if not _sleep_until(current.due_s, link):
+        replied = Flag.REPLY in order.flags
+        begun_s, reply_s = (seat.sent_s, seen_s - seat.sent_s) if replied else (seen_s, math.nan)
+        delay_s, base_s, number = seat.next_delay_s(), self._clock.now_s(), seat.client.round
+        self._round(seat.client, order)
+        done_s, due_s = self._clock.now_s(), begun_s + delay_s
+        flags = Flag.OVERRUN if done_s > due_s else Flag.NONE
+        header = UpdateHeader(order.client, number, order.version, delay_s, 0.0, reply_s, done_s - base_s, flags)
+        heapq.heappush(self._ready, Ready(due_s, order.client, begun_s, header))
+        return True
+
+    def _round(self, client: Client, order: Order) -> None:
+        try:
+            self._link.load(order.client, client.work(order.model, order.step_size))
+        except Exception as error:  # whatever it is, the server must hear whose it was
+            raise HostedFailure(order.client, traceback.format_exc()) from error
+
+    def _send_due(self) -> bool:
+        """Send all updates whose delay is over; returns whether there were any."""
+        ready, sent = self._ready, False
+        while ready and ready[0].due_s <= (now_s := self._clock.now_s()):
+            due = heapq.heappop(ready)
+            self._seats[due.client].sent_s = now_s
+            self._link.send(due.header._replace(realised_delay_s=now_s - due.begun_s))
+            sent = True
+        return sent
+
+    def _pause(self, backoff: Backoff) -> None:
+        """Sleep until the next update is due, in short pauses while some client waits for an order."""
+        due_s = self._clock.real_s(self._ready[0].due_s - self._clock.now_s()) if self._ready else math.inf
+        if len(self._ready) == len(self._seats):
+            time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))
             return
-        sent_s = time.perf_counter()
-        realised_s = sent_s - current.begun_s
-        link.send(
-            UpdateHeader(number, round_number, order.version, current.delay_s, realised_s, compute_s, overrun), payload
-        )
-
-
-def _next_order(link: ClientLink) -> OrderHeader | None:
-    """Wait for an order without burning a core; None when the run is over."""
-    backoff, begun_s = Backoff(100e-6, _LONGEST_POLL_S), time.perf_counter()
-    while not link.stopped():
-        if (order := link.poll()) is not None:
-            return order
-        waited_s = time.perf_counter() - begun_s
-        backoff.pause(max(2e-3, 0.02 * waited_s))  # a reply comes within milliseconds, a call may take seconds
-    return None
-
-
-def _sleep_until(due_s: float, link: ClientLink) -> bool:
-    """Sleep to a time of this rank's clock; False when the server said stop meanwhile."""
-    while not link.stopped():
-        remaining_s = due_s - time.perf_counter()
-        if remaining_s <= 0:
-            return True
-        time.sleep(min(remaining_s, _LONGEST_SLEEP_S))
-    return False
+        waited_s = time.perf_counter() - self._active_s
+        backoff.pause(min(due_s, max(2e-3, 0.02 * waited_s)))  # a reply comes within milliseconds, a call may take long
