@@ -23,9 +23,12 @@ from areabench.messages import (
     UpdateHeader,
     pack_order,
     pack_update,
+    tag_of,
 )
-from areabench.transports.mpi import MpiClientLink, MpiServerLink, World
-from areabench.transports.work import work
+from areabench.placement import place
+from areabench.transports.mpi import MpiServerLink, MpiWorkerLink, World
+from areabench.transports.waiting import Clock
+from areabench.transports.work import Seat, Worker
 
 pytestmark = pytest.mark.mpi(min_size=3)
 
@@ -45,12 +48,24 @@ def until(ready: Callable[[], Any]) -> Any:
     return found
 
 
-def server_link(world: World, dimension: int) -> MpiServerLink:
-    return MpiServerLink(world, CLIENTS, dimension, FLOAT)
+def server_link(world: World, dimension: int, clients: int = CLIENTS) -> MpiServerLink:
+    return MpiServerLink(world, place(clients, 3), dimension, FLOAT)
 
 
-def client_link(world: World, dimension: int) -> MpiClientLink:
-    return MpiClientLink(world, dimension, FLOAT)
+def worker_link(world: World, dimension: int, clients: int = CLIENTS) -> MpiWorkerLink:
+    return MpiWorkerLink(world, place(clients, 3).hosted(world.rank), dimension, FLOAT)
+
+
+def one_order(link: MpiWorkerLink) -> Order:
+    """The next order, which must be the only one."""
+    (order,) = until(link.orders)
+    assert isinstance(order, Order)
+    return order
+
+
+def reply(link: MpiWorkerLink, header: UpdateHeader, payload: NDArray[Any]) -> None:
+    link.load(header.client, payload)
+    link.send(header)
 
 
 def order_to(client: int, model: NDArray[Any], version: int = 0) -> Order:
@@ -65,16 +80,13 @@ def take(link: MpiServerLink, count: int) -> list[Update]:
     return updates
 
 
-def dismiss(link: MpiServerLink) -> None:
-    """Stop both clients, take their farewells, close."""
+def dismiss(link: MpiServerLink, clients: int = CLIENTS) -> None:
+    """Stop all clients, take their farewells, close."""
     link.stop_all()
-    assert {update.header.flags for update in take(link, CLIENTS)} == {Flag.FAREWELL}
+    farewells = take(link, clients)
+    assert {update.header.flags for update in farewells} == {Flag.FAREWELL}
+    assert sorted(update.header.client for update in farewells) == list(range(clients))
     link.close()
-
-
-def depart(link: MpiClientLink, number: int) -> None:
-    until(link.stopped)
-    link.depart(number)
 
 
 # ---------------------------------------------------------------------------------------------------- orders
@@ -92,19 +104,21 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
             for update in take(link, CLIENTS):
                 header = update.header
                 assert (header.round, header.base_version) == (version, version)
-                assert (header.drawn_delay_s, header.realised_delay_s, header.compute_s) == (0.25, 0.5, 0.125)
-                assert header.flags == Flag.OVERRUN
+                assert header[3:] == (0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN)
                 np.testing.assert_array_equal(update.payload, model + 100 * header.client + 0.5)
                 link.rearm(header.client)
         dismiss(link)
     else:
-        end, number = client_link(world, dimension), world.rank - 1
+        end, number = worker_link(world, dimension), world.rank - 1
         for version in range(rounds):
-            assert until(end.poll) == OrderHeader(0.125 * version, version, 2 * version, Flag.REPLY)
-            assert not end.stopped()
-            np.testing.assert_array_equal(end.model, np.full(dimension, version + 100.0 * number))
-            end.send(UpdateHeader(number, version, version, 0.25, 0.5, 0.125, Flag.OVERRUN), end.model + 0.5)
-        depart(end, number)
+            order = one_order(end)
+            assert order._replace(model=np.zeros(0))[2:] == (0.125 * version, version, 2 * version, Flag.REPLY)
+            assert order.client == number
+            assert not end.stopped
+            np.testing.assert_array_equal(order.model, np.full(dimension, version + 100.0 * number))
+            header = UpdateHeader(number, version, version, 0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN)
+            reply(end, header, order.model + 0.5)
+        end.depart()
 
 
 @SIZES
@@ -126,10 +140,9 @@ def test_one_frozen_model_serves_two_clients_and_is_let_go_when_it_has_left(worl
         np.testing.assert_array_equal(model, np.arange(float(dimension)))
         dismiss(link)
     else:
-        end, number = client_link(world, dimension), world.rank - 1
-        until(end.poll)
-        end.send(UpdateHeader(number, 0, 0), end.model)
-        depart(end, number)
+        end, number = worker_link(world, dimension), world.rank - 1
+        reply(end, UpdateHeader(number, 0, 0), one_order(end).model)
+        end.depart()
 
 
 def test_a_model_on_its_way_is_held(world: World) -> None:
@@ -144,11 +157,10 @@ def test_a_model_on_its_way_is_held(world: World) -> None:
         dismiss(link)
     else:
         world.barrier()
-        end = client_link(world, LARGE)
+        end = worker_link(world, LARGE)
         if world.rank == 1:
-            until(end.poll)
-            np.testing.assert_array_equal(end.model, np.ones(LARGE))
-        depart(end, world.rank - 1)
+            np.testing.assert_array_equal(one_order(end).model, np.ones(LARGE))
+        end.depart()
 
 
 # ---------------------------------------------------------------------------------------------------- updates
@@ -157,7 +169,7 @@ def test_a_model_on_its_way_is_held(world: World) -> None:
 def test_one_poll_takes_all_updates_that_are_here(world: World) -> None:
     if world.rank == 0:
         for client in range(CLIENTS):
-            world.comm.Probe(source=client + 1, tag=Tag.UPDATE)
+            world.comm.Probe(source=client + 1, tag=tag_of(Tag.UPDATE, client))
         link = server_link(world, 3)  # both messages are here before it is
         updates = link.arrivals()
         assert sorted(update.header.client for update in updates) == [0, 1]
@@ -167,11 +179,11 @@ def test_one_poll_takes_all_updates_that_are_here(world: World) -> None:
             link.rearm(update.header.client)
         dismiss(link)
     else:
-        end, number = client_link(world, 3), world.rank - 1
-        end._model_request.Cancel()  # as if an order had come
-        end._model_request.Wait()
-        end.send(UpdateHeader(number, 0, 0), np.full(3, float(number)))
-        depart(end, number)
+        end, number = worker_link(world, 3), world.rank - 1
+        end._lines[0].next_model.Cancel()  # as if an order had come
+        end._lines[0].next_model.Wait()
+        reply(end, UpdateHeader(number, 0, 0), np.full(3, float(number)))
+        end.depart()
 
 
 @pytest.mark.parametrize("length", [10, 1_000_000])
@@ -184,7 +196,69 @@ def test_the_text_of_a_failure_arrives_whole_from_each_client(world: World, leng
         link.stop_all()
         link.close()
     else:
-        client_link(world, 3).depart(world.rank - 1, str(world.rank - 1) * length)
+        end, number = worker_link(world, 3), world.rank - 1
+        end.fail(number, str(number) * length)
+        end.depart()
+
+
+# ---------------------------------------------------------------------------------------------------- several a rank
+
+
+@SIZES
+def test_clients_that_share_a_rank_do_not_see_each_others_messages(world: World, dimension: int) -> None:
+    clients = 5  # 0, 2 and 4 on one rank, 1 and 3 on the other
+    if world.rank == 0:
+        link = server_link(world, dimension, clients)
+        for client in reversed(range(clients)):
+            link.order(order_to(client, np.full(dimension, float(client)), client))
+        for update in take(link, clients):
+            header = update.header
+            assert header.round == header.base_version == header.client
+            np.testing.assert_array_equal(update.payload, np.full(dimension, header.client + 0.25))
+            link.rearm(header.client)
+        dismiss(link, clients)
+    else:
+        end, hosted = worker_link(world, dimension, clients), place(clients, 3).hosted(world.rank)
+        orders: dict[int, Order] = {}
+        while len(orders) < len(hosted):
+            orders |= {order.client: order for order in until(end.orders)}
+        assert sorted(orders) == list(hosted)
+        for client, order in orders.items():
+            reply(end, UpdateHeader(client, client, order.version), order.model + 0.25)
+        end.depart()
+
+
+def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(world: World) -> None:
+    clients = 4
+    if world.rank == 0:
+        link = server_link(world, 3, clients)
+        (failed,) = take(link, 1)
+        assert (failed.header.client, failed.header.flags) == (2, Flag.FAILED)
+        assert link.failure(2) == "out of sorts"
+        link.stop_all()
+        assert sorted(update.header.client for update in take(link, clients - 1)) == [0, 1, 3]
+        link.close()
+    else:
+        end = worker_link(world, 3, clients)
+        if world.rank == 1:
+            end.fail(2, "out of sorts")
+        end.depart()
+
+
+def test_a_world_of_the_first_ranks_hears_nothing_of_the_whole(world: World) -> None:
+    part = world.first(2)
+    if world.rank == 2:
+        assert part is None
+        return
+    assert part is not None
+    assert (part.rank, part.size) == (world.rank, 2)
+    if world.rank == 0:
+        world.comm.send("to the whole", dest=1)
+        part.comm.send("to the part", dest=1)
+    else:
+        assert part.comm.recv(source=0) == "to the part"
+        assert world.comm.recv(source=0) == "to the whole"
+    part.leave()
 
 
 # ---------------------------------------------------------------------------------------------------- stop
@@ -195,7 +269,7 @@ def test_a_stop_finds_clients_that_never_had_an_order(world: World, dimension: i
     if world.rank == 0:
         dismiss(server_link(world, dimension))
     else:
-        depart(client_link(world, dimension), world.rank - 1)
+        worker_link(world, dimension).depart()
 
 
 @SIZES
@@ -206,9 +280,9 @@ def test_a_stop_right_behind_an_order_lets_the_order_pass_first(world: World, di
         link.order(order_to(1, np.ones(dimension), 1))
         dismiss(link)
     else:
-        end = client_link(world, dimension)
-        assert until(end.poll).version == 1
-        depart(end, world.rank - 1)
+        end = worker_link(world, dimension)
+        assert one_order(end).version == 1
+        end.depart()
 
 
 @SIZES
@@ -224,10 +298,10 @@ def test_an_update_that_crosses_the_stop_is_received(world: World, dimension: in
         assert {update.header.flags for update in take(link, CLIENTS)} == {Flag.FAREWELL}
         link.close()
     else:
-        end, number = client_link(world, dimension), world.rank - 1
-        until(end.poll)
-        end.send(UpdateHeader(number, 0, 1), np.full(dimension, 3.0))
-        depart(end, number)
+        end, number = worker_link(world, dimension), world.rank - 1
+        one_order(end)
+        reply(end, UpdateHeader(number, 0, 1), np.full(dimension, 3.0))
+        end.depart()
 
 
 class Idle(Client):
@@ -250,9 +324,9 @@ def test_clients_in_a_long_delay_notice_a_stop(world: World) -> None:
         dismiss(link)
         assert time.perf_counter() - begun_s < soon_s
     else:
-        end = client_link(world, 3)
-        work(end, Idle(), world.rank - 1, lambda: delay_s)
-        depart(end, world.rank - 1)
+        end = worker_link(world, 3)
+        Worker(end, {world.rank - 1: Seat(Idle(), lambda: delay_s)}, Clock()).work()
+        end.depart()
 
 
 # ---------------------------------------------------------------------------------------------------- protocol
@@ -274,16 +348,16 @@ def test_the_server_refuses_a_message_of_another_version(world: World) -> None:
         link.close()
     elif world.rank == 2:
         header = foreign(lambda buffer: pack_update(buffer, UpdateHeader(1, 0, 0)))
-        world.comm.Send([header, MPI.BYTE], dest=0, tag=Tag.UPDATE)
+        world.comm.Send([header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, 1))
 
 
 def test_a_client_refuses_a_message_of_another_version(world: World) -> None:
     if world.rank == 0:
         header = foreign(lambda buffer: pack_order(buffer, OrderHeader(0.0, 0, 0, Flag.STOP)))
         for rank in (1, 2):
-            world.comm.Send([header, MPI.BYTE], dest=rank, tag=Tag.ORDER)
+            world.comm.Send([header, MPI.BYTE], dest=rank, tag=tag_of(Tag.ORDER, rank - 1))
     else:
-        end = client_link(world, 3)
+        end = worker_link(world, 3)
         with pytest.raises(ProtocolError, match="protocol version 99"):
-            until(end.stopped)
-        end._close()
+            until(end.orders)
+        end._lines[0].close()

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.client import Client
-from areabench.messages import Flag, OrderHeader, UpdateHeader
+from areabench.messages import Flag, Order, UpdateHeader
 from areabench.schema import Kind, State
 from areabench.transports import waiting
 from areabench.transports import work as work_module
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
 HEEDLESS_CLIENTS = """
-import time
+from areabench.transports.work import Worker
 
-from areabench.transports import work
+stopped = Worker._stopped
 
-def sleep(due_s, link):
-    time.sleep(max(0.0, due_s - time.perf_counter()))
-    return True
+def heedless(self):
+    return stopped(self) and not self._ready and not self._given
 
-work._sleep_until = sleep
+Worker._stopped = heedless
 """
 
 
@@ -115,20 +114,24 @@ class Clock:
 
 @dataclass
 class Wire:
-    """A client's link: one order at the start if any, a stop at `stop_s`."""
+    """A worker's link: one order at the start if any, a stop at `stop_s`."""
 
     clock: Clock
     stop_s: float
-    orders: list[OrderHeader]
+    laid_out: list[Order]
     sent: list[UpdateHeader] = field(default_factory=list)
-    model: NDArray[Any] = field(default_factory=lambda: np.zeros(1))
 
-    def poll(self) -> OrderHeader | None:
-        return self.orders.pop() if self.orders else None
+    def orders(self) -> list[Order]:
+        here, self.laid_out = self.laid_out, []
+        return here
 
-    def send(self, header: UpdateHeader, payload: NDArray[Any]) -> None:
+    def load(self, client: int, payload: NDArray[Any]) -> None:
+        """It is sent nowhere."""
+
+    def send(self, header: UpdateHeader) -> None:
         self.sent.append(header)
 
+    @property
     def stopped(self) -> bool:
         return self.clock.now_s >= self.stop_s
 
@@ -148,7 +151,7 @@ def test_a_client_notices_a_stop_within_half_a_second(monkeypatch: pytest.Monkey
     clock = Clock()
     monkeypatch.setattr(work_module, "time", clock)
     monkeypatch.setattr(waiting, "time", clock)
-    link = Wire(clock, 7.03, [OrderHeader(0.1, 0, 0, Flag.NONE)] * orders)
-    work_module.work(link, Idle(), 0, lambda: 30.0)
+    link = Wire(clock, 7.03, [Order(0, np.zeros(1), 0.1, 0, 0, Flag.NONE)] * orders)
+    work_module.Worker(link, {0: work_module.Seat(Idle(), lambda: 30.0)}, waiting.Clock()).work()
     assert 7.03 <= clock.now_s <= 7.53
     assert link.sent == []

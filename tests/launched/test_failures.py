@@ -32,21 +32,21 @@ from areabench.conductor import Conductor
 
 update = Conductor.update
 
-def fail(self, message, time_s):
+def fail(self, message, time_s, queue_s):
     if self.updates == 7:
         raise LookupError("no such model")
-    update(self, message, time_s)
+    update(self, message, time_s, queue_s)
 
 Conductor.update = fail
 """
 FAILING_SET_UP = """
-from areabench import execute
+from areabench import real_time
 
 def fail(experiment, cache):
     raise EOFError("the data end here")
 
 if rank == 1:
-    execute.build_scenario = fail
+    real_time.build_scenario = fail
 """
 FAILING_LINK = """
 from areabench.transports.mpi import {link}
@@ -136,7 +136,7 @@ def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launche
     assert not quadratic.run_file.exists()
 
 
-@pytest.mark.parametrize(("rank", "link"), [(0, "MpiServerLink"), (2, "MpiClientLink")])
+@pytest.mark.parametrize(("rank", "link"), [(0, "MpiServerLink"), (2, "MpiWorkerLink")])
 def test_a_rank_without_room_for_its_buffers_ends_all_ranks(quadratic: Launcher, rank: int, link: str) -> None:
     ended = quadratic.run(3, LONG, defect=FAILING_LINK.format(rank=rank, link=link))
     assert "not enough memory: no room for the buffers" in told_once(ended)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,8 @@ from areabench.experiment import (
     Stop,
     UniformRates,
 )
-from areabench.messages import Flag, Order, OrderHeader, Update, UpdateHeader
+from areabench.messages import Flag, Order, Update, UpdateHeader
+from areabench.placement import Placement, place
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Vector
 from areabench.provenance import gather_provenance
@@ -40,8 +42,8 @@ from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Kind, State, Status
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
-from areabench.transports.waiting import Backoff
-from areabench.transports.work import work
+from areabench.transports.waiting import Backoff, Clock
+from areabench.transports.work import HostedFailure, Seat, Worker
 
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 
@@ -213,7 +215,7 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(tmp_path: Pat
     assert all(time_s >= 0.05 * number for number, time_s in enumerate(steps, start=1))
 
 
-# ---------------------------------------------------------------------------------------------------- a client
+# ---------------------------------------------------------------------------------------------------- a worker
 
 
 class SlowBowl:
@@ -229,32 +231,50 @@ class SlowBowl:
 
 
 @dataclass
-class ClientWire:
-    """A client's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
+class WorkerWire:
+    """A worker's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
 
-    orders: list[OrderHeader]
+    laid_out: list[Order]
     expected: int
     sent: list[Update] = field(default_factory=list)
     sent_s: list[float] = field(default_factory=list)
     told_to_stop: threading.Event = field(default_factory=threading.Event)
     looked: threading.Event = field(default_factory=threading.Event)
-    model: Vector = field(default_factory=lambda: np.array([8.0, 8.0]))
+    loaded: dict[int, Vector] = field(default_factory=dict)
 
-    def poll(self) -> OrderHeader | None:
+    def orders(self) -> Sequence[Order]:
+        """A client's next order comes once its last update has left."""
         self.looked.set()
-        return self.orders.pop(0) if self.orders else None
+        busy = set(self.loaded)
+        here: dict[int, Order] = {}
+        for order in self.laid_out:
+            if order.client not in busy:
+                here.setdefault(order.client, order)
+        self.laid_out = [order for order in self.laid_out if order is not here.get(order.client)]
+        return list(here.values())
 
-    def send(self, header: UpdateHeader, payload: Vector) -> None:
+    def load(self, client: int, payload: Vector) -> None:
+        self.loaded[client] = payload.copy()
+
+    def send(self, header: UpdateHeader) -> None:
         self.sent_s.append(time.perf_counter())
-        self.sent.append(Update(header, payload))
+        self.sent.append(Update(header, self.loaded.pop(header.client)))
 
+    @property
     def stopped(self) -> bool:
         return len(self.sent) >= self.expected or self.told_to_stop.is_set()
 
 
-def order(flags: Flag = Flag.REPLY, version: int = 0) -> OrderHeader:
+def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
     """An order with step size 1/2."""
-    return OrderHeader(0.5, version, 0, flags)
+    return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags)
+
+
+def work(
+    wire: WorkerWire, client: Client, number: int, next_delay_s: Callable[[], float], stretch: float = 1.0
+) -> None:
+    """A rank that hosts one client."""
+    Worker(wire, {number: Seat(client, next_delay_s)}, Clock(stretch)).work()
 
 
 def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
@@ -263,7 +283,7 @@ def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
 
 
 def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
-    problem, wire = SlowBowl(compute_s=0.005), ClientWire([order(Flag.NONE), order(version=3)], expected=2)
+    problem, wire = SlowBowl(compute_s=0.005), WorkerWire([order(Flag.NONE, client=7), order(version=3, client=7)], 2)
     delays = iter([0.04, 0.03])
     begun_s = time.perf_counter()
     work(wire, client_of(problem), 7, lambda: next(delays))
@@ -280,13 +300,13 @@ def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
 
 
 def test_client_that_is_in_time_reports_no_overrun() -> None:
-    wire = ClientWire([order()], expected=1)
+    wire = WorkerWire([order()], expected=1)
     work(wire, client_of(SlowBowl()), 0, lambda: 0.5)
     assert wire.sent[0].header.flags == Flag.NONE
 
 
 def test_client_that_computes_longer_than_its_delay_reports_an_overrun() -> None:
-    wire = ClientWire([order(Flag.NONE)], expected=1)
+    wire = WorkerWire([order(Flag.NONE)], expected=1)
     work(wire, client_of(SlowBowl(compute_s=0.02)), 0, lambda: 0.001)
     header = wire.sent[0].header
     assert header.flags == Flag.OVERRUN
@@ -294,14 +314,14 @@ def test_client_that_computes_longer_than_its_delay_reports_an_overrun() -> None
 
 
 @dataclass
-class LateWire(ClientWire):
+class LateWire(WorkerWire):
     """A wire whose first order comes 50 ms after the client began to look for it."""
 
     asked_s: float = 0.0
 
-    def poll(self) -> OrderHeader | None:
+    def orders(self) -> Sequence[Order]:
         self.asked_s = self.asked_s or time.perf_counter()
-        return super().poll() if time.perf_counter() >= self.asked_s + 0.05 else None
+        return super().orders() if time.perf_counter() >= self.asked_s + 0.05 else []
 
 
 def test_delay_of_a_call_runs_from_the_call() -> None:
@@ -319,13 +339,13 @@ def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:
     assert header.flags == Flag.OVERRUN
 
 
-def run_until_stopped(wire: ClientWire, delay_s: float, rounds: int) -> float:
+def run_until_stopped(wire: WorkerWire, delay_s: float, rounds: int) -> float:
     """Seconds from the stop to the end of the loop; the stop comes when the client has done its rounds."""
     client = client_of(SlowBowl())
     thread = threading.Thread(target=work, args=(wire, client, 0, lambda: delay_s))
     thread.start()
     assert wire.looked.wait(30)
-    while wire.orders or client.round < rounds:  # the client is computing
+    while wire.laid_out or client.round < rounds:  # the client is computing
         time.sleep(1e-3)
     told_s = time.perf_counter()
     wire.told_to_stop.set()
@@ -336,13 +356,13 @@ def run_until_stopped(wire: ClientWire, delay_s: float, rounds: int) -> float:
 
 
 def test_stop_is_noticed_during_a_long_sleep() -> None:
-    wire = ClientWire([order()], expected=1)
+    wire = WorkerWire([order()], expected=1)
     assert run_until_stopped(wire, delay_s=1000.0, rounds=1) < PATIENCE_S
     assert wire.sent == []
 
 
 def test_stop_is_noticed_while_waiting_for_an_order() -> None:
-    assert run_until_stopped(ClientWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
+    assert run_until_stopped(WorkerWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
 
 
 def test_exception_of_the_local_problem_comes_out() -> None:
@@ -350,8 +370,44 @@ def test_exception_of_the_local_problem_comes_out() -> None:
         def descend(self, model: Vector, step_size: float) -> Vector:
             raise ValueError("no gradient")
 
-    with pytest.raises(ValueError, match="no gradient"):
-        work(ClientWire([order()], expected=1), client_of(Broken()), 0, lambda: 0.0)
+    with pytest.raises(HostedFailure, match="ValueError: no gradient") as caught:
+        work(WorkerWire([order(client=3)], expected=1), client_of(Broken()), 3, lambda: 0.0)
+    assert caught.value.client == 3
+
+
+def test_times_are_those_of_a_stretched_clock() -> None:
+    wire = WorkerWire([order(Flag.NONE), order()], expected=2)
+    begun_s = time.perf_counter()
+    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, lambda: 0.01, stretch=5.0)
+    first, second = (update.header for update in wire.sent)
+    assert wire.sent_s[1] - begun_s >= 2 * 5.0 * 0.01
+    assert first.compute_s >= 0.004  # a fifth of the real time
+    assert first.drawn_delay_s == second.drawn_delay_s == 0.01
+    assert 0.01 <= second.realised_delay_s <= (wire.sent_s[1] - begun_s) / 5.0
+    assert np.isnan(first.reply_s)  # a call
+    assert 0 <= second.reply_s <= second.realised_delay_s
+
+
+def test_clients_of_one_rank_send_in_the_order_in_which_they_are_due() -> None:
+    """Each in its own delay, while the others compute."""
+    problem = SlowBowl(compute_s=0.002)
+    delays_s = {4: 0.3, 5: 0.1, 6: 0.2}
+    wire = WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=3)
+    seats = {client: Seat(client_of(problem), partial(float, delay_s)) for client, delay_s in delays_s.items()}
+    Worker(wire, seats, Clock()).work()
+    headers = [sent.header for sent in wire.sent]
+    assert [header.client for header in headers] == [5, 6, 4]
+    assert all(header.realised_delay_s >= delays_s[header.client] for header in headers)
+    assert wire.sent_s[2] < problem.begun_s[0] + sum(delays_s.values())  # side by side, not one after the other
+
+
+def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
+    problem = SlowBowl(compute_s=0.05)
+    wire = WorkerWire([order(Flag.NONE, client=client) for client in range(3)], expected=3)
+    seats = {client: Seat(client_of(problem), lambda: 0.0) for client in range(3)}
+    Worker(wire, seats, Clock()).work()
+    assert [sent.header.client for sent in wire.sent] == [0, 1, 2]
+    assert wire.sent_s[0] < problem.begun_s[1] < wire.sent_s[1] < problem.begun_s[2]
 
 
 # ---------------------------------------------------------------------------------------------------- pauses
@@ -373,47 +429,36 @@ def test_backoff_grows_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------------------------------------- both together
 
 
-class QueueClientLink:
-    """A client's end of a wire of queues."""
+class QueueWorkerLink:
+    """A worker's end of a wire of queues."""
 
     def __init__(self, server: QueueServerLink) -> None:
         self._server, self._orders = server, queue.SimpleQueue[Order | None]()
-        self._next: Order | None = None
-        self._stopped = False
-        self.model: Vector = np.zeros(0)
+        self._loaded: dict[int, Vector] = {}
+        self.stopped = False
 
     def put(self, order: Order | None) -> None:
         self._orders.put(order)
 
-    def poll(self) -> OrderHeader | None:
-        self._look()
-        order, self._next = self._next, None
-        if order is None:
-            return None
-        self.model = order.model
-        return OrderHeader(order.step_size, order.version, order.iteration, order.flags)
+    def orders(self) -> Sequence[Order]:
+        found = [self._orders.get() for _ in range(self._orders.qsize())]
+        self.stopped = self.stopped or None in found
+        return [order for order in found if order is not None]
 
-    def send(self, header: UpdateHeader, payload: Vector) -> None:
-        self._server.incoming.put(Update(header, payload))
+    def load(self, client: int, payload: Vector) -> None:
+        self._loaded[client] = payload.copy()
 
-    def stopped(self) -> bool:
-        self._look()
-        return self._stopped
-
-    def _look(self) -> None:
-        while self._next is None and not self._orders.empty():
-            self._next = self._orders.get()
-            self._stopped = self._stopped or self._next is None
-            if self._stopped:
-                return
+    def send(self, header: UpdateHeader) -> None:
+        self._server.incoming.put(Update(header, self._loaded.pop(header.client)))
 
 
 class QueueServerLink:
     """The server's end of a wire of queues."""
 
-    def __init__(self, clients: int) -> None:
+    def __init__(self, placement: Placement) -> None:
         self.incoming = queue.SimpleQueue[Update]()
-        self.ends = [QueueClientLink(self) for _ in range(clients)]
+        self._placement = placement
+        self.ends = {rank: QueueWorkerLink(self) for rank in range(1, placement.workers + 1)}
 
     def arrivals(self) -> Sequence[Update]:
         return [self.incoming.get() for _ in range(self.incoming.qsize())]
@@ -422,39 +467,45 @@ class QueueServerLink:
         """Queues are always ready."""
 
     def order(self, order: Order) -> None:
-        self.ends[order.client].put(order)
+        self.ends[self._placement.rank(order.client)].put(order)
 
     def release(self) -> bool:
         return False
 
     def stop_all(self) -> None:
-        for end in self.ends:
+        for end in self.ends.values():
             end.put(None)
 
     def failure(self, client: int) -> str:
         return ""
 
 
-def run_client(scenario: Scenario, link: QueueClientLink, number: int) -> None:
-    """What a client's rank does."""
+def run_worker(scenario: Scenario, link: QueueWorkerLink, hosted: range) -> None:
+    """What a worker's rank does."""
     delays = scenario.delays()
-    work(link, scenario.client(number), number, lambda: delays.next_s(number))
-    link.send(UpdateHeader(number, -1, -1, flags=Flag.FAREWELL), np.zeros(0))
+    seats = {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in hosted}
+    Worker(link, seats, Clock()).work()
+    for number in hosted:
+        link.load(number, np.zeros(0))
+        link.send(UpdateHeader(number, -1, -1, flags=Flag.FAREWELL))
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize(
     "method", [Area(step_size=0.05), SFedAvg(step_size=0.05, clients_per_round=2)], ids=lambda method: method.name
 )
-def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSettings) -> None:
+def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSettings, workers: int) -> None:
     """Threads instead of ranks; what they did is what the replay does, discarded updates included."""
     experiment = replace(
         EXPERIMENT, method=method, problem=Quadratic(dimension=2, noise=1.0), rates=UniformRates(rate=200.0),
         stop=Stop(horizon_s=0.3), record=Record(interval_s=0.05),
     )  # fmt: skip
     scenario, path = build_scenario(experiment, tmp_path), tmp_path / "run.h5"
-    link = QueueServerLink(3)
+    placement = place(3, workers + 1)
+    link = QueueServerLink(placement)
     threads = [
-        threading.Thread(target=run_client, args=(scenario, end, number)) for number, end in enumerate(link.ends)
+        threading.Thread(target=run_worker, args=(scenario, end, placement.hosted(rank)))
+        for rank, end in link.ends.items()
     ]
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
     recorder.provenance(gather_provenance("mpi", "", "1", 0))

@@ -260,13 +260,15 @@ def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
 
 def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
-    recorder.event(Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.25, 0.125, flags, digest=2**64 - 1))
+    recorder.event(
+        Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, flags, digest=2**64 - 1)
+    )
     recorder.tally.count(Kind.UPDATE, 1.5, 1, 1)
     recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
     recorder.flush()
     with open_run(recorder.path) as opened:
         (row,) = opened.events_array
-        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, 0.5, 0.625, 0.25, 0.125, 1, 2**64 - 1)
+        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, 1, 2**64 - 1)
         assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
         assert opened.models.tolist() == [[1.0, -1.0]]
         assert len(opened.metrics_array) == 0
