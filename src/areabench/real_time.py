@@ -15,6 +15,7 @@ from areabench.config import parse_experiment, to_toml
 from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.execute import Surroundings, open_recorder, progress_line, record_run, solve_ahead
 from areabench.experiment import Experiment
+from areabench.messages import check_limits
 from areabench.placement import Placement, place
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
@@ -34,7 +35,7 @@ def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: Worl
     if experiment.data is not None:
         data = experiment.data
         world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
-    scenario = world.together(lambda: build_scenario(experiment, around.cache))
+    scenario = world.together(lambda: _set_up(experiment, around.cache, world))
     seats = world.together(lambda: _seats(scenario, placement.hosted(world.rank)))
     hosts, progress = world.gather_hosts(), progress_line(experiment, around)
     world.together(lambda: solve_ahead(scenario, progress) if world.rank == 0 else None)
@@ -60,6 +61,13 @@ def _fitting(experiment: Experiment, world: World) -> Experiment:
     """The experiment, if it fits the number of ranks."""
     place(experiment.clients.count, world.size)
     return experiment
+
+
+def _set_up(experiment: Experiment, cache: Path, world: World) -> Scenario:
+    """The parts of the run, if this MPI can carry its models."""
+    scenario = build_scenario(experiment, cache)
+    check_limits(experiment.clients.count, scenario.problem.dimension, scenario.problem.dtype, world.highest_tag)
+    return scenario
 
 
 def _seats(scenario: Scenario, clients: range) -> dict[int, Seat]:

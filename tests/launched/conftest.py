@@ -97,9 +97,13 @@ class Launcher:
         """Run the experiment on so many ranks; `defect` is Python that breaks something on `rank`."""
         command = mpirun_command(ranks, ["run", str(self.experiment), *self._options(overrides)])
         if defect:
-            (self.folder / "broken.py").write_text(BROKEN.format(defect=defect))
+            self.write_defect(defect)
             command = ["broken" if word == "areabench" else word for word in command]
         return self.start(command)
+
+    def write_defect(self, defect: str) -> None:
+        """Write `broken.py`, which is areabench with a defect."""
+        (self.folder / "broken.py").write_text(BROKEN.format(defect=defect))
 
     def start(self, command: Sequence[str]) -> Ended:
         """Run a command to its end, or end it and fail when it takes too long."""

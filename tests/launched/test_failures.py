@@ -179,19 +179,6 @@ def test_a_wrong_key_is_told_once_and_nothing_is_written(quadratic: Launcher) ->
     assert not quadratic.run_file.exists()
 
 
-def test_a_wrong_number_of_ranks_is_told_once_with_the_command_to_type(quadratic: Launcher) -> None:
-    line = told_once(quadratic.run(3, "clients.count=4"))
-    assert "3 ranks for clients.count = 4" in line
-    assert "mpirun -n 5 areabench run" in line
-    assert not quadratic.run_file.exists()
-
-
-def test_one_rank_is_not_enough(quadratic: Launcher) -> None:
-    line = told_once(quadratic.run(1))
-    assert "1 rank for clients.count = 2" in line
-    assert "mpirun -n 3 areabench run" in line
-
-
 def test_a_run_file_that_exists_is_kept(quadratic: Launcher) -> None:
     quadratic.run_file.write_text("precious")
     assert "run.h5: exists already" in told_once(quadratic.run(3))

@@ -1,4 +1,4 @@
-"""Sweeps on MPI: one run after the other in real time, resumed and listed like those of the simulator."""
+"""Sweeps on MPI: one run after the other in one launch, resumed and listed like those of the simulator."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from areabench.cli import main
+from areabench.launch import mpirun_command
 from areabench.reading import open_run
 from areabench.sweeps.reading import load_sweep, open_sweep
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 SWEEP = [sys.executable, "-m", "areabench", "sweep", "try.toml"]
 GRID = """
 [[sweep.grid]]
-clients.count = [2, 2000]
+clients.count = [2, 3]
 method.step_size = [0.01, 0.02]
 """
 
 
 @pytest.fixture
 def sweep_file(quadratic: Launcher, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A sweep in the current folder: two clients, 0.3 s; and two thousand, which are too many."""
+    """A sweep in the current folder: two clients and three, two step sizes, 0.3 s."""
     monkeypatch.chdir(quadratic.folder)
     path = Path("try.toml")
     path.write_text(quadratic.experiment.read_text().replace("horizon_s = 0.7", "horizon_s = 0.3") + GRID)
@@ -50,37 +51,101 @@ def ranks(sweep: int) -> list[Path]:
 @pytest.mark.slow
 def test_a_sweep_in_real_time(sweep_file: Path, quadratic: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
     ended = quadratic.start([*SWEEP, "--transport", "mpi"])
-    assert (ended.code, ended.errors) == (1, "")
-    summary, *failures, cost = ended.output.splitlines()
-    assert summary == "runs/try-mpi: 4 runs: 2 done now, 0 done before, 0 of them diverged, 2 failed"
-    assert cost.startswith("2 runs in ")
-    assert len(failures) == 2
-    assert all("2,001 ranks on one machine are more than 1,024" in line for line in failures)
-    sweep = open_sweep("runs/try-mpi")
-    assert sweep.transport == "mpi"
-    assert [result.experiment for result in sweep.results] == [
-        member.experiment for member in load_sweep(sweep_file).members[:2]
-    ]
-    for result in sweep.results:
-        with open_run(result.path) as run:
-            assert (run.provenance.transport, run.provenance.ranks) == ("mpi", 3)
-            assert run.status.updates > 0
-    assert sorted(path.suffix for path in Path("runs/try-mpi").iterdir()) == ["", ".csv", ".h5", ".h5", ".toml"]
-    assert main(["sweep", str(sweep_file), "--transport", "mpi"]) == 1
-    assert "0 done now, 2 done before" in capsys.readouterr().out
+    assert (ended.code, ended.errors) == (0, "")
+    summary, cost = ended.output.splitlines()
+    assert summary == "runs/try-mpi: 4 runs: 4 done now, 0 done before, 0 of them diverged, 0 failed"
+    assert cost.startswith("4 runs in ")
+    check_results(sweep_file)
+    assert main(["sweep", str(sweep_file), "--transport", "mpi"]) == 0
+    assert "0 done now, 4 done before" in capsys.readouterr().out
     assert main(["sweep", str(sweep_file), "-o", "runs/try-mpi"]) == 2
     assert "holds a sweep of the transport mpi, this one is of simulator" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_tells_why(sweep_file: Path, quadratic: Launcher) -> None:
-    wrong = ["--set", "problem={name='logistic'}", "--set", "data={name='synthetic',train_samples=1}"]
-    sweep_file.write_text(sweep_file.read_text().replace("[2, 2000]", "[2]").replace("[0.01, 0.02]", "[0.01]"))
-    ended = quadratic.start([*SWEEP, "--transport", "mpi", *wrong])
+def test_a_sweep_on_the_ranks_of_a_launch(sweep_file: Path, quadratic: Launcher) -> None:
+    ended = quadratic.start(mpirun_command(4, ["sweep", str(sweep_file), "--transport", "mpi", "--on-ranks"]))
+    assert (ended.code, ended.errors) == (0, "")
+    assert ended.output.splitlines()[0].startswith("runs/try-mpi: 4 runs: 4 done now, ")
+    check_results(sweep_file)
+
+
+def check_results(sweep_file: Path) -> None:
+    """All four runs are there, on as many ranks as they can use, and no other file."""
+    sweep = open_sweep("runs/try-mpi")
+    assert sweep.transport == "mpi"
+    assert [result.experiment for result in sweep.results] == [
+        member.experiment for member in load_sweep(sweep_file).members
+    ]
+    for result in sweep.results:
+        with open_run(result.path) as run:
+            count = run.experiment.clients.count
+            assert (run.provenance.transport, run.provenance.ranks) == ("mpi", count + 1)
+            assert run.status.updates > 0
+            assert "sweep" in run.provenance.command
+        assert main(["replay", str(result.path)]) == 0
+    assert sorted(path.suffix for path in Path("runs/try-mpi").iterdir()) == ["", ".csv", *[".h5"] * 4, ".toml"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_ranks", [False, True])
+def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_file: Path, quadratic: Launcher) -> None:
+    """Three clients cannot share two samples."""
+    data = ["--set", "problem={name='logistic'}", "--set", "data={name='synthetic',train_samples=2}"]
+    arguments = ["sweep", str(sweep_file), "--transport", "mpi", *data]
+    sweep_file.write_text(sweep_file.read_text().replace("[2, 3]", "[3, 2]"))
+    ended = quadratic.start(mpirun_command(4, [*arguments, "--on-ranks"]) if on_ranks else [*SWEEP, *arguments[2:]])
+    assert ended.code == 1
+    assert "Traceback" not in ended.errors
+    summary, *failures, _cost = ended.output.splitlines()
+    assert summary.endswith("4 runs: 2 done now, 0 done before, 0 of them diverged, 2 failed")
+    assert len(failures) == 2
+    assert all("3 clients" in failure for failure in failures)
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_fails_its_run_and_the_others_go_on_in_another_launch(
+    sweep_file: Path, quadratic: Launcher
+) -> None:
+    defect = """
+import os
+
+from areabench.problems.quadratic import LocalQuadratic
+
+descend = LocalQuadratic.descend
+
+def die(self, model, step_size):
+    if rank == 2 and step_size == 0.02:
+        os._exit(9)
+    return descend(self, model, step_size)
+
+LocalQuadratic.descend = die
+"""
+    quadratic.write_defect(defect)
+    patch = "import areabench.launch as l, sys; f = l.mpirun_command\n"
+    patch += "import areabench.sweeps.mpi as m\n"
+    patch += "m.mpirun_command = lambda *a: ['broken' if w == 'areabench' else w for w in f(*a)]\n"
+    patch += "from areabench import cli; sys.exit(cli.main(sys.argv[1:]))"
+    ended = quadratic.start([sys.executable, "-c", patch, "sweep", "try.toml", "--transport", "mpi"])
     assert (ended.code, ended.errors) == (1, "")
-    _, failure = ended.output.splitlines()
-    assert ".h5: exit code 2: " in failure
-    assert "2 clients" in failure
+    summary, *failures, _cost = ended.output.splitlines()
+    assert summary.endswith("4 runs: 2 done now, 0 done before, 0 of them diverged, 2 failed")
+    assert len(failures) == 2
+    assert all("the launch broke down: " in failure for failure in failures)
+    assert not list(Path("runs/try-mpi").glob("*.part"))
+
+
+def test_too_many_ranks_are_told_before_anything_is_started(
+    sweep_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_file.write_text(sweep_file.read_text().replace("[2, 3]", "[2, 2000]"))
+    assert main(["sweep", str(sweep_file), "--transport", "mpi"]) == 2
+    assert "share them out with --ranks" in capsys.readouterr().err
+
+
+def test_options_of_mpi_are_refused_in_virtual_time(sweep_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(sweep_file), "--ranks", "3"]) == 2
+    assert "add --transport mpi" in capsys.readouterr().err
 
 
 @pytest.mark.slow

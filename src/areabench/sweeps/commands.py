@@ -5,10 +5,14 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from areabench.commands import on_ranks
+from areabench.errors import UserError
 from areabench.execute import Surroundings
 from areabench.memory import peak_bytes
 from areabench.progress import duration
@@ -23,6 +27,9 @@ from areabench.sweeps.run import (
     check_folders,
     run_sweep,
 )
+
+if TYPE_CHECKING:
+    from areabench.transports.mpi import World
 
 _MOST_FAILURES_SHOWN = 20
 
@@ -54,10 +61,31 @@ def sweep(
     return report.exit_code
 
 
+def sweep_on_ranks(run: Callable[[SweepOptions], int], options: SweepOptions, around: Surroundings) -> int:
+    """Run sweeps on the ranks of this launch: rank 0 does what `run` does without, the others follow it."""
+
+    def play(world: World) -> int:
+        from areabench.sweeps.ranks import Leader, follow
+
+        if world.rank:
+            return follow(world, around)
+        leader = Leader(world, around)
+        exit_code = 2
+        try:
+            exit_code = run(replace(options, leader=leader))
+        except UserError as error:
+            print(f"areabench: {error}", file=sys.stderr)
+        leader.dismiss(exit_code)
+        return exit_code
+
+    return on_ranks(play)
+
+
 def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
     """Say how long it took, and how large the largest process became."""
     if runs:
-        gigabytes = peak_bytes(resource.RUSAGE_CHILDREN) / 1e9
+        whose = resource.RUSAGE_CHILDREN if options.leader is None else resource.RUSAGE_SELF
+        gigabytes = peak_bytes(whose) / 1e9
         how = f"{options.jobs} processes at a time" if options.transport != MPI else "one run at a time"
         print(f"{runs:,} runs in {duration(elapsed_s)}, {how}, the largest took {gigabytes:.2f} GB of memory")
 

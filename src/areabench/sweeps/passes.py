@@ -55,6 +55,14 @@ def expected_cost(experiment: Experiment) -> float:
     return expected_steps(experiment) + _STEPS_A_SNAPSHOT * snapshots
 
 
+def expected_duration_s(experiment: Experiment) -> float:
+    """Real time that a run is expected to take on MPI, at most."""
+    stop, horizon_s = experiment.stop, math.inf if experiment.stop.horizon_s is None else experiment.stop.horizon_s
+    if stop.iterations is not None:
+        horizon_s = min(horizon_s, stop.iterations / _updates_a_second(experiment))
+    return horizon_s * experiment.clock.stretch
+
+
 def expected_steps(experiment: Experiment) -> float:
     """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
     updates, stop = math.inf, experiment.stop

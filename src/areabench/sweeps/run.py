@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings
 from areabench.progress import Style, SweepProgress
 from areabench.schema import State
-from areabench.sweeps.folder import Standing, opened, standing, write_failures
+from areabench.sweeps.folder import Standing, opened, part_of, standing, write_failures
 from areabench.sweeps.interrupts import Interrupts
-from areabench.sweeps.mpi import run_one_by_one
-from areabench.sweeps.passes import Pass, Task, expected_cost, group_passes
+from areabench.sweeps.mpi import run_in_launches
+from areabench.sweeps.passes import Pass, Task, expected_cost, expected_duration_s, group_passes
 from areabench.sweeps.pool import Outcome, Pool
 from areabench.sweeps.reading import Failure, SweepPlan
 from areabench.sweeps.results import ENDED, ended_state
+
+if TYPE_CHECKING:
+    from areabench.sweeps.ranks import Leader  # needs mpi4py
 
 SIMULATOR, MPI = "simulator", "mpi"
 
@@ -30,6 +35,8 @@ class SweepOptions:
     transport: str = SIMULATOR
     force: bool = False  # run again what is done
     progress: Style = Style.NONE
+    ranks: int | None = None  # of a launch on MPI; None: as many as the largest run can use
+    leader: Leader | None = None  # on MPI: makes the runs on the ranks of this launch instead of starting mpirun
 
 
 @dataclass
@@ -107,7 +114,8 @@ def _compute(
     interrupts: Interrupts,
 ) -> str:
     """Run everything and count it as it ends; the trouble that made going on pointless, if there was any."""
-    progress = SweepProgress(len(tasks), sum(expected_cost(task.experiment) for task in tasks), options.progress)
+    cost = expected_duration_s if options.transport == MPI else expected_cost
+    progress = SweepProgress(len(tasks), sum(cost(task.experiment) for task in tasks), options.progress)
     progress.show()
     open_tasks, stopped = {task.output: task for task in tasks}, ""
     try:
@@ -117,7 +125,8 @@ def _compute(
                     del open_tasks[task.output]
                 stopped = outcome.trouble if outcome.hopeless else ""
                 failed = _count(outcome, reports)
-                progress.add(len(outcome.attempted.tasks) - failed, failed, outcome.attempted.cost)
+                ended = outcome.attempted.tasks
+                progress.add(len(ended) - failed, failed, sum(cost(task.experiment) for task in ended))
                 if stopped:
                     break
     except RunFailure as error:  # the list of failures cannot be written
@@ -138,8 +147,14 @@ def _outcomes(
     progress: SweepProgress,
 ) -> Generator[Outcome]:
     """What the transport makes of the tasks, as it comes."""
+    if options.leader is not None:
+        for task in tasks:
+            yield options.leader.attempt(task, part_of(task.output, os.getpid()))
+            if interrupts.number:
+                return
+        return
     if options.transport == MPI:
-        yield from run_one_by_one(tasks, interrupts, progress)
+        yield from run_in_launches(tasks, options.ranks, around.command, interrupts, progress)
         return
     passes: list[Pass] = group_passes(tasks)
     with Pool(options.jobs, around, interrupts, progress) as pool:

@@ -19,7 +19,6 @@ from areabench.messages import (
     Tag,
     Update,
     UpdateHeader,
-    check_limits,
     pack_order,
     pack_update,
     tag_of,
@@ -143,7 +142,6 @@ class MpiServerLink:
 
     def __init__(self, world: World, placement: Placement, dimension: int, dtype: np.dtype[Any]) -> None:
         clients = placement.clients
-        check_limits(clients, dimension, dtype, world.highest_tag)
         self._comm = world.comm
         self._ranks = [placement.rank(client) for client in range(clients)]
         size = HEADER_BYTES + dimension * dtype.itemsize
