@@ -21,13 +21,14 @@ from pathlib import Path
 # Only what every run imports too: the peak of a process starts at that of the process that began it.
 from areabench.config import parse_experiment, to_toml
 from areabench.errors import UserError
-from areabench.execute import Surroundings, simulate
+from areabench.execute import simulate
 from areabench.experiment import Experiment
 from areabench.lane_recorder import LaneRecorder
 from areabench.memory import peak_bytes
 from areabench.progress import Style
 from areabench.scenario import build_scenario
 from areabench.schema import State, Status
+from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
 
 

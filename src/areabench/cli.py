@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NoReturn
 from areabench.arguments import build_parser
 
 if TYPE_CHECKING:
-    from areabench.execute import Surroundings
     from areabench.progress import Style
+    from areabench.surroundings import Surroundings
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -108,8 +108,8 @@ def _summary(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
-    from areabench.execute import Surroundings
     from areabench.progress import Style
+    from areabench.surroundings import Surroundings
     from areabench.sweeps.commands import sweep, sweep_on_ranks
     from areabench.sweeps.run import MPI, SweepOptions
 
@@ -129,8 +129,8 @@ def _sweep(options: argparse.Namespace) -> int:
 def _batch(options: argparse.Namespace) -> int:
     """What `sweep --transport mpi` starts under mpirun."""
     from areabench import commands
-    from areabench.execute import Surroundings
     from areabench.progress import Style
+    from areabench.surroundings import Surroundings
 
     around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
     return commands.batch(options.file, around)
@@ -180,7 +180,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _surroundings(options: argparse.Namespace) -> Surroundings:
-    from areabench.execute import Surroundings
+    from areabench.surroundings import Surroundings
 
     return Surroundings(options.output, _cache(), _command_line(), _threads(), options.force, _style(options))
 

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
-from areabench.execute import Surroundings
-from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.placement import place
 from areabench.progress import ProgressLine, Style, relay
-from areabench.recording import refuse_existing
 from areabench.schema import State, Status
+from areabench.surroundings import Surroundings, refuse_existing
 
 if TYPE_CHECKING:
     from areabench.reading import Run
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in virtual time."""
+    from areabench.execute import simulate as execute_simulation
+
     experiment = load_experiment(path, overrides)
     return _report(execute_simulation(experiment, around), around.output_for(experiment))
 
@@ -51,11 +51,13 @@ def batch(path: Path, around: Surroundings) -> int:
     """The runs of a batch file, for the sweep that wrote it; called on every rank."""
 
     def play(world: World) -> int:
-        from areabench.sweeps.batch import lead_batch, read_batch
-        from areabench.sweeps.ranks import Leader, follow
-
         if world.rank:
+            from areabench.sweeps.ranks import follow
+
             return follow(world, around)
+        from areabench.sweeps.batch import lead_batch, read_batch
+        from areabench.sweeps.leader import Leader
+
         lead_batch(read_batch(path), lambda its: Leader(world, its), around)
         return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +17,13 @@ from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
 from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
-from areabench.progress import ProgressLine, Style
+from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import State, Status
+from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a run needs besides its experiment; the command line fills it in."""
-
-    output: Path | None
-    cache: Path
-    command: str
-    threads: str
-    force: bool
-    progress: Style
-
-    def output_for(self, experiment: Experiment) -> Path:
-        """The run file: the one asked for, or one named after the experiment."""
-        return self.output or Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
 
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:

@@ -13,7 +13,7 @@ from areabench import datasets
 from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
 from areabench.evaluation import BackgroundWatch, NoTarget
-from areabench.execute import Surroundings, open_recorder, progress_line, record_run, solve_ahead
+from areabench.execute import open_recorder, progress_line, record_run, solve_ahead
 from areabench.experiment import Experiment
 from areabench.messages import check_limits
 from areabench.placement import Placement, place
@@ -22,6 +22,7 @@ from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
+from areabench.surroundings import Surroundings
 from areabench.transports.mpi import MpiServerLink, MpiWorkerLink, Unshareable, World
 from areabench.transports.serve import RealTimeServer, Watchers
 from areabench.transports.waiting import Clock, sharpen_sleep
@@ -115,10 +116,12 @@ def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
     dimension, dtype = scenario.problem.dimension, scenario.problem.dtype
     link = world.together(lambda: MpiWorkerLink(world, list(seats), dimension, dtype))
     sharpen_sleep()
+    clock = Clock(scenario.experiment.clock.stretch)
     world.barrier()
+    clock.start()
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
-            Worker(link, seats, Clock(scenario.experiment.clock.stretch)).work()
+            Worker(link, seats, clock).work()
     except HostedFailure as failure:
         link.fail(failure.client, str(failure))
     except Exception:  # whatever it is, the server must hear of it

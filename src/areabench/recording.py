@@ -33,6 +33,7 @@ from areabench.schema import (
     State,
     Status,
 )
+from areabench.surroundings import refuse_existing
 from areabench.tally import Tally
 
 _EVENTS_A_BLOCK = 256
@@ -224,12 +225,6 @@ class Recorder:
 def divergence(norm: float, bound: float, iteration: int) -> str:
     """The reason of a run that diverged."""
     return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"
-
-
-def refuse_existing(path: Path, *, force: bool, option: str = "--output") -> None:
-    """A file is never overwritten unasked."""
-    if path.exists() and not force:
-        raise RunFileError(f"{path}: exists already; choose another {option} or overwrite it with --force")
 
 
 def _create(path: Path, *, force: bool) -> h5py.File:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from areabench.execute import Surroundings, simulate
+from areabench.execute import simulate
 from areabench.experiment import Experiment
 from areabench.progress import Style
 from areabench.reading import Run, open_run
+from areabench.surroundings import Surroundings
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from areabench.errors import RunFileError
-from areabench.execute import Surroundings, simulate_together
+from areabench.execute import simulate_together
 from areabench.experiment import (
     AggregationSettings,
     Area,
@@ -36,6 +36,7 @@ from areabench.progress import Style
 from areabench.reading import Run, open_run
 from areabench.scenario import build_scenario
 from areabench.schema import State
+from areabench.surroundings import Surroundings
 from areabench.transports.repeat import repeat
 
 # What a wide product may change: each step rounds differently in the last bits of a float32.

@@ -15,7 +15,7 @@ import pytest
 
 from areabench.config import to_toml
 from areabench.errors import RunFailure
-from areabench.execute import Surroundings, simulate
+from areabench.execute import simulate
 from areabench.experiment import (
     Area,
     AsFedAvg,
@@ -41,6 +41,7 @@ from areabench.reading import Run
 from areabench.scenario import build_scenario
 from areabench.schema import Kind, State
 from areabench.streams import Purpose, stream
+from areabench.surroundings import Surroundings
 
 Recorded = Callable[[Experiment], Run]
 
@@ -98,7 +99,8 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     experiment.write_text(to_toml(EXPERIMENT))
     program = (
         "import sys; from pathlib import Path; from areabench.config import load_experiment; "
-        "from areabench.execute import Surroundings, simulate; from areabench.progress import Style; "
+        "from areabench.execute import simulate; from areabench.surroundings import Surroundings; "
+        "from areabench.progress import Style; "
         "around = Surroundings(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"
     )

@@ -476,7 +476,7 @@ def broken_no_events(run: Path) -> None:
         (broken_empty, "is not a readable HDF5 file ("),
         (broken_foreign, "is not a run file of areabench"),
         (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
-        (broken_version, "has schema version 99, this areabench reads 3; use the one that wrote it"),
+        (broken_version, "has schema version 99, this areabench reads 4; use the one that wrote it"),
         (broken_no_version, "is damaged ("),
         (broken_experiment, "experiment: clients: is missing"),
         (broken_status, "is damaged ('fine'); run the experiment again"),
@@ -527,7 +527,9 @@ def test_run_on_one_rank_says_what_to_type(experiment: Path) -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("areabench: 1 rank for clients.count = 2: ")
+    assert done.stderr.startswith(
+        "areabench: 1 rank, which is the server's, leaves none for the clients; start 2 to 3: "
+    )
     assert "type `mpirun -n 3 areabench run ...`, or `areabench launch ...`" in done.stderr
     assert list(experiment.parent.iterdir()) == [experiment]
 

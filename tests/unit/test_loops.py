@@ -326,9 +326,16 @@ class LateWire(WorkerWire):
 
 def test_delay_of_a_call_runs_from_the_call() -> None:
     """S-FedAvg's clients wait for a round; that time is no part of the next delay."""
-    wire = LateWire([order(Flag.NONE)], expected=1)
+    wire = LateWire([order(Flag.NONE)._replace(iteration=4)], expected=1)
     work(wire, client_of(SlowBowl()), 0, lambda: 0.2)
     assert wire.sent_s[0] - wire.asked_s >= 0.25
+
+
+def test_delay_of_what_goes_out_at_the_start_runs_from_the_start() -> None:
+    wire = LateWire([order(Flag.NONE)], expected=1)
+    work(wire, client_of(SlowBowl()), 0, lambda: 0.02)
+    assert wire.sent[0].header.realised_delay_s >= 0.05 > 0.02  # it was seen late, and is sent at once
+    assert wire.sent[0].header.flags == Flag.OVERRUN
 
 
 def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from areabench.config import parse_experiment
 from areabench.errors import RunFailure, RunFileError
-from areabench.execute import Surroundings, simulate
+from areabench.execute import simulate
 from areabench.experiment import Experiment
 from areabench.messages import Flag, digest
 from areabench.problems.base import Metrics, Vector
@@ -25,6 +25,7 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run, Summary, open_run
 from areabench.recording import Recorder
 from areabench.schema import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, State, Status
+from areabench.surroundings import Surroundings
 from areabench.tables.runs import align, describe_run, number, summary_table
 
 EXPERIMENT = """

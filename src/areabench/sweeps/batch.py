@@ -15,8 +15,8 @@ from areabench.sweeps.passes import Pass, Task
 from areabench.sweeps.pool import Outcome
 
 if TYPE_CHECKING:
-    from areabench.execute import Surroundings
-    from areabench.sweeps.ranks import Leader
+    from areabench.surroundings import Surroundings
+    from areabench.sweeps.leader import Leader
 
 
 @dataclass(frozen=True)

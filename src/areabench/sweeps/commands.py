@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from areabench.commands import on_ranks
 from areabench.errors import UserError
-from areabench.execute import Surroundings
 from areabench.memory import peak_bytes
 from areabench.progress import duration
+from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import check_transport, standing
 from areabench.sweeps.passes import group_passes
 from areabench.sweeps.reading import Failure, SweepPlan, load_sweep
@@ -65,7 +65,8 @@ def sweep_on_ranks(run: Callable[[SweepOptions], int], options: SweepOptions, ar
     """Run sweeps on the ranks of this launch: rank 0 does what `run` does without, the others follow it."""
 
     def play(world: World) -> int:
-        from areabench.sweeps.ranks import Leader, follow
+        from areabench.sweeps.leader import Leader
+        from areabench.sweeps.ranks import follow
 
         if world.rank:
             return follow(world, around)

@@ -19,9 +19,10 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 
 from areabench.errors import RunFileError, WriteFailure, one_line
-from areabench.execute import Surroundings, simulate_together
+from areabench.execute import simulate_together
 from areabench.progress import SweepProgress
 from areabench.schema import Status
+from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.interrupts import SIGNALS, Interrupts
 from areabench.sweeps.passes import Pass

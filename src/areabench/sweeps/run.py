@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.errors import RunFailure, UserError
-from areabench.execute import Surroundings
 from areabench.progress import Style, SweepProgress
 from areabench.schema import State
+from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import Standing, opened, part_of, standing, write_failures
 from areabench.sweeps.interrupts import Interrupts
 from areabench.sweeps.mpi import run_in_launches
@@ -22,7 +22,7 @@ from areabench.sweeps.reading import Failure, SweepPlan
 from areabench.sweeps.results import ENDED, ended_state
 
 if TYPE_CHECKING:
-    from areabench.sweeps.ranks import Leader  # needs mpi4py
+    from areabench.sweeps.leader import Leader  # needs mpi4py
 
 SIMULATOR, MPI = "simulator", "mpi"
 

@@ -107,9 +107,7 @@ class Worker:
             return False
         order, seen_s = self._given.popleft()
         seat = self._seats[order.client]
-        # The delay is the time between two updates: a reply's latency is a part of it, waiting for a call is not.
-        replied = Flag.REPLY in order.flags
-        begun_s, reply_s = (seat.sent_s, seen_s - seat.sent_s) if replied else (seen_s, math.nan)
+        begun_s, reply_s = self._begin(order, seen_s)
         delay_s, base_s, number = seat.next_delay_s(), self._clock.now_s(), seat.client.round
         self._round(seat.client, order)
         done_s, due_s = self._clock.now_s(), begun_s + delay_s
@@ -117,6 +115,17 @@ class Worker:
         header = UpdateHeader(order.client, number, order.version, delay_s, 0.0, reply_s, done_s - base_s, flags)
         heapq.heappush(self._ready, Ready(due_s, order.client, begun_s, header))
         return True
+
+    def _begin(self, order: Order, seen_s: float) -> tuple[float, float]:
+        """When the delay of an order's round begins, and how long its reply took if it is one.
+
+        The delay is the time between two updates: a reply's latency is a part of it, waiting for a call is not. What
+        goes out at the start counts from the start, for ranks that share cores take a while to see it.
+        """
+        if Flag.REPLY in order.flags:
+            sent_s = self._seats[order.client].sent_s
+            return sent_s, seen_s - sent_s
+        return (0.0 if order.iteration == 0 else seen_s), math.nan
 
     def _round(self, client: Client, order: Order) -> None:
         try:
