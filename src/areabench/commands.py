@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from areabench.schema import State, Status
 
 if TYPE_CHECKING:
     from areabench.reading import Run
+    from areabench.tables.comparison import Tolerances
 
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
@@ -198,15 +200,40 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
     return 0
 
 
+def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, *, as_json: bool) -> int:
+    """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
+    from areabench.comparison import compare_runs
+    from areabench.reading import open_run
+    from areabench.tables.comparison import comparison_json, comparison_text, holds
+
+    with open_run(paths[0]) as first, open_run(paths[1]) as second:
+        found = compare_runs(first, second)
+        if plot is not None:
+            _need_matplotlib(f"--plot {plot}")
+            from areabench.figures.comparison import plot_comparison
+
+            plot_comparison(first, second, found, plot)
+        print((comparison_json if as_json else comparison_text)(first, second, found, within), end="")
+    if plot is not None and not as_json:
+        print(f"plot: {plot}")
+    return 0 if holds(found, within) else 1
+
+
 def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
-    try:
-        from areabench.figures.runs import plot_runs
-    except ImportError as error:
-        raise UserError(
-            f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
-        ) from error
+    _need_matplotlib(f"--plot {path}")
+    from areabench.figures.runs import plot_runs
+
     plot_runs(runs, path, target)
     print(f"plot: {path}")
+
+
+def _need_matplotlib(wish: str) -> None:
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise UserError(
+            f"{wish}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+        ) from error
 
 
 def _report(status: Status, output: Path) -> int:
