@@ -14,7 +14,7 @@ _EXIT_CODES_OF_A_RUN = (
     "exit codes: 0 done or target reached; 1 the run failed; 2 bad input; 3 diverged; 130 interrupted"
 )
 _EXIT_CODES_OF_REPLAY = "exit codes: 0 done, all equal; 1 there is a difference; 2 bad input; 130 interrupted"
-_EXIT_CODES_OF_COMPARE = "exit codes: 0 both tolerances hold; 1 one does not; 2 bad input; 130 interrupted"
+_EXIT_CODES_OF_COMPARE = "exit codes: 0 done, both tolerances hold; 1 one does not; 2 bad input; 130 interrupted"
 _EXIT_CODES_OF_A_SWEEP = (
     "exit codes: 0 done, also where runs diverged; 1 a run failed, or cannot be run; 2 bad input; "
     "129, 130 or 143 interrupted"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import signal
 import subprocess
@@ -209,9 +208,8 @@ def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, *, 
     with open_run(paths[0]) as first, open_run(paths[1]) as second:
         found = compare_runs(first, second)
         if plot is not None:
-            _need_matplotlib(f"--plot {plot}")
-            from areabench.figures.comparison import plot_comparison
-
+            with _importing_matplotlib(plot):
+                from areabench.figures.comparison import plot_comparison
             plot_comparison(first, second, found, plot)
         print((comparison_json if as_json else comparison_text)(first, second, found, within), end="")
     if plot is not None and not as_json:
@@ -220,19 +218,19 @@ def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, *, 
 
 
 def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
-    _need_matplotlib(f"--plot {path}")
-    from areabench.figures.runs import plot_runs
-
+    with _importing_matplotlib(path):
+        from areabench.figures.runs import plot_runs
     plot_runs(runs, path, target)
     print(f"plot: {path}")
 
 
-def _need_matplotlib(wish: str) -> None:
+@contextmanager
+def _importing_matplotlib(path: Path) -> Iterator[None]:
     try:
-        importlib.import_module("matplotlib")
+        yield
     except ImportError as error:
         raise UserError(
-            f"{wish}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+            f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
         ) from error
 
 

@@ -90,7 +90,9 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
     axes.fill_between(centre_s, 1e3 * low, 1e3 * high, color=colour, alpha=0.25, linewidth=0, label="5 to 95 %")
     axes.plot(centre_s, 1e3 * middle, color=colour, linewidth=1.6, label="median")
     axes.axhline(0.0, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-    axes.legend(frameon=False, loc="upper left")
+    low_ms, high_ms = axes.get_ylim()
+    axes.set_ylim(low_ms, high_ms + 0.12 * (high_ms - low_ms))  # room for the legend
+    axes.legend(frameon=False, loc="upper left", ncols=2)
     _note(axes, f"{names[1]} minus {names[0]}: {found.shift.drift_percent:+.2f} % of the time")
 
 

@@ -77,7 +77,7 @@ def comparison_text(first: Run, second: Run, found: RunComparison, within: Toler
 def _counts(found: RunComparison, names: tuple[str, str]) -> str:
     rows = [
         _row("updates", found.updates, 0),
-        _row(f"of client {found.client}, whose differ most", found.client_updates, 0),
+        _row(f"of client {found.client}, where they differ most", found.client_updates, 0),
         _row("server steps", found.server_steps, 0),
         _row("mean staleness", found.mean_staleness, 2),
         _row("final loss", found.loss.final, 4),
@@ -98,7 +98,7 @@ def _distances(found: RunComparison, names: tuple[str, str]) -> str:
     lines = [("staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart")]
     lines += _order_lines(found.order, names) if found.order else [("order", _NO_EVENTS)]
     lines += [("time shift", _shift_words(found.shift, names) if found.shift else _NO_EVENTS)]
-    lines += [("loss", _trajectory_words(found.loss, "")), ("accuracy", _trajectory_words(found.accuracy, " points"))]
+    lines += [("loss", _trajectory_words(found.loss, 4)), ("accuracy %", _trajectory_words(found.accuracy, 2))]
     return "".join(f"{name:<12}{words}\n" for name, words in lines)
 
 
@@ -122,10 +122,10 @@ def _shift_words(shift: Shift, names: tuple[str, str]) -> str:
     return f"{names[1]} minus {names[0]}: {quantiles}; as a line, {line}"
 
 
-def _trajectory_words(trajectory: Trajectory, unit: str) -> str:
+def _trajectory_words(trajectory: Trajectory, digits: int) -> str:
     if not trajectory.times:
         return "no common times"
-    largest = f"{number(trajectory.largest, 4)}{unit} apart at most, at {trajectory.largest_at_s:g} s"
+    largest = f"{number(trajectory.largest, digits)} apart at most, at {trajectory.largest_at_s:g} s"
     return f"{largest} ({trajectory.times:,} common times)"
 
 
