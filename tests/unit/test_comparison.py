@@ -261,7 +261,7 @@ def test_a_run_agrees_with_itself(simulated: Simulated) -> None:
 
 
 def test_another_delay_is_refused_with_the_keys(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = simulated("a.h5"), simulated("b.h5", "rates={name=\"uniform\", rate=9.0}", "method.step_size=0.4")
+    first, second = simulated("a.h5"), simulated("b.h5", 'rates={name="uniform", rate=9.0}', "method.step_size=0.4")
     assert main(["compare", str(first), str(second)]) == 2
     said = capsys.readouterr()
     assert said.out == ""

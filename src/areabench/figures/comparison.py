@@ -93,7 +93,8 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
     low_ms, high_ms = axes.get_ylim()
     axes.set_ylim(low_ms, high_ms + 0.12 * (high_ms - low_ms))  # room for the legend
     axes.legend(frameon=False, loc="upper left", ncols=2)
-    _note(axes, f"{names[1]} minus {names[0]}: {found.shift.drift_percent:+.2f} % of the time")
+    line = f"{1e3 * found.shift.offset_s:+.0f} ms and {found.shift.drift_percent:+.2f} % of the time"
+    _note(axes, f"{names[1]} minus {names[0]}: {line}")
 
 
 def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, ...]:
