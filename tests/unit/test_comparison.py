@@ -358,7 +358,21 @@ def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path, capsys: py
     assert "<svg" in (tmp_path / "both.svg").read_text(encoding="utf-8")
 
 
-def test_figure_without_events_or_accuracy(simulated: Simulated, tmp_path: Path) -> None:
+def test_figure_without_accuracy_claims_none(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.comparison import draw_comparison
+
+    rest = EXPERIMENT.partition("[problem]")[0]
+    (tmp_path / "quadratic.toml").write_text(f'{rest}[problem]\nname = "quadratic"\n', encoding="utf-8")
+    assert main(["simulate", str(tmp_path / "quadratic.toml"), "--output", str(tmp_path / "a.h5")]) == 0
+    with open_run(tmp_path / "a.h5") as run:
+        loss, accuracy, _, _ = draw_comparison(run, run, compare_runs(run, run)).axes
+    assert loss.get_title(loc="left").startswith("at the end ")
+    assert accuracy.get_title(loc="left") == ""
+    assert [text.get_text() for text in accuracy.texts] == ["no values"]
+
+
+def test_figure_without_events_or_snapshots(simulated: Simulated, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = simulated("a.h5", "record.events=false", "record.snapshots=none")
     assert main(["compare", str(path), str(path), "--plot", str(tmp_path / "both.png")]) == 0

@@ -16,6 +16,7 @@ from areabench.figures.panels import finish
 from areabench.figures.style import dress, look_of, save, styled
 from areabench.reading import Run
 from areabench.tables.comparison import run_names
+from areabench.tables.runs import number
 from areabench.tables.words import describe_rates, describe_setting
 
 _BINS = 60  # of the time axis, for the shift
@@ -61,7 +62,8 @@ def _draw_quality(axes: Axes, first: Run, second: Run, column: Any, final: Pair)
     _draw_over(axes, first, ((one.time_s, one.values), (other.time_s, other.values)))
     finish(axes, column, "time (s)")
     digits = 3 if column == "train_loss" else 2
-    _note(axes, f"at the end {final.first:.{digits}f} and {final.second:.{digits}f}{_percent(final)}")
+    if not (np.isnan(final.first) or np.isnan(final.second)):
+        _note(axes, f"at the end {number(final.first, digits)} and {number(final.second, digits)}{_percent(final)}")
 
 
 def _draw_updates(axes: Axes, first: Run, second: Run, found: RunComparison) -> None:
@@ -100,9 +102,9 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
 def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, ...]:
     """Middles of the bins that hold something, and the 5th, 50th and 95th percentile of the shifts in each."""
     edges = np.linspace(0.0, time_s.max() or 1.0, bins + 1)
-    number = np.clip(np.digitize(time_s, edges) - 1, 0, bins - 1)
-    filled = np.unique(number)
-    low, middle, high = np.array([np.percentile(shift_s[number == one], (5, 50, 95)) for one in filled]).T
+    places = np.clip(np.digitize(time_s, edges) - 1, 0, bins - 1)
+    filled = np.unique(places)
+    low, middle, high = np.array([np.percentile(shift_s[places == place], (5, 50, 95)) for place in filled]).T
     return (edges[filled] + edges[filled + 1]) / 2, low, middle, high
 
 

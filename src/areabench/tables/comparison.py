@@ -124,7 +124,7 @@ def _shift_words(shift: Shift, names: tuple[str, str]) -> str:
 
 def _trajectory_words(trajectory: Trajectory, digits: int) -> str:
     if not trajectory.times:
-        return "no common times"
+        return "no values at common times"
     largest = f"{number(trajectory.largest, digits)} apart at most, at {trajectory.largest_at_s:g} s"
     return f"{largest} ({trajectory.times:,} common times)"
 
