@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -114,6 +114,16 @@ figures: $(VENV)/installed ## draw the figures of that page from the runs of `ma
 	  $(BIN)/areabench figures $(TABLE_RUNS)/$$table --output $(RESULTS)/figures/$$table || exit; done
 	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
 	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
+
+# On an idle machine: whatever else runs takes the cores that the delays need. RANKS=3 puts the clients on two ranks.
+TABLE_MPI := benchmarks/tables_mpi/M_1_n_128_non_iid.toml
+TABLE_MPI_RUNS := runs/table-mpi$(if $(TRIALS),-$(TRIALS))
+TABLE_MPI_PAGES := $(if $(TRIALS),$(TABLE_MPI_RUNS),benchmarks)
+
+table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs of 15 s: benchmarks/TABLE_MPI.md (about 20 minutes)
+	@$(BIN)/areabench sweep $(TABLE_MPI) --transport mpi $(if $(RANKS),--ranks $(RANKS)) --output $(TABLE_MPI_RUNS)/real $(TRIALS_FLAG)
+	@$(BIN)/areabench sweep $(TABLE_MPI) --output $(TABLE_MPI_RUNS)/simulated $(TRIALS_FLAG)
+	@$(BIN)/python analysis/table_mpi.py $(TABLE_MPI_RUNS)/real $(TABLE_MPI_RUNS)/simulated $(TABLE_MPI_PAGES)/TABLE_MPI.md
 
 # ------------------------------------------------------------------------------------------------ studies
 

@@ -14,6 +14,7 @@ _EXIT_CODES_OF_A_RUN = (
     "exit codes: 0 done or target reached; 1 the run failed; 2 bad input; 3 diverged; 130 interrupted"
 )
 _EXIT_CODES_OF_REPLAY = "exit codes: 0 done, all equal; 1 there is a difference; 2 bad input; 130 interrupted"
+_EXIT_CODES_OF_COMPARE = "exit codes: 0 done, both tolerances hold; 1 one does not; 2 bad input; 130 interrupted"
 _EXIT_CODES_OF_A_SWEEP = (
     "exit codes: 0 done, also where runs diverged; 1 a run failed, or cannot be run; 2 bad input; "
     "129, 130 or 143 interrupted"
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     summary.add_argument("runs", type=Path, nargs="+", help="run files")
     summary.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")
     summary.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
+    _comparing(commands)
     _tabling(commands)
     _drawing(commands)
     return parser
@@ -136,6 +138,22 @@ def _theorising(commands: Commands) -> None:
     _progress_option(parser)
 
 
+def _comparing(commands: Commands) -> None:
+    purpose = "compare two runs of one experiment, in virtual and in real time"
+    example = "SIM.h5 MPI.h5 --plot both.png"
+    parser = _command(commands, "compare", purpose, example, exit_codes=_EXIT_CODES_OF_COMPARE)
+    parser.add_argument("first", type=Path, metavar="SIM.h5", help="run file, the reference")
+    parser.add_argument("second", type=Path, metavar="MPI.h5", help="run file of the same experiment")
+    parser.add_argument("--plot", type=Path, help="draw one over the other here (.png, .svg or .pdf)")
+    parser.add_argument("--json", action="store_true", help="print every number as JSON")
+    parser.add_argument(
+        "--updates-within", type=_percent, default=3.0, metavar="PERCENT", help="tolerance of the updates (default 3)"
+    )
+    parser.add_argument(
+        "--loss-within", type=_percent, default=2.0, metavar="PERCENT", help="tolerance of the final loss (default 2)"
+    )
+
+
 def _tabling(commands: Commands) -> None:
     parser = _command(commands, "table", "print sweeps in the form of the paper's tables", "runs/grid --paper")
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
@@ -191,6 +209,17 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
     return int(text)
+
+
+def _percent(text: str) -> float:
+    """A tolerance."""
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
+    return percent
 
 
 def _experiment_options(parser: argparse.ArgumentParser) -> None:

@@ -106,6 +106,14 @@ def _summary(options: argparse.Namespace) -> int:
     return commands.summary(options.runs, options.target, options.plot)
 
 
+def _compare(options: argparse.Namespace) -> int:
+    from areabench import commands
+    from areabench.tables.comparison import Tolerances
+
+    within = Tolerances(options.updates_within, options.loss_within)
+    return commands.compare((options.first, options.second), within, options.plot, as_json=options.json)
+
+
 def _sweep(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
     from areabench.progress import Style
@@ -172,6 +180,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "replay": _replay,
     "show": _show,
     "summary": _summary,
+    "compare": _compare,
     "table": _table,
     "figures": _figures,
 }

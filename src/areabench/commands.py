@@ -24,6 +24,7 @@ from areabench.surroundings import Surroundings, refuse_existing
 
 if TYPE_CHECKING:
     from areabench.reading import Run
+    from areabench.tables.comparison import Tolerances
     from areabench.transports.mpi import World
 
 
@@ -230,15 +231,39 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
     return 0
 
 
+def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, *, as_json: bool) -> int:
+    """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
+    from areabench.comparison import compare_runs
+    from areabench.reading import open_run
+    from areabench.tables.comparison import comparison_json, comparison_text, holds
+
+    with open_run(paths[0]) as first, open_run(paths[1]) as second:
+        found = compare_runs(first, second)
+        if plot is not None:
+            with _importing_matplotlib(plot):
+                from areabench.figures.comparison import plot_comparison
+            plot_comparison(first, second, found, plot)
+        print((comparison_json if as_json else comparison_text)(first, second, found, within), end="")
+    if plot is not None and not as_json:
+        print(f"plot: {plot}")
+    return 0 if holds(found, within) else 1
+
+
 def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
-    try:
+    with _importing_matplotlib(path):
         from areabench.figures.runs import plot_runs
+    plot_runs(runs, path, target)
+    print(f"plot: {path}")
+
+
+@contextmanager
+def _importing_matplotlib(path: Path) -> Iterator[None]:
+    try:
+        yield
     except ImportError as error:
         raise UserError(
             f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
         ) from error
-    plot_runs(runs, path, target)
-    print(f"plot: {path}")
 
 
 def _report(status: Status, output: Path) -> int:

@@ -1,0 +1,389 @@
+"""Two runs against each other: every measure on a few numbers, checked by hand, and the command on small runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from areabench.arrivals import (
+    Arrivals,
+    arrivals,
+    discordance,
+    first_difference,
+    inversions,
+    order_of,
+    quantiles,
+    shift_of,
+    time_shifts,
+)
+from areabench.cli import main
+from areabench.comparison import (
+    Curve,
+    Pair,
+    compare_runs,
+    differing_keys,
+    histogram_distance,
+    is_within,
+    mean_of_counts,
+    most_different,
+    pair,
+    trajectory,
+)
+from areabench.config import parse_experiment
+from areabench.errors import UserError
+from areabench.experiment import Clients, Record, UniformRates
+from areabench.reading import open_run
+from areabench.schema import EVENT, Kind
+
+EXPERIMENT = """
+name = "pair"
+seed = 3
+[clients]
+count = 3
+[method]
+name = "area"
+step_size = 0.5
+[stop]
+horizon_s = 2.0
+[problem]
+name = "logistic"
+[data]
+name = "synthetic"
+train_samples = 200
+test_samples = 50
+[split]
+name = "iid"
+"""
+EXACTLY_3 = Pair(100, 97, -3.0)
+
+
+def sequence(*events: tuple[int, int, float]) -> Arrivals:
+    """Arrivals from (client, round, time)."""
+    client, number, time_s = zip(*events, strict=True) if events else ((), (), ())
+    return Arrivals(np.array(client, np.int64), np.array(number, np.int64), np.array(time_s, np.float64))
+
+
+def curve(time_s: Sequence[float], values: Sequence[float]) -> Curve:
+    return Curve(np.array(time_s, np.float64), np.array(values, np.float64))
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "percent"), [(200, 194, -3.0), (-2.0, -1.0, 50.0), (5, 5, 0.0), (0, 0, 0.0), (0, 3, math.inf)]
+)
+def test_difference_is_in_percent_of_the_first(first: float, second: float, percent: float) -> None:
+    assert pair(first, second) == Pair(first, second, percent)
+
+
+def test_a_limit_is_allowed_and_an_unknown_value_is_not() -> None:
+    assert is_within(EXACTLY_3, 3.0)
+    assert not is_within(EXACTLY_3, 2.99)
+    assert not is_within(pair(math.nan, 1.0), 100.0)
+    assert not is_within(pair(math.nan, math.nan), 100.0)
+
+
+def test_the_client_that_differs_most() -> None:
+    assert most_different(np.array([10, 40, 20]), np.array([11, 38, 25])) == 2
+
+
+def test_staleness_by_hand() -> None:
+    assert mean_of_counts(np.array([1, 0, 3])) == 1.5
+    assert math.isnan(mean_of_counts(np.array([], np.int64)))
+    assert histogram_distance(np.array([2, 2]), np.array([1, 1])) == 0.0
+    assert histogram_distance(np.array([4]), np.array([0, 0, 0, 7])) == 3.0  # all of the mass goes three steps
+    assert histogram_distance(np.array([2, 2]), np.array([2, 0, 2])) == 0.5  # half of it goes one step
+    assert math.isnan(histogram_distance(np.array([0]), np.array([1])))
+
+
+@given(arrays(np.int64, st.integers(1, 8), elements=st.integers(0, 9)), st.integers(0, 5))
+def test_moving_a_histogram_moves_it_by_as_much(counts: np.ndarray[Any, np.dtype[np.int64]], steps: int) -> None:
+    if counts.any():
+        moved = np.concatenate((np.zeros(steps, np.int64), counts))
+        assert histogram_distance(counts, moved) == pytest.approx(steps)
+
+
+# ---------------------------------------------------------------------------------------------------- order
+
+
+@pytest.mark.parametrize(
+    ("order", "found"), [([], 0), ([0], 0), ([0, 1, 2], 0), ([1, 0, 2], 1), ([2, 0, 1], 2), ([3, 2, 1, 0], 6)]
+)
+def test_inversions_by_hand(order: list[int], found: int) -> None:
+    assert inversions(np.array(order, np.int64)) == found
+
+
+@given(st.integers(0, 70).flatmap(lambda count: st.permutations(range(count))))
+def test_inversions_are_those_that_a_double_loop_counts(order: list[int]) -> None:
+    slow = sum(order[i] > order[j] for j in range(len(order)) for i in range(j))
+    found = np.array(order, np.int64)
+    assert inversions(found) == slow
+    assert discordance(found) == (2 * slow / (len(order) * (len(order) - 1)) if len(order) > 1 else 0.0)
+    assert found.tolist() == order  # not changed in place
+
+
+def test_a_long_reversed_order_is_at_distance_one() -> None:
+    assert discordance(np.arange(100_000)[::-1]) == 1.0
+
+
+def test_order_of_two_sequences_by_hand() -> None:
+    """Common: a=(0,0), b=(1,0), c=(0,1), in the order a b c and b a c: one of three pairs is discordant."""
+    first = sequence((0, 0, 0.1), (1, 0, 0.2), (2, 0, 0.3), (0, 1, 0.4))
+    second = sequence((1, 0, 0.2), (0, 0, 0.25), (0, 1, 0.5), (1, 1, 0.6), (1, 2, 0.7))
+    found = order_of(first, second)
+    assert (found.common, found.only_first, found.only_second) == (3, 1, 2)
+    assert found.distance == pytest.approx(1 / 3)
+    assert found.places_moved == quantiles(np.array([1, 1, 0]))
+    assert (found.differs_at, found.differs_at_s) == (0, 0.1)
+
+
+def test_rounds_of_two_clients_are_not_mixed_up() -> None:
+    found = order_of(sequence((0, 1, 0.1)), sequence((1, 0, 0.1)))
+    assert (found.common, found.distance) == (0, 0.0)
+    assert math.isnan(found.places_moved.p50)
+
+
+def test_equal_sequences_differ_nowhere() -> None:
+    one = sequence((0, 0, 0.1), (1, 0, 0.2))
+    found = order_of(one, one)
+    assert (found.differs_at, found.distance, found.places_moved.p99) == (None, 0.0, 0.0)
+    assert math.isnan(found.differs_at_s)
+
+
+def test_a_sequence_that_begins_the_other_differs_at_its_end() -> None:
+    short, long = sequence((0, 0, 0.1)), sequence((0, 0, 0.1), (1, 0, 0.2))
+    assert (order_of(short, long).differs_at, order_of(short, long).differs_at_s) == (1, 0.1)
+    assert (order_of(long, short).differs_at, order_of(long, short).differs_at_s) == (1, 0.2)
+    assert order_of(sequence(), short).differs_at == 0
+    assert first_difference(np.array([], np.int64), np.array([], np.int64)) is None
+
+
+def test_only_updates_that_were_used_are_arrivals() -> None:
+    events = np.zeros(3, EVENT)
+    events["kind"] = [Kind.UPDATE, Kind.STEP, Kind.DISCARDED]
+    events["client"], events["round"], events["time_s"] = [4, -1, 5], [7, -1, 8], [0.5, 0.5, 0.6]
+    found = arrivals(events)
+    assert (found.client.tolist(), found.round.tolist(), found.time_s.tolist()) == ([4], [7], [0.5])
+
+
+# ---------------------------------------------------------------------------------------------------- time
+
+
+def test_shift_of_common_arrivals_by_hand() -> None:
+    """Late by 0.5 s and 10 % of the time."""
+    first = sequence((0, 0, 1.0), (1, 0, 2.0), (0, 1, 3.0), (5, 0, 3.5))
+    second = sequence((1, 0, 2.7), (0, 0, 1.6), (0, 1, 3.8))
+    time_s, shift_s = time_shifts(first, second)
+    np.testing.assert_allclose(time_s, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(shift_s, [0.6, 0.7, 0.8])
+    found = shift_of(time_s, shift_s)
+    assert (found.offset_s, found.drift_percent, found.seconds.p50) == pytest.approx((0.5, 10.0, 0.7))
+
+
+@pytest.mark.parametrize("times", [[], [1.0]])
+def test_too_few_arrivals_have_no_line(times: list[float]) -> None:
+    found = shift_of(np.array(times), np.array(times))
+    assert math.isnan(found.offset_s)
+    assert math.isnan(found.drift_percent)
+
+
+def test_largest_distance_is_taken_where_both_have_values() -> None:
+    final = pair(1.0, 1.0)
+    found = trajectory(curve([0, 1, 2, 3], [5, 4, 3, 2]), curve([0, 2], [5, 4]), final)
+    assert (found.largest, found.largest_at_s, found.times) == (1.0, 2.0, 3)  # at 1 s it is 4.5 against 4
+    none = trajectory(curve([0], [5]), curve([], []), final)
+    assert (none.times, math.isnan(none.largest)) == (0, True)
+
+
+# ---------------------------------------------------------------------------------------------------- experiments
+
+
+def test_name_and_record_may_differ_and_nothing_else() -> None:
+    experiment = parse_experiment(EXPERIMENT, "a test")
+    other = replace(experiment, name="other", record=Record(interval_s=0.2, events=False))
+    assert differing_keys(experiment, other) == []
+    other = replace(other, seed=4, clients=Clients(count=4), rates=UniformRates(rate=9.0))
+    assert differing_keys(experiment, other) == ["clients.count", "rates.rate", "seed"]
+
+
+Simulated = Callable[..., Path]
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Simulated:
+    """Simulates the small experiment with some keys changed."""
+    file = tmp_path / "pair.toml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+
+    def run(name: str, *changes: str) -> Path:
+        overrides = [part for change in changes for part in ("--set", change)]
+        assert main(["simulate", str(file), "--output", str(tmp_path / name), *overrides]) == 0
+        capsys.readouterr()
+        return tmp_path / name
+
+    return run
+
+
+def late(path: Path, seconds: float) -> Path:
+    """The same run as if MPI had run it, with all events later."""
+    with h5py.File(path, "r+") as file:
+        events = file["events"][()]
+        events["time_s"] += seconds
+        file["events"][...] = events
+        file["provenance"].attrs["transport"] = "mpi"
+    return path
+
+
+def test_a_run_agrees_with_itself(simulated: Simulated) -> None:
+    with open_run(simulated("a.h5")) as first, open_run(late(simulated("b.h5"), 0.25)) as second:
+        found = compare_runs(first, second)
+        updates = len(arrivals(first.events_array).time_s)
+    assert found.updates == Pair(updates, updates, 0.0)
+    assert found.order is not None
+    assert (found.order.common, found.order.distance, found.order.differs_at) == (updates, 0.0, None)
+    assert found.shift is not None
+    assert (found.shift.offset_s, found.shift.seconds.p99) == pytest.approx((0.25, 0.25))
+    assert found.shift.drift_percent == pytest.approx(0.0, abs=1e-9)
+    assert (found.staleness_distance, found.loss.largest, found.accuracy.largest) == (0.0, 0.0, 0.0)
+    assert found.loss.times == 21
+
+
+def test_another_delay_is_refused_with_the_keys(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = simulated("a.h5"), simulated("b.h5", 'rates={name="uniform", rate=9.0}', "method.step_size=0.4")
+    assert main(["compare", str(first), str(second)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "differ in method.step_size (0.5 and 0.4), rates.rate (10.0 and 9.0); compare two runs of one" in said.err
+
+
+def test_a_run_that_failed_is_refused(simulated: Simulated) -> None:
+    path = simulated("a.h5")
+    with h5py.File(path, "r+") as file:
+        file["status"].attrs.update({"state": "failed", "reason": "no room"})
+    with (
+        open_run(path) as run,
+        pytest.raises(UserError, match=r"a\.h5: is failed \(no room\); compare runs that ended"),
+    ):
+        compare_runs(run, run)
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def test_text_names_both_clocks_and_the_verdict(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = simulated("a.h5"), late(simulated("b.h5"), 0.25)
+    assert main(["compare", str(first), str(second)]) == 0
+    said = capsys.readouterr().out
+    assert f"  real time  {second}\n" in said
+    assert "in both runs, 0 only simulated, 0 only real time; the sequences are equal\n" in said
+    assert "real time minus simulated: +250.0 ms (p50)" in said
+    assert "updates within 3 %: yes (+0.00 %)\nfinal loss within 2 %: yes (+0.00 %)\n" in said
+
+
+def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = simulated("a.h5"), simulated("b.h5")
+    with h5py.File(second, "r+") as file:
+        file["status"].attrs["updates"] = int(file["status"].attrs["updates"] * 0.9)
+    files = [str(first), str(second)]
+    assert main(["compare", *files]) == 1
+    assert "updates within 3 %: NO (-" in capsys.readouterr().out
+    assert main(["compare", *files, "--updates-within", "15"]) == 0
+    metrics_changed(second, 1.1)
+    assert main(["compare", *files, "--updates-within", "15"]) == 1
+    assert main(["compare", *files, "--updates-within", "15", "--loss-within", "10.1"]) == 0
+
+
+def metrics_changed(path: Path, factor: float) -> None:
+    """Make the loss of a run larger."""
+    with h5py.File(path, "r+") as file:
+        metrics = file["metrics"][()]
+        metrics["train_loss"] *= factor
+        file["metrics"][...] = metrics
+
+
+@pytest.mark.parametrize("option", ["--updates-within=-1", "--loss-within=nan", "--loss-within=much"])
+def test_a_tolerance_is_a_number(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", "a.h5", "b.h5", option])
+    assert "is not a number >= 0" in capsys.readouterr().err
+
+
+def test_json_has_null_where_nothing_is_known(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = simulated("a.h5"), simulated("b.h5", "record.events=false")
+    assert main(["compare", str(first), str(second), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["order"] is None
+    assert found["shift"] is None
+    assert found["updates"]["difference_percent"] == 0.0
+    assert found["verdict"]["loss_holds"] is True
+    assert found["runs"][1] == {"file": str(second), "transport": "simulator"}
+    assert main(["compare", str(first), str(second)]) == 0
+    said = capsys.readouterr().out
+    assert said.count("not known: a run has no event log") == 2
+    assert f"  second  {second}\n" in said
+
+
+# ---------------------------------------------------------------------------------------------------- figure
+
+
+def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.comparison import draw_comparison
+
+    first, second = simulated("a.h5"), late(simulated("b.h5"), 0.25)
+    with open_run(first) as one, open_run(second) as other:
+        figure = draw_comparison(one, other, compare_runs(one, other))
+        updates = one.status.updates
+    loss, accuracy, counted, shift = figure.axes
+    assert [len(axes.lines) for axes in (loss, accuracy, counted)] == [2, 2, 2]
+    assert np.asarray(counted.lines[1].get_ydata())[-1] == updates
+    np.testing.assert_allclose(np.asarray(shift.lines[0].get_ydata()), 250.0)
+    legend = counted.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["simulated", "real time"]
+    assert main(["compare", str(first), str(second), "--plot", str(tmp_path / "both.svg"), "--json"]) == 0
+    json.loads(capsys.readouterr().out)  # nothing but JSON
+    assert "<svg" in (tmp_path / "both.svg").read_text(encoding="utf-8")
+
+
+def test_figure_without_accuracy_claims_none(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.comparison import draw_comparison
+
+    rest = EXPERIMENT.partition("[problem]")[0]
+    (tmp_path / "quadratic.toml").write_text(f'{rest}[problem]\nname = "quadratic"\n', encoding="utf-8")
+    assert main(["simulate", str(tmp_path / "quadratic.toml"), "--output", str(tmp_path / "a.h5")]) == 0
+    with open_run(tmp_path / "a.h5") as run:
+        loss, accuracy, _, _ = draw_comparison(run, run, compare_runs(run, run)).axes
+    assert loss.get_title(loc="left").startswith("at the end ")
+    assert accuracy.get_title(loc="left") == ""
+    assert [text.get_text() for text in accuracy.texts] == ["no values"]
+
+
+def test_figure_without_events_or_snapshots(simulated: Simulated, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = simulated("a.h5", "record.events=false", "record.snapshots=none")
+    assert main(["compare", str(path), str(path), "--plot", str(tmp_path / "both.png")]) == 0
+    assert main(["compare", str(path), str(path), "--plot", str(tmp_path / "both.doc")]) == 2
+
+
+def test_bins_hold_their_quantiles() -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.comparison import binned
+
+    centre_s, low, middle, high = binned(np.array([0.0, 0.1, 4.0]), np.array([1.0, 3.0, 7.0]), 2)
+    np.testing.assert_allclose(centre_s, [1.0, 3.0])
+    np.testing.assert_allclose(middle, [2.0, 7.0])
+    np.testing.assert_allclose([low[0], high[0]], [1.1, 2.9])

@@ -1,0 +1,151 @@
+"""The table in real time: its sweep file, its rule of agreement, and its page, on a small sweep simulated twice."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+import areabench
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.paper.agreement import at_recovered_horizon
+from areabench.paper.published import published, published_cells
+from areabench.sweeps.plan import load_sweep
+from areabench.tables.spread import Spread
+
+ROOT = Path(__file__).parents[2]
+SWEEP_FILE = ROOT / "benchmarks" / "tables_mpi" / "M_1_n_128_non_iid.toml"
+SMALL = """
+seed = 5
+[clients]
+count = 3
+[method]
+name = "area"
+step_size = 0.5
+[stop]
+horizon_s = 1.0
+[problem]
+name = "logistic"
+[data]
+name = "synthetic"
+train_samples = 200
+test_samples = 50
+[split]
+name = "iid"
+[sweep]
+trials = 2
+[[sweep.grid]]
+rates = [{ name = "uniform" }, { name = "normal" }]
+method = [{ name = "area", step_size = 0.5 }, { name = "fedbuff", step_size = 0.5 }]
+"""
+
+
+@pytest.fixture(scope="module")
+def table_mpi() -> Any:
+    """The script as a module."""
+    sys.path.insert(0, str(ROOT / "analysis"))
+    yield importlib.import_module("table_mpi")
+    sys.path.remove(str(ROOT / "analysis"))
+
+
+@pytest.fixture
+def folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path]:
+    """A small sweep, simulated twice."""
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+    paths = tmp_path / "real", tmp_path / "simulated"
+    for path in paths:
+        assert main(["sweep", str(tmp_path / "small.toml"), "--output", str(path), "--jobs", "1"]) == 0
+    capsys.readouterr()
+    return paths
+
+
+def test_sweep_file_runs_exactly_the_published_cells_three_times() -> None:
+    members = load_sweep(SWEEP_FILE).members
+    seeds: dict[Any, list[int]] = {}
+    for member in members:
+        assert member.experiment is not None
+        cell = published(member.experiment)
+        assert cell is not None
+        assert at_recovered_horizon(member.experiment, cell)
+        seeds.setdefault(cell, []).append(member.seed)
+    shown = {cell for cell in published_cells() if cell.table == "M_1_n_128_non_iid"}
+    assert len(shown) == 16
+    assert seeds == {cell: [1, 2, 3] for cell in shown}
+
+
+@pytest.mark.parametrize(
+    ("real", "near"), [(1.0, True), (1.49, True), (1.51, True), (1.529, True), (1.531, False), (0.9, False)]
+)
+def test_near_is_in_the_range_or_within_two_percent_of_the_mean(table_mpi: Any, real: float, near: bool) -> None:
+    """Range 1.00 to 1.52, mean 1.5: up to 1.53 by the mean."""
+    assert table_mpi.is_near(Spread(real, real, real), Spread(1.5, 1.0, 1.52)) is near
+
+
+def test_what_has_no_value_on_both_clocks_is_near(table_mpi: Any) -> None:
+    one = Spread(1.0, 1.0, 1.0)
+    assert [table_mpi.is_near(*pair) for pair in ((None, None), (one, None), (None, one))] == [True, False, False]
+
+
+@pytest.mark.parametrize(("rho", "word"), [(0.29, "4.3 s"), (float("inf"), "not reached"), (float("nan"), "–")])
+def test_times_in_seconds(table_mpi: Any, rho: float, word: str) -> None:
+    assert table_mpi._seconds(rho, 15.0) == word
+
+
+def changed(folder: Path, factor: float, updates: int) -> None:
+    """Scale the loss of AREA's runs and take some updates off."""
+    for path in folder.glob("area-*.h5"):
+        with h5py.File(path, "r+") as file:
+            metrics = file["metrics"][()]
+            metrics["train_loss"] *= factor
+            file["metrics"][...] = metrics
+            file["status"].attrs["updates"] -= updates
+
+
+def test_page_says_how_many_cells_agree(table_mpi: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    changed(folders[0], 2.0, 1)
+    page = tmp_path / "pages" / "TABLE_MPI.md"
+    table_mpi.main(*folders, page)
+    text = page.read_text(encoding="utf-8")
+    assert "4 cells of 2 trials" in text
+    assert "**2 of 4 cells in real time agree with the simulated ones**" in text
+    rows = {line.split(" | ")[0]: line for line in reversed(text.splitlines())}  # those of the first table
+    assert rows["| FedBuff, 0.5, uniform"].endswith("| yes | – |")
+    assert rows["| AREA, 0.5, non-uniform"].endswith("| no | – |")
+    times = [line for line in text.splitlines() if line.startswith("| FedBuff, 0.5, uniform")][1]
+    assert times.endswith("| +0.00 % | 0 ms | 0.00 % |")
+
+
+def test_means_are_over_trials(table_mpi: Any, folders: tuple[Path, Path]) -> None:
+    changed(folders[0], 1.01, 1)
+    twins = table_mpi.read_twins(*map(areabench.open_sweep, folders))
+    area = twins[0]
+    assert area.clocks_agree
+    expected = [trial.updates.first - 1 for trial in area.trials]
+    assert len(expected) == 2
+    assert area.mean(lambda trial: trial.updates.second) == pytest.approx(sum(expected) / 2)
+    assert [one.trials[0].updates.difference_percent == 0 for one in twins] == [False, True, False, True]
+
+
+def test_a_missing_run_is_refused(table_mpi: Any, folders: tuple[Path, Path]) -> None:
+    next(folders[1].glob("area-*.h5")).unlink()
+    with pytest.raises(UserError, match=r"simulated: 1 runs are missing; run its sweep again"):
+        table_mpi.read_twins(*map(areabench.open_sweep, folders))
+
+
+def test_folders_the_wrong_way_round_are_refused(table_mpi: Any, folders: tuple[Path, Path]) -> None:
+    real, simulated = map(areabench.open_sweep, folders)
+    with pytest.raises(UserError, match="real: is of the transport mpi; give the folder in real time first"):
+        table_mpi.read_twins(simulated, replace(real, transport="mpi"))
+
+
+def test_two_sweep_files_are_refused(table_mpi: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(SMALL.replace('"fedbuff"', '"as-fedavg"'), encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "other.toml"), "--output", str(tmp_path / "other"), "--jobs", "1"]) == 0
+    with pytest.raises(UserError, match="are not of one sweep file"):
+        table_mpi.read_twins(areabench.open_sweep(folders[0]), areabench.open_sweep(tmp_path / "other"))
