@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 HEEDLESS_CLIENTS = """
 from areabench.transports.work import Worker
 
-stopped = Worker._stopped
+work, act = Worker.work, Worker._act
 
 def heedless(self):
-    return stopped(self) and not self._ready and not self._given
+    work(self)
+    while self._ready or self._given:
+        act(self)
 
-Worker._stopped = heedless
+Worker.work = heedless
 """
 
 

@@ -88,9 +88,6 @@ class ScriptedLink:
     def order(self, order: Order) -> None:
         self.orders.append(order)
 
-    def release(self) -> bool:
-        return False
-
     def stop_all(self) -> None:
         self.stopped = True
 
@@ -475,9 +472,6 @@ class QueueServerLink:
 
     def order(self, order: Order) -> None:
         self.ends[self._placement.rank(order.client)].put(order)
-
-    def release(self) -> bool:
-        return False
 
     def stop_all(self) -> None:
         for end in self.ends.values():

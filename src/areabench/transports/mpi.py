@@ -132,30 +132,42 @@ class World:
         self.comm.Abort(1)
 
 
-def _completed(requests: list[MPI.Request] | list[MPI.Prequest]) -> list[int]:
+class Buffer:
+    """Room for a message: a header, and a vector behind it."""
+
+    def __init__(self, dimension: int, dtype: np.dtype[Any]) -> None:
+        self.whole = np.zeros(HEADER_BYTES + dimension * dtype.itemsize, np.uint8)
+        self.header = self.whole[:HEADER_BYTES].data
+        self.vector: Vector = self.whole[HEADER_BYTES:].view(dtype)
+
+
+def _completed(requests: Sequence[MPI.Request]) -> list[int]:
     """Which requests are complete: Open MPI moves messages on after it has looked, so an empty look is looked again."""
     return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
 
 
 class MpiServerLink:
-    """Rank 0's end: one persistent receive a client, replies straight from the model versions."""
+    """Rank 0's end: a persistent receive and a persistent send a client, each with a buffer of its own."""
 
     def __init__(self, world: World, placement: Placement, dimension: int, dtype: np.dtype[Any]) -> None:
-        clients = placement.clients
-        self._comm = world.comm
-        self._ranks = [placement.rank(client) for client in range(clients)]
-        size = HEADER_BYTES + dimension * dtype.itemsize
-        self._buffers = [np.zeros(size, np.uint8) for _ in range(clients)]
-        self._views = [buffer.data for buffer in self._buffers]
-        self._payloads = [buffer[HEADER_BYTES:].view(dtype) for buffer in self._buffers]
-        self._receives: list[MPI.Prequest] = [
-            self._comm.Recv_init([buffer, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
-            for client, buffer in enumerate(self._buffers)
+        self._comm, clients = world.comm, range(placement.clients)
+        self._ranks = [placement.rank(client) for client in clients]
+        incoming = [Buffer(dimension, dtype) for _ in clients]
+        self._updates = [buffer.header for buffer in incoming]
+        self._payloads = [buffer.vector for buffer in incoming]
+        self._receives = [
+            self._comm.Recv_init([buffer.whole, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
+            for client, buffer in enumerate(incoming)
         ]
-        self._headers = [bytearray(HEADER_BYTES) for _ in range(clients)]
-        self._sends: dict[int, list[MPI.Request]] = {}  # under way, by client
-        self._models: dict[int, Vector] = {}  # what they send: held until they have left
-        self._armed = [True] * clients
+        outgoing = [Buffer(dimension, dtype) for _ in clients]
+        self._orders = [buffer.header for buffer in outgoing]
+        self._models = [buffer.vector for buffer in outgoing]
+        self._sends = [
+            self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
+            for client, buffer in enumerate(outgoing)
+        ]
+        self._stops: list[tuple[MPI.Request, bytearray]] = []  # under way, and what they send
+        self._armed = [True] * placement.clients
         MPI.Prequest.Startall(self._receives)
 
     def arrivals(self) -> list[Update]:
@@ -163,7 +175,7 @@ class MpiServerLink:
         done = _completed(self._receives)
         for slot in done:
             self._armed[slot] = False
-        return [Update(unpack_update(self._views[slot]), self._payloads[slot]) for slot in done]
+        return [Update(unpack_update(self._updates[slot]), self._payloads[slot]) for slot in done]
 
     def rearm(self, client: int) -> None:
         """Receive the client's next message into the same buffer."""
@@ -172,27 +184,22 @@ class MpiServerLink:
 
     def order(self, order: Order) -> None:
         """Send header and model without waiting for the client."""
+        send = self._sends[order.client]
+        send.Wait()  # complete already: the client has answered
         header = OrderHeader(order.step_size, order.version, order.iteration, order.flags)
-        request = self._send_header(order.client, header)
-        model = self._comm.Isend(order.model, dest=self._ranks[order.client], tag=tag_of(Tag.MODEL, order.client))
-        self._sends[order.client] = [request, model]
-        self._models[order.client] = order.model
-
-    def release(self) -> bool:
-        """Let go of models that have left; returns whether some had."""
-        done = [client for client, requests in self._sends.items() if MPI.Request.Testall(requests)]
-        for client in done:
-            del self._sends[client]
-            self._models.pop(client, None)
-        return bool(done)
+        pack_order(self._orders[order.client], header)
+        np.copyto(self._models[order.client], order.model)
+        send.Start()
 
     def stop_all(self) -> None:
         """Tell every client to stop, and be ready for the last message of each."""
         for client, armed in enumerate(self._armed):
             if not armed:
                 self.rearm(client)
-            request = self._send_header(client, OrderHeader(0.0, 0, 0, Flag.STOP), bytearray(HEADER_BYTES))
-            self._sends.setdefault(client, []).append(request)
+            stop = bytearray(HEADER_BYTES)
+            pack_order(stop, OrderHeader(0.0, 0, 0, Flag.STOP))
+            request = self._comm.Isend([stop, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
+            self._stops.append((request, stop))
 
     def failure(self, client: int) -> str:
         """What a client that has failed says about it."""
@@ -200,55 +207,53 @@ class MpiServerLink:
         return text
 
     def close(self) -> None:
-        """Complete all sends and give the receives back."""
-        for requests in self._sends.values():
-            MPI.Request.Waitall(requests)
+        """Complete all sends and give the requests back."""
+        MPI.Request.Waitall([*(request for request, _ in self._stops), *self._sends])
         for request, armed in zip(self._receives, self._armed, strict=True):
             if armed:  # a client that has failed sends nothing more
                 request.Cancel()
                 request.Wait()
+        for request in self._receives + self._sends:
             request.Free()
-
-    def _send_header(self, client: int, header: OrderHeader, buffer: bytearray | None = None) -> MPI.Request:
-        """Send an order header from the client's own buffer, which its last order has left, or from a new one."""
-        if buffer is None:
-            buffer = self._headers[client]
-            MPI.Request.Waitall(self._sends.pop(client, []))  # complete already: the client has answered
-        pack_order(buffer, header)
-        return self._comm.Isend([buffer, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
 
 
 class _Line:
-    """One client's part of a worker's link: buffers, and receives that are posted ahead so that a stop is noticed."""
+    """One client's part of a worker's link.
+
+    Orders come into two buffers by turns: while the client works from one, the receive of the next is posted into the
+    other, so that a stop is noticed.
+    """
 
     def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
-        self.client = client
-        self.header = bytearray(HEADER_BYTES)
-        self.model = np.zeros(dimension, dtype)
-        self.outgoing = np.zeros(HEADER_BYTES + dimension * dtype.itemsize, np.uint8)
-        self.payload = self.outgoing[HEADER_BYTES:].view(dtype)
-        self.next_order = comm.Recv_init([self.header, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
-        self.next_model = comm.Recv_init(self.model, source=0, tag=tag_of(Tag.MODEL, client))
-        self.update = comm.Send_init([self.outgoing, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
-        self.expecting = True  # a model: its receive is posted
-        self.stopped = self.failed = False
-        MPI.Prequest.Startall([self.next_order, self.next_model])
-
-    def note(self) -> OrderHeader | None:
-        """An order header is here: to work, or None for a stop."""
-        header = unpack_order(self.header)
-        self.stopped = Flag.STOP in header.flags
-        if self.stopped:
-            return None
+        self.client, self.stopped, self.failed = client, False, False
+        self._buffers = [Buffer(dimension, dtype) for _ in range(2)]
+        self._receives = [
+            comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
+            for buffer in self._buffers
+        ]
+        self.outgoing, self._turn = Buffer(dimension, dtype), 0
+        self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
         self.next_order.Start()
-        return header
+
+    @property
+    def next_order(self) -> MPI.Prequest:
+        """The receive that is posted."""
+        return self._receives[self._turn]
+
+    def take(self) -> Order | None:
+        """An order is here: post the receive of the next; None for a stop."""
+        buffer = self._buffers[self._turn]
+        header = unpack_order(buffer.header)
+        if header.flags is Flag.STOP:
+            self.stopped = True
+            return None
+        self._turn = 1 - self._turn
+        self.next_order.Start()
+        return Order(self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags)
 
     def close(self) -> None:
-        """Give the requests back; one for a model that will not come is cancelled first."""
-        if self.expecting:
-            self.next_model.Cancel()
-            self.next_model.Wait()
-        for request in (self.next_model, self.next_order, self.update):
+        """Give the requests back."""
+        for request in (*self._receives, self.send):
             request.Free()
 
 
@@ -259,37 +264,31 @@ class MpiWorkerLink:
         self._comm = world.comm
         self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
         self._by_client = {line.client: line for line in self._lines}
-        self._next_orders: list[MPI.Request] = [line.next_order for line in self._lines]
-        self._announced: dict[int, OrderHeader] = {}  # orders whose model is still under way, by line
+        self._next_orders = [line.next_order for line in self._lines]
         self.stopped = False
 
     def orders(self) -> list[Order]:
-        """All orders that are here now with their models."""
-        for slot in _completed(self._next_orders):
-            if header := self._lines[slot].note():
-                self._announced[slot] = header
-            else:
-                self.stopped = True
-        return [self._take(slot) for slot in list(self._announced) if self._lines[slot].next_model.Test()]
+        """All orders that are here now."""
+        return [order for slot in _completed(self._next_orders) if (order := self._take(slot)) is not None]
 
-    def _take(self, slot: int) -> Order:
-        header, line = self._announced.pop(slot), self._lines[slot]
-        line.expecting = False
-        return Order(line.client, line.model, header.step_size, header.version, header.iteration, header.flags)
+    def _take(self, slot: int) -> Order | None:
+        line = self._lines[slot]
+        order = line.take()
+        self._next_orders[slot] = line.next_order
+        self.stopped = self.stopped or line.stopped
+        return order
 
     def load(self, client: int, payload: Vector) -> None:
-        """Keep what will be sent; the model's buffer is free from here on."""
+        """Keep what will be sent."""
         line = self._by_client[client]
-        line.update.Wait()  # complete already: the server has answered
-        np.copyto(line.payload, payload)
-        line.next_model.Start()
-        line.expecting = True
+        line.send.Wait()  # complete already: the server has answered
+        np.copyto(line.outgoing.vector, payload)
 
     def send(self, header: UpdateHeader) -> None:
         """Send what was loaded."""
         line = self._by_client[header.client]
-        pack_update(line.outgoing.data, header)
-        line.update.Start()
+        pack_update(line.outgoing.header, header)
+        line.send.Start()
 
     def fail(self, client: int, text: str) -> None:
         """Tell the server that a client has failed; it will say stop."""
@@ -310,6 +309,6 @@ class MpiWorkerLink:
             line.close()
 
     def _last_words(self, line: _Line, flag: Flag) -> None:
-        line.update.Wait()
-        pack_update(line.outgoing.data, UpdateHeader(line.client, -1, -1, flags=flag))
-        self._comm.Send([line.outgoing[:HEADER_BYTES], MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))
+        line.send.Wait()
+        pack_update(line.outgoing.header, UpdateHeader(line.client, -1, -1, flags=flag))
+        self._comm.Send([line.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))

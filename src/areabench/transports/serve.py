@@ -15,6 +15,7 @@ from areabench.scenario import Scenario
 from areabench.schema import Status
 from areabench.transports.waiting import Backoff, Clock
 
+_ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
 
 
@@ -30,11 +31,7 @@ class ServerLink(Protocol):
         ...
 
     def order(self, order: Order) -> None:
-        """Send an order; the model is held until it has left."""
-        ...
-
-    def release(self) -> bool:
-        """Let go of models that have left; returns whether some had."""
+        """Send an order; returns at once."""
         ...
 
     def stop_all(self) -> None:
@@ -115,7 +112,7 @@ class RealTimeServer:
     def _serve(self) -> bool:
         """Handle all updates that are here; none starves, for none is taken twice before the others."""
         arrivals, found_s = self._link.arrivals(), self._clock.now_s()
-        failed = [update.header.client for update in arrivals if Flag.FAILED in update.header.flags]
+        failed = [update.header.client for update in arrivals if update.header.flags not in _ORDINARY]
         self._departed.update(failed)
         for update in arrivals:
             if update.header.client not in failed:
@@ -154,7 +151,7 @@ class RealTimeServer:
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
         self._watchers.progress(self._clock.now_s(), self._conductor.updates)
-        return self._link.release() or self._recorder.spare_moment()
+        return self._recorder.spare_moment()
 
     def _pause(self, backoff: Backoff) -> None:
         """Sleep for a moment, but not beyond what the clock has in store."""

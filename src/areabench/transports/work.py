@@ -85,21 +85,29 @@ class Worker:
         self._active_s = time.perf_counter()  # real time at which something happened last
 
     def work(self) -> None:
-        """Answer orders until the server says stop: what is due goes out first, then one round is computed."""
+        """Answer orders until the server says stop."""
         backoff = Backoff(100e-6, _LONGEST_POLL_S)
-        while not self._stopped():
-            if self._send_due() | self._compute_next():
+        while not self._link.stopped:
+            if self._act() | self._look():  # act first: a look may give the core away just when something is due
                 backoff.reset()
                 self._active_s = time.perf_counter()
             else:
                 self._pause(backoff)
 
-    def _stopped(self) -> bool:
-        """Look at the wire: take the orders that are here; True when the run is over."""
-        if orders := self._link.orders():
+    def _look(self) -> bool:
+        """Take the orders that are here; returns whether there were any."""
+        orders = self._link.orders()
+        if orders:
             seen_s = self._clock.now_s()
             self._given.extend(Given(order, seen_s) for order in orders)
-        return self._link.stopped
+        return bool(orders)
+
+    def _act(self) -> bool:
+        """Send and compute until there is nothing to do; returns whether there was anything."""
+        acted = False
+        while self._send_due() | self._compute_next():
+            acted = True
+        return acted
 
     def _compute_next(self) -> bool:
         """Compute the round of the order that came first; returns whether there was one."""
