@@ -100,6 +100,12 @@ def _show(options: argparse.Namespace) -> int:
     return commands.show(options.run, as_toml=options.toml)
 
 
+def _diagnose(options: argparse.Namespace) -> int:
+    from areabench import commands
+
+    return commands.diagnose(options.run, options.output, as_json=options.json)
+
+
 def _summary(options: argparse.Namespace) -> int:
     from areabench import commands
 
@@ -154,6 +160,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "theory": _theory,
     "replay": _replay,
     "show": _show,
+    "diagnose": _diagnose,
     "summary": _summary,
     "table": _table,
     "figures": _figures,

@@ -13,6 +13,7 @@ from areabench.messages import Flag, Order, Update
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import Status
+from areabench.timings import Timings
 from areabench.transports.waiting import Backoff, Clock
 
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
@@ -70,6 +71,7 @@ class RealTimeServer:
             self._clock.now_s,
         )  # fmt: skip
         self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
+        self.timings = Timings(self._clients)
         self._departed: set[int] = set()
         self._dismissed = False
         self._late_failures: list[str] = []
@@ -131,6 +133,7 @@ class RealTimeServer:
             self._conductor.discard(update, now_s)
         else:
             self._conductor.update(update, now_s, now_s - found_s)
+            self.timings.add(update.header, *self._conductor.handling)
         self._link.rearm(update.header.client)
 
     def _part(self, update: Update) -> None:
