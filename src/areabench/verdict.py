@@ -119,8 +119,8 @@ def judge(case: Case) -> Verdict:
 
 
 _WORDS = {
-    Cause.SERVER: "server-bound: the results measure the server, not the delays (cycles {longer}, server busy {server}); "
-    "set clock.stretch = {stretch}, or use fewer clients or lower rates",
+    Cause.SERVER: "server-bound: the results measure the server, not the delays (cycles {longer}, server busy "
+    "{server}); set clock.stretch = {stretch}, or use fewer clients or lower rates",
     Cause.COMPUTING: "compute-bound: delays are overrun by computing (cycles {longer}, {compute}); "
     "set clock.stretch = {stretch}, or use {more} or fewer clients",
     Cause.MACHINE: "late wake-ups: the machine is busy with something else (cycles {longer}); run on idle cores, "
