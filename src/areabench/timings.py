@@ -17,7 +17,7 @@ TIMING = np.dtype(
         ("queue_s", "<f8"), ("service_s", "<f8"), ("flags", "u1"),
     ]
 )  # fmt: skip
-MOST_ROWS = 2**18  # 14 MB; halving so many takes milliseconds, in which no client is served
+MOST_ROWS = 2**17  # 7 MB; halving so many takes some milliseconds, in which no client is served
 _ROW = struct.Struct("<iddddddB")
 _OVERRUN = int(Flag.OVERRUN)
 
@@ -62,7 +62,7 @@ class Timings:
 
     def _thin(self) -> None:
         """Keep a random half, and half as many of those to come."""
-        rows = np.frombuffer(bytes(self._rows), TIMING)
+        rows = np.frombuffer(self._rows, TIMING)
         kept = np.random.default_rng(self._stride).random(len(rows)) < 0.5
-        self._rows = bytearray(rows[kept].tobytes())
+        self._rows = bytearray(rows[kept].data)
         self._stride *= 2

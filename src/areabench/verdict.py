@@ -165,7 +165,7 @@ def advised_stretch(case: Case, cause: Cause, excess: Excess) -> float:
     load = {
         Cause.SERVER: loads.server,
         Cause.COMPUTING: np.fmax(loads.rank, loads.cores),
-        Cause.MACHINE: excess.total_s / rows["drawn_s"].mean() / TOLERANCE / slower,
+        Cause.MACHINE: TARGET_LOAD * excess.total_s / rows["drawn_s"].mean() / TOLERANCE / slower,
     }[cause]
     least = case.stretch * max(float(np.nan_to_num(load)) * slower / TARGET_LOAD, 1.0)
     # Computing and service as they are with a core of their own; twice that leaves room for waiting.
