@@ -57,7 +57,7 @@ class Diagnosis:
     excess_compute_s: float
     excess_machine_s: float
     overruns: int
-    unavoidable_overruns: float  # share of the updates, percent
+    expected_overruns: float  # percent of the updates
     server_load: float  # percent of the time
     busiest_rank: int
     busiest_load: float  # percent of the time
@@ -111,7 +111,7 @@ def diagnose(seen: Observed) -> Diagnosis:
         excess_compute_s=excess.compute_s,
         excess_machine_s=excess.machine_s,
         overruns=seen.overruns,
-        unavoidable_overruns=100 * _unavoidable(seen),
+        expected_overruns=100 * _overruns_by_chance(seen),
         server_load=100 * loads.server,
         busiest_rank=max(loads_by_rank, key=lambda rank: loads_by_rank[rank], default=-1),
         busiest_load=100 * loads.rank,
@@ -132,6 +132,7 @@ def loads_of(seen: Observed) -> Loads:
     waited, computed = sum(one.waited for one in seen.footprints[1:]), float(seen.compute_s.sum()) / seen.duration_s
     return Loads(
         server=1 - seen.idle_s / seen.duration_s,
+        starved=float(np.nan_to_num(seen.footprints[0].waited)) if seen.footprints else 0.0,
         rank=max(_rank_loads(seen).values(), default=math.nan),
         cores=fullest_host(seen.footprints).load,
         workers=sum(busy[1:]) / sum(busy) if sum(busy) else math.nan,
@@ -164,7 +165,7 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     return table
 
 
-def _unavoidable(seen: Observed) -> float:
+def _overruns_by_chance(seen: Observed) -> float:
     """The share of exponential delays that are shorter than reply and computing; none of fixed ones, NaN for traces."""
     if not isinstance(seen.experiment.delays, ExponentialDelays):
         return 0.0 if seen.experiment.delays.name == "fixed" else math.nan

@@ -17,7 +17,7 @@ from areabench.messages import Flag
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays
 FULL_CORES = 0.85  # ranks that use this share of their cores wait for each other
-BUSY_SERVER = 0.3  # a server that is idle for more than the rest of the time delays no reply
+BUSY_SERVER = 0.3  # a server that works for less than this share of the time delays no reply
 BUSY_CALLER = 0.5  # while a server that calls its clients is busy, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
 LARGEST_STRETCH = 1e6
@@ -39,6 +39,7 @@ class Loads:
     """Shares of the run's time; NaN where not known."""
 
     server: float = math.nan  # in which the server was not idle
+    starved: float = 0.0  # in which it waited for a core; a part of the former
     rank: float = math.nan  # in which the busiest worker rank computed
     cores: float = math.nan  # that all ranks of the fullest host used of its cores
     workers: float = math.nan  # what the worker ranks used of all that the ranks used
@@ -114,7 +115,7 @@ def judge(case: Case) -> Verdict:
     longer = f"{100 * excess.total_s / drawn_s:+.1f} %"
     if cause == Cause.DELAYS:
         return Verdict(cause, f"delay-bound: cycles are as long as the delays drawn ({longer})")
-    stretch = advised_stretch(case, cause, excess)
+    stretch = advised_stretch(case, cause)
     return Verdict(cause, _WORDS[cause].format(longer=longer, **_remedies(case), stretch=f"{stretch:g}"), stretch)
 
 
@@ -144,37 +145,50 @@ def percent(share: float) -> str:
 
 def _cause(case: Case, excess: Excess, share: float) -> Cause:
     """Full cores slow everything down, replies too: that comes before looking at where it shows."""
-    loads = case.loads
-    if case.called and loads.server > BUSY_CALLER:
+    loads, working = case.loads, case.loads.server - case.loads.starved
+    if case.called and working > BUSY_CALLER:
         return Cause.SERVER
     if share <= TOLERANCE:
         return Cause.DELAYS
     if loads.cores >= FULL_CORES and loads.workers > 0.5:
         return Cause.COMPUTING
     if excess.server_s >= max(excess.compute_s, excess.machine_s):
-        return Cause.MACHINE if loads.server < BUSY_SERVER else Cause.SERVER
+        return Cause.MACHINE if working < BUSY_SERVER else Cause.SERVER
     if excess.compute_s >= excess.machine_s:
         return Cause.MACHINE if loads.waiting > 0.5 else Cause.COMPUTING
     return Cause.MACHINE
 
 
-def advised_stretch(case: Case, cause: Cause, excess: Excess) -> float:
-    """The least round clock.stretch at which the load is moderate, and reply and computing fit into the delays."""
+def advised_stretch(case: Case, cause: Cause) -> float:
+    """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
     rows, loads = case.rows, case.loads
     slower = float(rows["realised_s"].mean() / rows["drawn_s"].mean())  # at its own pace the run would ask for more
-    load = {
-        Cause.SERVER: loads.server,
-        Cause.COMPUTING: np.fmax(loads.rank, loads.cores),
-        Cause.MACHINE: TARGET_LOAD * excess.total_s / rows["drawn_s"].mean() / TOLERANCE / slower,
-    }[cause]
-    least = case.stretch * max(float(np.nan_to_num(load)) * slower / TARGET_LOAD, 1.0)
-    # Computing and service as they are with a core of their own; twice that leaves room for waiting.
-    alone_s = 2 * float(np.percentile(rows["compute_s"], 10) + np.median(rows["service_s"]))
+    load = {Cause.SERVER: loads.server, Cause.COMPUTING: float(np.fmax(loads.rank, loads.cores))}.get(cause, math.nan)
+    least = 0.0 if math.isnan(load) else case.stretch * load * slower / TARGET_LOAD
     for stretch in round_stretches(case.stretch):
-        left_s = np.maximum(alone_s * case.stretch / stretch - rows["drawn_s"], 0.0)
-        if stretch >= least and left_s.mean() <= TOLERANCE / 2 * rows["drawn_s"].mean():
+        left_s = _left_s(rows, cause, stretch / case.stretch)
+        if stretch >= least and left_s <= TOLERANCE * rows["drawn_s"].mean():
             return stretch
     return LARGEST_STRETCH
+
+
+def _left_s(rows: NDArray[Any], cause: Cause, factor: float) -> float:
+    """The mean excess that would be left if delays were longer by a factor.
+
+    Where the server or computing is to blame, a cycle needs computing and service as they are with a core of their own,
+    and as much again for waiting. A busy machine will be as busy then: lateness stays what it was.
+    """
+    if cause == Cause.MACHINE:
+        overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
+        late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
+        return float(np.where(overrun, _beyond(rows["realised_s"] / factor, rows), late_s / factor).mean())
+    alone_s = 2 * float(np.percentile(rows["compute_s"], 10) + np.median(rows["service_s"]))
+    return float(_beyond(alone_s / factor, rows).mean())
+
+
+def _beyond(needed_s: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
+    """What does not fit into the delays drawn."""
+    return np.maximum(needed_s - rows["drawn_s"], 0.0)
 
 
 def round_stretches(above: float) -> list[float]:

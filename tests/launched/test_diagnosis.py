@@ -75,7 +75,7 @@ def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Lau
     found = diagnosed(quadratic, quadratic.run(3, *SLOW_DELAYS, defect=SLOW_COMPUTING))
     assert found.cause == Cause.COMPUTING  # 400 ms in delays of 200 ms
     assert found.overruns == found.updates
-    assert found.unavoidable_overruns == 0
+    assert found.expected_overruns == 0
     assert f"clock.stretch = {found.advised_stretch:g}" in found.advice
     assert 3 <= found.advised_stretch <= 8
     quadratic.run_file.unlink()

@@ -108,7 +108,7 @@ def test_of_many_clients_the_worst_are_named_and_the_others_counted() -> None:
     served, nothing = np.array([50] * 30 + [100] * 9 + [7]), np.zeros(40)
     text = diagnosis_text(diagnose(observed(clients=clients, served=served, compute_s=nothing)))
     assert "31 of 40 served less than chance allows: client 39 (7 of 100, at least 96), client 0" in text
-    assert "and 28 others" in text
+    assert "and 28 more" in text
 
 
 def test_quantiles() -> None:
@@ -122,13 +122,15 @@ def test_quantiles() -> None:
     assert math.isnan(found.quantile("late_s", 12.5))
 
 
-def test_overruns_that_no_machine_could_avoid() -> None:
-    assert diagnose(observed()).unavoidable_overruns == 0.0
+def test_delays_that_are_shorter_than_what_a_cycle_needs() -> None:
+    assert diagnose(observed()).expected_overruns == 0.0
     exponential = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential"])
     found = diagnose(observed(experiment=exponential, overruns=33))
     expected = 100 * (3 * (1 - math.exp(-10 * 0.012)) + (1 - math.exp(-10 * 0.01))) / 4
-    assert found.unavoidable_overruns == pytest.approx(expected)
-    assert f"33 of 297 updates were not ready when due (11.1 %); {expected:.1f} % are unavoid" in diagnosis_text(found)
+    assert found.expected_overruns == pytest.approx(expected)
+    assert f"33 of 297 updates were not ready when due (11.1 %); {expected:.1f} % of the delays" in diagnosis_text(
+        found
+    )
 
 
 def test_a_run_without_updates() -> None:

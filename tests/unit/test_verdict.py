@@ -115,6 +115,16 @@ def test_late_replies_of_an_idle_server_are_due_to_a_busy_machine() -> None:
     assert judge(case(SLOW_REPLY, Loads(server=0.05, cores=0.1, workers=0.5))).cause == Cause.MACHINE
 
 
+def test_a_server_that_waits_for_a_core_is_not_busy() -> None:
+    assert judge(case(SLOW_REPLY, Loads(server=0.9, starved=0.7, cores=0.4, workers=0.5))).cause == Cause.MACHINE
+    assert judge(case(SLOW_REPLY, Loads(server=0.9, starved=0.1, cores=0.4, workers=0.5))).cause == Cause.SERVER
+
+
+def test_on_a_busy_machine_the_stretch_lets_the_same_lateness_fit() -> None:
+    table = rows(100, realised_s=0.4, reply_s=0.35, compute_s=0.01, flags=OVERRUN)
+    assert judge(case(table)).stretch == 4.0  # 400 ms / 4 fit into 100 ms
+
+
 def test_computing_that_waits_for_a_core_is_due_to_a_busy_machine() -> None:
     assert judge(case(SLOW_ROUND, Loads(server=0.1, rank=0.9, cores=0.3, waiting=0.8))).cause == Cause.MACHINE
 

@@ -26,6 +26,10 @@ _TIMES = (  # column, label, colour, line
     ("service_s", "service", _BLUE, (0, (6, 1.5))),
     ("compute_s", "computing", _ORANGE, "-"),
 )
+_ABOVE: dict[str, Any] = {  # between the title and the panel, where it hides nothing
+    "frameon": False, "fontsize": "small", "loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": 3,
+    "borderaxespad": 0.2,
+}  # fmt: skip
 _SHORTEST_MS = 1e-3  # times are measured no finer than a microsecond
 
 
@@ -57,7 +61,7 @@ def _draw_clients(axes: Axes, found: Diagnosis) -> None:
     """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
     clients, span_s = found.clients, found.duration_s
     dress(axes, "client", "updates/s")
-    axes.set_title("Rates: achieved, and expected with interval", loc="left", fontsize="small")
+    axes.set_title("Rates: achieved, and expected with interval", loc="left", fontsize="small", pad=20)
     axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
     axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
     short = clients["served"] < clients["low"]
@@ -68,7 +72,7 @@ def _draw_clients(axes: Axes, found: Diagnosis) -> None:
     axes.set_ylim(bottom=0)
     axes.margins(x=0.03)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
+    axes.legend(**_ABOVE)
 
 
 def _draw_delays(axes: Axes, found: Diagnosis) -> None:
@@ -99,7 +103,7 @@ def _draw_times(axes: Axes, found: Diagnosis) -> None:
     axes.set_xscale("log")
     axes.set_ylim(0, 100)
     label_log_axis(axes.xaxis)
-    axes.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+    axes.legend(**_ABOVE)
 
 
 def _draw_cycle(axes: Axes, found: Diagnosis) -> None:

@@ -50,7 +50,7 @@ def _clients(found: Diagnosis) -> str:
     if not len(short):
         return f"{count:,}, none served less than chance allows"
     named = ", ".join(_short_client(row) for row in short[:_NAMED])
-    others = f" and {len(short) - _NAMED:,} others" if len(short) > _NAMED else ""
+    others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
     return f"{len(short):,} of {count:,} served less than chance allows: {named}{others}"
 
 
@@ -75,9 +75,9 @@ def _quantiles(found: Diagnosis, column: str) -> str:
 
 def _overruns(found: Diagnosis) -> str:
     share = 100 * found.overruns / max(found.updates, 1)
-    unavoidable = found.unavoidable_overruns
-    usual = "" if math.isnan(unavoidable) else f"; {unavoidable:.1f} % are unavoidable at these delays"
-    return f"{found.overruns:,} of {found.updates:,} updates were not ready when due ({share:.1f} %){usual}"
+    usual = found.expected_overruns
+    expected = "" if math.isnan(usual) else f"; {usual:.1f} % of the delays are shorter than reply and computing"
+    return f"{found.overruns:,} of {found.updates:,} updates were not ready when due ({share:.1f} %){expected}"
 
 
 def _load(found: Diagnosis) -> str:
