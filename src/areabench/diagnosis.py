@@ -59,6 +59,7 @@ class Diagnosis:
     overruns: int
     expected_overruns: float  # percent of the updates
     server_load: float  # percent of the time
+    server_starved: float  # percent of the time in which it waited for a core
     busiest_rank: int
     busiest_load: float  # percent of the time
     cores: int  # of the host whose ranks use most of them
@@ -113,6 +114,7 @@ def diagnose(seen: Observed) -> Diagnosis:
         overruns=seen.overruns,
         expected_overruns=100 * _overruns_by_chance(seen),
         server_load=100 * loads.server,
+        server_starved=100 * loads.starved,
         busiest_rank=max(loads_by_rank, key=lambda rank: loads_by_rank[rank], default=-1),
         busiest_load=100 * loads.rank,
         cores=fullest_host(seen.footprints).cores,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from areabench.messages import Flag
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays
-FULL_CORES = 0.85  # ranks that use this share of their cores wait for each other
+FULL_CORES = 0.85  # ranks that would use this share of their cores at full pace wait for each other
 BUSY_SERVER = 0.3  # a server that works for less than this share of the time delays no reply
 BUSY_CALLER = 0.5  # while a server that calls its clients is busy, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
@@ -39,11 +39,16 @@ class Loads:
     """Shares of the run's time; NaN where not known."""
 
     server: float = math.nan  # in which the server was not idle
-    starved: float = 0.0  # in which it waited for a core; a part of the former
+    starved: float = 0.0  # in which it wanted a core and waited for it
     rank: float = math.nan  # in which the busiest worker rank computed
     cores: float = math.nan  # that all ranks of the fullest host used of its cores
     workers: float = math.nan  # what the worker ranks used of all that the ranks used
     waiting: float = math.nan  # that worker ranks waited for a core, against the time in which they computed
+
+    @property
+    def own_time(self) -> float:
+        """The share of the computing that is not waiting for a core; what waits elsewhere counts too, so a guess."""
+        return 1.0 if math.isnan(self.waiting) else min(max(1 - self.waiting, 0.05), 1.0)
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,9 @@ _WORDS = {
 def _remedies(case: Case) -> dict[str, str]:
     """What the words of a verdict leave open."""
     loads = case.loads
-    full = loads.cores >= FULL_CORES
-    compute = f"cores {percent(loads.cores)} busy" if full else f"the busiest rank computes {percent(loads.rank)}"
+    full = _cores_are_full(case)
+    needed = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
+    compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
     more = "more worker ranks" if case.shared.any() and not full else "more cores"
     return {"server": percent(loads.server), "compute": compute, "more": more}
 
@@ -150,7 +156,7 @@ def _cause(case: Case, excess: Excess, share: float) -> Cause:
         return Cause.SERVER
     if share <= TOLERANCE:
         return Cause.DELAYS
-    if loads.cores >= FULL_CORES and loads.workers > 0.5:
+    if _cores_are_full(case) and loads.workers > 0.5:
         return Cause.COMPUTING
     if excess.server_s >= max(excess.compute_s, excess.machine_s):
         return Cause.MACHINE if working < BUSY_SERVER else Cause.SERVER
@@ -159,36 +165,49 @@ def _cause(case: Case, excess: Excess, share: float) -> Cause:
     return Cause.MACHINE
 
 
+def _cores_are_full(case: Case) -> bool:
+    """Whether the ranks alone would fill the cores of a host if they kept their delays; False where it is not known."""
+    return case.loads.cores * _slowdown(case.rows) >= FULL_CORES
+
+
+def _slowdown(rows: NDArray[Any]) -> float:
+    """By what factor the mean cycle is longer than the mean delay."""
+    return float(rows["realised_s"].mean() / rows["drawn_s"].mean())
+
+
 def advised_stretch(case: Case, cause: Cause) -> float:
     """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
     rows, loads = case.rows, case.loads
-    slower = float(rows["realised_s"].mean() / rows["drawn_s"].mean())  # at its own pace the run would ask for more
-    load = {Cause.SERVER: loads.server, Cause.COMPUTING: float(np.fmax(loads.rank, loads.cores))}.get(cause, math.nan)
-    least = 0.0 if math.isnan(load) else case.stretch * load * slower / TARGET_LOAD
+    computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
+    load = {Cause.SERVER: loads.server - loads.starved, Cause.COMPUTING: computing}.get(cause, math.nan)
+    wanted = load * _slowdown(rows)  # what it would be at full pace
+    least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
     for stretch in round_stretches(case.stretch):
-        left_s = _left_s(rows, cause, stretch / case.stretch)
+        left_s = _left_s(case, cause, stretch / case.stretch)
         if stretch >= least and left_s <= TOLERANCE * rows["drawn_s"].mean():
             return stretch
     return LARGEST_STRETCH
 
 
-def _left_s(rows: NDArray[Any], cause: Cause, factor: float) -> float:
+def _left_s(case: Case, cause: Cause, factor: float) -> float:
     """The mean excess that would be left if delays were longer by a factor.
 
     Where the server or computing is to blame, a cycle needs computing and service as they are with a core of their own,
     and as much again for waiting. A busy machine will be as busy then: lateness stays what it was.
     """
+    rows = case.rows
     if cause == Cause.MACHINE:
         overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
         late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
         return float(np.where(overrun, _beyond(rows["realised_s"] / factor, rows), late_s / factor).mean())
-    alone_s = 2 * float(np.percentile(rows["compute_s"], 10) + np.median(rows["service_s"]))
-    return float(_beyond(alone_s / factor, rows).mean())
+    alone_s = float(np.percentile(rows["compute_s"], 10)) * case.loads.own_time + float(np.median(rows["service_s"]))
+    return float(_beyond(2 * alone_s / factor, rows).mean())
 
 
 def _beyond(needed_s: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
     """What does not fit into the delays drawn."""
-    return np.maximum(needed_s - rows["drawn_s"], 0.0)
+    beyond: NDArray[np.float64] = np.maximum(needed_s - rows["drawn_s"], 0.0)
+    return beyond
 
 
 def round_stretches(above: float) -> list[float]:

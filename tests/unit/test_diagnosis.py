@@ -173,6 +173,12 @@ def test_a_stretched_clock_is_said() -> None:
     assert "; clock.stretch = 4\n" in diagnosis_text(diagnose(observed(experiment=stretched)))
 
 
+def test_a_server_that_waits_for_a_core_is_said() -> None:
+    starved = tuple(replace(one, waited=0.125) for one in observed().footprints)
+    assert "server busy 20 % (short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
+    assert "short of a core" not in diagnosis_text(diagnose(observed()))
+
+
 def test_sizes() -> None:
     assert (size(2.94e9), size(150e6)) == ("2.9 GB", "150 MB")
 

@@ -89,7 +89,7 @@ def test_slow_computing_is_named() -> None:
 
 def test_a_rank_with_too_many_clients_asks_for_more_ranks() -> None:
     table = rows(realised_s=0.2, reply_s=0.01, compute_s=0.01, flags=OVERRUN)
-    verdict = judge(case(table, Loads(server=0.1, rank=1.0, cores=0.6, workers=0.9), shared=True))
+    verdict = judge(case(table, Loads(server=0.1, rank=1.0, cores=0.3, workers=0.9), shared=True))
     assert verdict.cause == Cause.COMPUTING
     assert "more worker ranks" in verdict.line
 
@@ -97,7 +97,14 @@ def test_a_rank_with_too_many_clients_asks_for_more_ranks() -> None:
 def test_full_cores_are_to_blame_even_where_the_replies_are_late() -> None:
     verdict = judge(case(SLOW_REPLY, Loads(server=0.9, rank=0.3, cores=0.97, workers=0.9)))
     assert verdict.cause == Cause.COMPUTING
-    assert "cores 97 % busy" in verdict.line
+    assert "at full pace the ranks need 388 % of the cores" in verdict.line
+
+
+def test_cores_that_would_be_full_at_full_pace_are_too_few() -> None:
+    verdict = judge(case(SLOW_ROUND, Loads(server=0.2, rank=0.9, cores=0.6, workers=0.9, waiting=0.8)))
+    assert verdict.cause == Cause.COMPUTING  # 60 % at half the pace are 120 %, whoever else uses the cores
+    assert "at full pace the ranks need 120 % of the cores" in verdict.line
+    assert verdict.stretch == 2.0  # 120 % / 0.6; computing waits for a core for 4/5 of its time, and fits alone
 
 
 def test_a_server_that_fills_its_core_is_no_computing() -> None:

@@ -14,6 +14,7 @@ from areabench.diagnosis import Diagnosis
 from areabench.verdict import Cause
 
 _NAMED = 3  # clients that were served too little and are named; the others are counted
+_STARVED = 5.0  # percent of the time that a server waits for a core, from which on it is said
 _MEASURED = (
     ("late_s", "late (ms)"),
     ("reply_s", "reply (ms)"),
@@ -83,7 +84,8 @@ def _overruns(found: Diagnosis) -> str:
 def _load(found: Diagnosis) -> str:
     parts = []
     if not math.isnan(found.server_load):
-        parts.append(f"server busy {_share(found.server_load)}")
+        starved = f" (short of a core {_share(found.server_starved)})" if found.server_starved > _STARVED else ""
+        parts.append(f"server busy {_share(found.server_load)}{starved}")
     if found.busiest_rank > 0:
         parts.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
