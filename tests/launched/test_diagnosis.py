@@ -42,7 +42,8 @@ def dawdle(self, model, step_size):
 
 LocalQuadratic.descend = dawdle
 """
-SLOW_DELAYS = ("delays.name=fixed", "rates.rate=5", "stop.horizon_s=3")  # 200 ms: late wake-ups hardly matter
+TIGHT_DELAYS = ("delays.name=fixed", "rates.rate=5", "stop.horizon_s=3")  # 200 ms
+WIDE_DELAYS = ("delays.name=fixed", "rates.rate=1", "stop.horizon_s=5")  # 1 s: a mean lateness of 30 ms is kept
 
 
 def diagnosed(launcher: Launcher, ended: Ended) -> Diagnosis:
@@ -66,13 +67,13 @@ def test_a_slow_server_is_named_with_what_to_change(quadratic: Launcher) -> None
     assert found.advised_stretch >= 4
     assert found.server_load > 70
     assert found.updates < 0.6 * found.expected_updates
-    assert found.short["client"].tolist() == np.argsort(found.clients["served"] / found.clients["expected"]).tolist()
-    assert len(found.short) == 4
+    assert sorted(found.short["client"]) == [0, 1, 2, 3]
+    assert (np.diff(found.short["served"]) >= 0).all()  # the worst first
     assert found.quantile("reply_s", 50) > 0.02
 
 
 def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Launcher) -> None:
-    found = diagnosed(quadratic, quadratic.run(3, *SLOW_DELAYS, defect=SLOW_COMPUTING))
+    found = diagnosed(quadratic, quadratic.run(3, *TIGHT_DELAYS, defect=SLOW_COMPUTING))
     assert found.cause == Cause.COMPUTING  # 400 ms in delays of 200 ms
     assert found.overruns == found.updates
     assert found.expected_overruns == 0
@@ -80,7 +81,7 @@ def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Lau
     assert 3 <= found.advised_stretch <= 8
     quadratic.run_file.unlink()
     mended = diagnosed(
-        quadratic, quadratic.run(3, *SLOW_DELAYS, f"clock.stretch={found.advised_stretch}", defect=SLOW_COMPUTING)
+        quadratic, quadratic.run(3, *TIGHT_DELAYS, f"clock.stretch={found.advised_stretch}", defect=SLOW_COMPUTING)
     )
     assert mended.cause == Cause.DELAYS
     assert mended.overruns == 0
@@ -88,7 +89,7 @@ def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Lau
 
 
 def test_a_plain_run_is_delay_bound_and_tells_what_it_took(quadratic: Launcher) -> None:
-    found = diagnosed(quadratic, quadratic.run(3, *SLOW_DELAYS))
+    found = diagnosed(quadratic, quadratic.run(3, *WIDE_DELAYS))
     assert found.cause == Cause.DELAYS
     assert math.isnan(found.advised_stretch)
     assert not len(found.short)
@@ -96,13 +97,14 @@ def test_a_plain_run_is_delay_bound_and_tells_what_it_took(quadratic: Launcher) 
     assert found.cores >= 1
     assert 10e6 < found.memory_bytes < 3e9
     assert 0 < found.start_up_s < 90
-    assert 0 <= found.server_load < 70
+    assert 0 <= found.server_load <= 100
+    assert not found.overruns
     assert found.busiest_rank in (1, 2)
     assert found.sampled == found.updates
 
 
 def test_called_clients_have_no_rate_to_keep(quadratic: Launcher) -> None:
-    overrides = ("method.name=s-fedavg", "method.clients_per_round=1", *SLOW_DELAYS)
+    overrides = ("method.name=s-fedavg", "method.clients_per_round=1", *WIDE_DELAYS)
     found = diagnosed(quadratic, quadratic.run(2, *overrides))  # both clients on one rank
     assert found.cause == Cause.DELAYS
     assert found.expected_updates == found.updates

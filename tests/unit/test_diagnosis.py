@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -318,3 +320,9 @@ def test_figure_of_a_run_without_updates() -> None:
 
     seen = observed(rows=rows(0), served=np.zeros(3, int))
     assert len(draw_diagnosis(diagnose(seen), seen.experiment).axes) == 2
+
+
+def test_a_rank_that_only_computes_does_not_load_scipy() -> None:
+    code = "import sys, areabench.diagnosis, areabench.transports.serve; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
