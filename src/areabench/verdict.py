@@ -17,6 +17,7 @@ from areabench.messages import Flag
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays
 FULL_CORES = 0.85  # ranks that would use this share of their cores at full pace wait for each other
+CROWDED_CORES = 0.5  # ranks that use this share of their cores, and wait nonetheless, wait for each other
 BUSY_SERVER = 0.3  # a server that works for less than this share of the time delays no reply
 BUSY_CALLER = 0.5  # while a server that calls its clients is busy, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
@@ -129,7 +130,7 @@ _WORDS = {
     "{server}); set clock.stretch = {stretch}, or use fewer clients or lower rates",
     Cause.COMPUTING: "compute-bound: delays are overrun by computing (cycles {longer}, {compute}); "
     "set clock.stretch = {stretch}, or use {more} or fewer clients",
-    Cause.MACHINE: "late wake-ups: the machine is busy with something else (cycles {longer}); run on idle cores, "
+    Cause.MACHINE: "late wake-ups: the machine is busy with {busy} (cycles {longer}); {idle}, "
     "or set clock.stretch = {stretch}",
 }
 
@@ -141,7 +142,14 @@ def _remedies(case: Case) -> dict[str, str]:
     needed = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
     compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
     more = "more worker ranks" if case.shared.any() and not full else "more cores"
-    return {"server": percent(loads.server), "compute": compute, "more": more}
+    crowd = loads.cores >= CROWDED_CORES
+    return {
+        "server": percent(loads.server),
+        "compute": compute,
+        "more": more,
+        "busy": "so many ranks" if crowd else "something else",
+        "idle": "start fewer worker ranks" if crowd else "run on idle cores",
+    }
 
 
 def percent(share: float) -> str:
