@@ -101,9 +101,9 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from areabench import commands
+    from areabench.diagnosis_commands import diagnose
 
-    return commands.diagnose(options.run, options.output, as_json=options.json)
+    return diagnose(options.run, options.output, as_json=options.json)
 
 
 def _summary(options: argparse.Namespace) -> int:

@@ -24,7 +24,6 @@ from areabench.recording import refuse_existing
 from areabench.schema import State, Status
 
 if TYPE_CHECKING:
-    from areabench.diagnosis import Diagnosis
     from areabench.reading import Run
 
 
@@ -63,8 +62,10 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
         raise
     if world.rank:
         return _exit_code(status)
+    from areabench.diagnosis_commands import print_diagnosis
+
     code = _report(status, output)
-    _print_diagnosis(output)
+    print_diagnosis(output)
     return code
 
 
@@ -191,33 +192,6 @@ def show(path: Path, *, as_toml: bool) -> int:
     return 0
 
 
-def diagnose(path: Path, figure: Path | None, *, as_json: bool) -> int:
-    """Print whether a run kept its delays, and draw it."""
-    from areabench.diagnosed import diagnosis_of
-    from areabench.reading import open_run
-    from areabench.tables.diagnosis import diagnosis_json, diagnosis_text
-
-    with open_run(path) as recorded:
-        found = diagnosis_of(recorded)
-        print(diagnosis_json(found) if as_json else diagnosis_text(found), end="")
-        if figure is not None:
-            _draw_diagnosis(found, recorded, figure)
-    if figure is not None and not as_json:
-        print(f"figure: {figure}")
-    return 0
-
-
-def _draw_diagnosis(found: Diagnosis, run: Run, path: Path) -> None:
-    try:
-        from areabench.figures.diagnosis import draw_diagnosis
-        from areabench.figures.style import save
-    except ImportError as error:
-        raise UserError(
-            f"--output {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
-        ) from error
-    save(draw_diagnosis(found, run.experiment), path)
-
-
 def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
     """Print a table of runs and draw them."""
     from areabench.reading import open_run
@@ -249,16 +223,6 @@ def _report(status: Status, output: Path) -> int:
         f"steps, {status.discarded:,} discarded"
     )
     return _exit_code(status)
-
-
-def _print_diagnosis(output: Path) -> None:
-    """Say whether a run on MPI kept its delays."""
-    from areabench.reading import open_run
-    from areabench.tables.diagnosis import diagnosis_text
-
-    with open_run(output) as recorded:
-        if recorded.diagnosis is not None:
-            print(diagnosis_text(recorded.diagnosis), end="")
 
 
 def _exit_code(status: Status) -> int:
