@@ -48,6 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
     show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
+    purpose = "say whether a run kept its delays and served its clients alike, and what to change"
+    diagnose = _command(commands, "diagnose", purpose, "RUN.h5 -o diagnosis.png")
+    diagnose.add_argument("run", type=Path, help="run file")
+    diagnose.add_argument("-o", "--output", type=Path, metavar="FIGURE", help="draw it here (.png, .svg or .pdf)")
+    diagnose.add_argument("--json", action="store_true", help="print it as JSON")
     summary = _command(commands, "summary", "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
     summary.add_argument("runs", type=Path, nargs="+", help="run files")
     summary.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")

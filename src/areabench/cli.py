@@ -104,6 +104,12 @@ def _show(options: argparse.Namespace) -> int:
     return commands.show(options.run, as_toml=options.toml)
 
 
+def _diagnose(options: argparse.Namespace) -> int:
+    from areabench.diagnosis_commands import diagnose
+
+    return diagnose(options.run, options.output, as_json=options.json)
+
+
 def _summary(options: argparse.Namespace) -> int:
     from areabench import commands
 
@@ -183,6 +189,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "theory": _theory,
     "replay": _replay,
     "show": _show,
+    "diagnose": _diagnose,
     "summary": _summary,
     "compare": _compare,
     "table": _table,

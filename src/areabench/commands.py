@@ -43,7 +43,13 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
         from areabench.real_time import run_on_mpi
 
         status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
-        return _report(status, output) if world.rank == 0 else _exit_code(status)
+        if world.rank:
+            return _exit_code(status)
+        from areabench.diagnosis_commands import print_diagnosis
+
+        code = _report(status, output)
+        print_diagnosis(output)
+        return code
 
     return on_ranks(play)
 

@@ -103,6 +103,7 @@ class Conductor:
         self._diverged = ""
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
         self.updates = 0
+        self.handling = Handling()  # of the last update
         self._step_sizes: dict[int, float] = {}  # what each client was told last
 
     @property
@@ -121,7 +122,8 @@ class Conductor:
         used = self._step_sizes[client]
         self._send(server.receive(client, update.payload))
         self.updates += 1
-        self._note(Kind.UPDATE, update, time_s, used, Handling(queue_s, self._clock() - time_s))
+        self.handling = Handling(queue_s, self._clock() - time_s)
+        self._note(Kind.UPDATE, update, time_s, used, self.handling)
         self._see_end()
         if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
             self._step(time_s)

@@ -12,10 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.config import parse_experiment
+from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.problems.base import Vector
-from areabench.schema import CLIENT, EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, Kind, Provenance, State, Status
+from areabench.schema import (
+    CLIENT,
+    DIAGNOSIS_CLIENT,
+    EVENT,
+    FORMAT,
+    METRIC,
+    QUANTILE,
+    SCHEMA_VERSION,
+    SNAPSHOT,
+    Kind,
+    Provenance,
+    State,
+    Status,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +105,20 @@ class Run:
     def clients_array(self) -> NDArray[Any]:
         """One row a client: rate, samples, rank, host."""
         return self._read("clients", CLIENT)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """Whether the run kept its delays, as it found itself; None for a simulated run and one that has not ended."""
+        if "diagnosis" not in self._file:
+            return None
+        clients = self._read("diagnosis/clients", DIAGNOSIS_CLIENT)
+        quantiles = self._read("diagnosis/quantiles", QUANTILE)
+        attributes = self._file["diagnosis"].attrs.items()
+        values = {name: value.item() if isinstance(value, np.generic) else value for name, value in attributes}
+        try:
+            return Diagnosis(**values, clients=clients, quantiles=quantiles)
+        except TypeError as error:
+            raise RunFileError(f"{self.path}: /diagnosis is damaged ({error}); run the experiment again") from error
 
     @cached_property
     def models(self) -> NDArray[Any]:

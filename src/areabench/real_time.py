@@ -1,4 +1,7 @@
-"""One run in real time on the ranks of a launch: the server's rank writes the run file, the others host the clients."""
+"""One run in real time on the ranks of a launch: what every rank does, and what a worker's rank does.
+
+Worker ranks load this module, so it loads nothing that only the server needs.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,27 @@ from pathlib import Path
 import numpy as np
 
 from areabench import datasets
-from areabench.conductor import TargetWatch
 from areabench.config import parse_experiment, to_toml
-from areabench.evaluation import BackgroundWatch, NoTarget
-from areabench.execute import open_recorder, progress_line, record_run, solve_ahead
 from areabench.experiment import Experiment
+from areabench.footprint import Meter, process_began_at
 from areabench.messages import check_limits
-from areabench.placement import Placement, place
-from areabench.progress import ProgressLine
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
+from areabench.placement import place
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
+from areabench.stage import Stage, gather_footprints
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiServerLink, MpiWorkerLink, Unshareable, World
-from areabench.transports.serve import RealTimeServer, Watchers
+from areabench.transports.mpi import MpiWorkerLink, World
 from areabench.transports.waiting import Clock, sharpen_sleep
 from areabench.transports.work import HostedFailure, Seat, Worker
 
 
-def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: World) -> tuple[Status, Path]:
-    """One run on the ranks of this world; the experiment is read on rank 0 only. Returns the same on all ranks."""
+def run_on_mpi(
+    load: Callable[[], Experiment], around: Surroundings, world: World, began_at: float | None = None
+) -> tuple[Status, Path]:
+    """One run on the ranks of this world; the experiment is read on rank 0 only. Returns the same on all ranks.
+
+    A launch of several runs says when this one began; else that is when the process did.
+    """
     experiment = parse_experiment(world.of_server(lambda: to_toml(_fitting(load(), world)) if world.rank == 0 else ""))
     placement = place(experiment.clients.count, world.size)
     if experiment.data is not None:
@@ -38,24 +41,21 @@ def run_on_mpi(load: Callable[[], Experiment], around: Surroundings, world: Worl
         world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
     scenario = world.together(lambda: _set_up(experiment, around.cache, world))
     seats = world.together(lambda: _seats(scenario, placement.hosted(world.rank)))
-    hosts, progress = world.gather_hosts(), progress_line(experiment, around)
-    world.together(lambda: solve_ahead(scenario, progress) if world.rank == 0 else None)
-    recorder = world.together(lambda: open_recorder(scenario, around) if world.rank == 0 else None)
-    if recorder is not None:
-        recorder.provenance(
-            gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
-        )
-        recorder.clients(scenario.client_table(placement, hosts))
-
-    def play() -> Status | None:
-        if recorder is not None:
-            return _serve(scenario, placement, recorder, progress, world)
-        _work(scenario, seats, world)
-        return None
-
+    stage = Stage(world, placement, world.gather_hosts(), process_began_at() if began_at is None else began_at)
+    if world.rank == 0:
+        play = world.together(lambda: _server(scenario, stage, around))
+    else:
+        play = world.together(lambda: partial(_work, scenario, seats, world))
     status = world.of_server(play)
     assert status is not None
     return status, around.output_for(experiment)
+
+
+def _server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+    """What rank 0 does in the run; the run file is open from here on."""
+    from areabench.real_time_server import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
+
+    return prepare(scenario, stage, around)
 
 
 def _fitting(experiment: Experiment, world: World) -> Experiment:
@@ -77,40 +77,6 @@ def _seats(scenario: Scenario, clients: range) -> dict[int, Seat]:
     return {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in clients}
 
 
-def _serve(
-    scenario: Scenario, placement: Placement, recorder: Recorder, progress: ProgressLine, world: World
-) -> Status:
-    """Rank 0: serve, and stop the clients whatever happens."""
-    problem, stop = scenario.problem, scenario.experiment.stop
-    sharpen_sleep()
-
-    def run() -> Status:
-        watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
-        link = world.together(lambda: MpiServerLink(world, placement, problem.dimension, problem.dtype))
-        server = RealTimeServer(scenario, link, recorder, Watchers(watch, progress))
-        world.barrier()
-        try:
-            return _to_the_end(server)
-        except Exception as error:
-            if server.alone:
-                raise
-            raise Unshareable(f"{error}; all ranks are ended") from error
-        finally:
-            if server.alone:
-                link.close()
-            _close_watch(watch)
-
-    return record_run(recorder, scenario, progress, run)
-
-
-def _to_the_end(server: RealTimeServer) -> Status:
-    try:
-        return server.run()
-    except Exception:
-        server.dismiss()
-        raise
-
-
 def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
     """A worker's rank: host clients, and tell the server when that fails."""
     dimension, dtype = scenario.problem.dimension, scenario.problem.dtype
@@ -119,6 +85,7 @@ def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
     clock = Clock(scenario.experiment.clock.stretch)
     world.barrier()
     clock.start()
+    meter = Meter()
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
             Worker(link, seats, clock).work()
@@ -127,8 +94,4 @@ def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
     except Exception:  # whatever it is, the server must hear of it
         link.fail(next(iter(seats)), traceback.format_exc())
     link.depart()
-
-
-def _close_watch(watch: TargetWatch) -> None:
-    if isinstance(watch, BackgroundWatch):
-        watch.close()
+    gather_footprints(world, meter)

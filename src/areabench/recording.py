@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Record
 from areabench.messages import digest
@@ -152,6 +153,15 @@ class Recorder:
             table["average_accuracy"] = np.concatenate([block.test_accuracy for block in averages])
         with self._writing():
             self._file.create_dataset("metrics", data=table)
+
+    def diagnosis(self, diagnosis: Diagnosis) -> None:
+        """Add the diagnosis of a run that has ended."""
+        values = {item.name: getattr(diagnosis, item.name) for item in fields(diagnosis)}
+        with self._writing():
+            group = self._file.create_group("diagnosis")
+            for name in ("clients", "quantiles"):
+                group.create_dataset(name, data=values.pop(name))
+            group.attrs.update(values)
 
     def model_blocks(self) -> Iterator[list[Vector]]:
         """All snapshots flushed so far, some at a time: there may be more than fit into memory."""

@@ -9,6 +9,7 @@
     /snapshots/average the running mean of the server's models, in the same rows, where asked for
     /tally             staleness and served, where there is no event log
     /metrics           one row a snapshot, written after the clock has stopped
+    /diagnosis         attributes: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
 
 docs/run-file.md documents every column with its unit.
 """
@@ -41,6 +42,15 @@ METRIC = np.dtype(
     ]
 )  # fmt: skip
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
+DIAGNOSIS_CLIENT = np.dtype(
+    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
+)
+QUANTILE = np.dtype(
+    [
+        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
+        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
+    ]
+)  # fmt: skip
 
 
 class Kind(IntEnum):

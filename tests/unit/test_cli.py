@@ -33,7 +33,20 @@ iterations = 20
 name = "quadratic"
 dimension = 3
 """
-COMMANDS = ("simulate", "launch", "run", "sweep", "check", "replay", "show", "summary", "compare", "table", "figures")
+COMMANDS = (
+    "simulate",
+    "launch",
+    "run",
+    "sweep",
+    "check",
+    "replay",
+    "show",
+    "diagnose",
+    "summary",
+    "compare",
+    "table",
+    "figures",
+)
 
 
 @pytest.fixture

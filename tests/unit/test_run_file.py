@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from areabench.config import parse_experiment
+from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFailure, RunFileError
 from areabench.execute import simulate
 from areabench.experiment import Experiment
@@ -24,7 +25,19 @@ from areabench.progress import Style
 from areabench.provenance import gather_provenance
 from areabench.reading import Run, Summary, open_run
 from areabench.recording import Recorder
-from areabench.schema import CLIENT, EVENT, METRIC, SNAPSHOT, Event, Kind, Provenance, State, Status
+from areabench.schema import (
+    CLIENT,
+    DIAGNOSIS_CLIENT,
+    EVENT,
+    METRIC,
+    QUANTILE,
+    SNAPSHOT,
+    Event,
+    Kind,
+    Provenance,
+    State,
+    Status,
+)
 from areabench.surroundings import Surroundings
 from areabench.tables.runs import align, describe_run, number, summary_table
 
@@ -416,7 +429,14 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("title", "dtype"),
-    [("/events", EVENT), ("/snapshots", SNAPSHOT), ("/metrics", METRIC), ("/clients", CLIENT)],
+    [
+        ("/events", EVENT),
+        ("/snapshots", SNAPSHOT),
+        ("/metrics", METRIC),
+        ("/clients", CLIENT),
+        ("/diagnosis", DIAGNOSIS_CLIENT),
+        ("/diagnosis", QUANTILE),
+    ],
 )
 def test_every_column_is_documented_with_its_type(title: str, dtype: np.dtype[np.void]) -> None:
     text = section(title)
@@ -425,9 +445,14 @@ def test_every_column_is_documented_with_its_type(title: str, dtype: np.dtype[np
         assert f"| `{name}` | {kind} |" in text
 
 
-@pytest.mark.parametrize(("title", "record"), [("/status", Status), ("/provenance", Provenance)])
-def test_every_attribute_is_documented(title: str, record: type[Status] | type[Provenance]) -> None:
+@pytest.mark.parametrize(
+    ("title", "record"), [("/status", Status), ("/provenance", Provenance), ("/diagnosis", Diagnosis)]
+)
+def test_every_attribute_is_documented(title: str, record: type[Status | Provenance | Diagnosis]) -> None:
     for item in fields(record):
+        if item.name in ("clients", "quantiles"):  # datasets beside the attributes
+            assert f"`{title}/{item.name}`" in section(title)
+            continue
         assert f"| `{item.name}` | " in section(title)
 
 

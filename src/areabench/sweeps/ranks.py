@@ -5,6 +5,7 @@ Worker ranks load this module, so it loads nothing that only rank 0 needs.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ def play(world: World, call: Call, around: Surroundings) -> Status | None:
     if part is None:
         return None
     try:
-        status, _ = run_on_mpi(lambda: experiment, around, part)
+        status, _ = run_on_mpi(lambda: experiment, around, part, began_at=time.time())
     except SharedFailure:
         part.leave()  # together; after any other failure some ranks are not there to leave, and all are ended
         raise

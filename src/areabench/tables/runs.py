@@ -11,6 +11,7 @@ import numpy as np
 from areabench.config import to_toml
 from areabench.reading import Run, Summary
 from areabench.schema import Kind
+from areabench.tables.diagnosis import diagnosis_text
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -58,6 +59,8 @@ def _summary_row(summary: Summary) -> list[str]:
 def describe_run(run: Run) -> str:
     """One run in full, section by section."""
     parts = [_describe_status(run), _describe_quality(run), _describe_events(run), _describe_clients(run)]
+    if run.diagnosis is not None:
+        parts.append(diagnosis_text(run.diagnosis))
     provenance = [f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance)]
     parts += ["experiment\n" + _indent(to_toml(run.experiment)), "provenance\n" + _indent("\n".join(provenance))]
     return f"{run.path}\n\n" + "\n".join(parts)

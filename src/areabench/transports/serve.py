@@ -13,6 +13,7 @@ from areabench.messages import Flag, Order, Update
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import Status
+from areabench.timings import Timings
 from areabench.transports.waiting import Backoff, Clock
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
@@ -67,6 +68,7 @@ class RealTimeServer:
             self._clock.now_s,
         )  # fmt: skip
         self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
+        self.timings = Timings(self._clients)
         self._departed: set[int] = set()
         self._dismissed = False
         self._late_failures: list[str] = []
@@ -128,6 +130,7 @@ class RealTimeServer:
             self._conductor.discard(update, now_s)
         else:
             self._conductor.update(update, now_s, now_s - found_s)
+            self.timings.add(update.header, *self._conductor.handling)
         self._link.rearm(update.header.client)
 
     def _part(self, update: Update) -> None:

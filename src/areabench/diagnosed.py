@@ -1,0 +1,47 @@
+"""The diagnosis of a run file: the one that it holds, or one made from its events and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.diagnosis import Diagnosis, Observed, diagnose
+from areabench.errors import RunFileError
+from areabench.messages import Flag
+from areabench.reading import Run
+from areabench.schema import Kind
+from areabench.timings import TIMING
+
+_FROM_EVENTS = {"drawn_s": "drawn_delay_s", "realised_s": "realised_delay_s"}  # columns that have another name there
+
+
+def diagnosis_of(run: Run) -> Diagnosis:
+    """What the run found itself; of a simulated run and one that did not end well, what its file tells."""
+    if run.diagnosis is not None:
+        return run.diagnosis
+    if not run.status.end_s > 0:
+        raise RunFileError(f"{run.path}: has no event yet, so there is nothing to judge; run the experiment again")
+    rows, clients = _rows(run), run.clients_array
+    return diagnose(
+        Observed(
+            experiment=run.experiment,
+            virtual=run.provenance.transport == "simulator",
+            duration_s=run.status.end_s,
+            clients=clients,
+            served=run.served,
+            rows=rows,
+            overruns=int(np.count_nonzero(rows["flags"] & Flag.OVERRUN.value)),
+            compute_s=np.bincount(rows["client"], rows["compute_s"], len(clients)).astype(np.float64),
+        )
+    )
+
+
+def _rows(run: Run) -> NDArray[Any]:
+    """Rows of TIMING, one an update used; none where there is no event log."""
+    used = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+    rows = np.zeros(len(used), TIMING)
+    for name in TIMING.names or ():
+        rows[name] = used[_FROM_EVENTS.get(name, name)]
+    return rows

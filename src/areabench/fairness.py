@@ -1,0 +1,108 @@
+"""How many updates of each client a run should have used, and how far chance alone takes the number from that."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.delays import read_trace
+from areabench.errors import UserError
+from areabench.experiment import Experiment, ExponentialDelays, FixedDelays, SFedAvg, TraceDelays
+
+CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
+Counts = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Expected:
+    """Updates of each client: the mean, and the interval for it; NaN where they are not known."""
+
+    mean: Counts
+    low: Counts
+    high: Counts
+
+
+def expected_updates(
+    experiment: Experiment, rates: Counts, duration_s: float, updates: int, tolerance: float
+) -> Expected:
+    """What each client should have contributed in `duration_s`.
+
+    Cycles may be longer than their delays by the share `tolerance`: the lower end of the interval allows for that.
+    Of a method that calls its clients, the number of all `updates` is taken as given.
+    """
+    method, clients = experiment.method, len(rates)
+    if isinstance(method, SFedAvg):
+        rounds, share = math.ceil(updates / method.clients_per_round), method.clients_per_round / clients
+        each, ends = np.ones(clients), binomial_interval(rounds, share, CHANCE / clients)
+        return Expected(each * updates / clients, each * ends[0], each * ends[1])
+    match experiment.delays:
+        case ExponentialDelays():
+            mean = rates * duration_s
+            low, _ = poisson_interval(mean / (1 + tolerance), CHANCE / clients)
+            return Expected(mean, low, poisson_interval(mean, CHANCE / clients)[1])
+        case FixedDelays():
+            return _counted(lambda span_s: np.floor(rates * span_s + 1e-9), duration_s, tolerance)
+        case TraceDelays(file=file):
+            return _expected_by_trace(Path(file), clients, duration_s, tolerance)
+
+
+def _expected_by_trace(path: Path, clients: int, duration_s: float, tolerance: float) -> Expected:
+    try:
+        traces = read_trace(path, clients)
+    except UserError:  # the run is long over and its trace may be gone
+        unknown = np.full(clients, np.nan)
+        return Expected(unknown, unknown, unknown)
+    return _counted(lambda span_s: trace_counts(traces, span_s), duration_s, tolerance)
+
+
+def _counted(count: Callable[[float], Counts], duration_s: float, tolerance: float) -> Expected:
+    """Delays that are known: the number that fit, and one up or down for where the first and the last one fall."""
+    mean = count(duration_s)
+    return Expected(mean, np.maximum(count(duration_s / (1 + tolerance)) - 1, 0), mean + 1)
+
+
+def trace_counts(traces: Sequence[array[float]], duration_s: float) -> Counts:
+    """How many delays of each trace, again and again from its beginning, fit into `duration_s`."""
+    counts = []
+    for trace in traces:
+        ends_s = np.cumsum(trace)
+        whole, rest_s = divmod(duration_s, ends_s[-1])
+        counts.append(whole * len(trace) + np.searchsorted(ends_s, rest_s, side="right"))
+    return np.array(counts, dtype=np.float64)
+
+
+def poisson_interval(mean: Counts, chance: float) -> tuple[Counts, Counts]:
+    """Counts that a Poisson variable stays between, both included, but for `chance`; each end has half of that."""
+    from scipy.special import pdtr  # takes long to import, and no worker rank needs it
+
+    top = np.ceil(mean + 40 * np.sqrt(mean) + 100)
+    return _interval(lambda count: pdtr(count, mean), top, chance)
+
+
+def binomial_interval(trials: int, share: float, chance: float) -> tuple[float, float]:
+    """Likewise of a binomial variable."""
+    from scipy.special import bdtr
+
+    low, high = _interval(lambda count: bdtr(count, trials, share), np.array([float(trials)]), chance)
+    return float(low[0]), float(high[0])
+
+
+def _interval(cumulative: Callable[[Counts], Counts], top: Counts, chance: float) -> tuple[Counts, Counts]:
+    """The least counts at which the cumulative distribution exceeds half of the chance, and reaches the rest."""
+    return _least(cumulative, chance / 2, top), _least(cumulative, 1 - chance / 2, top)
+
+
+def _least(cumulative: Callable[[Counts], Counts], level: float, top: Counts) -> Counts:
+    """The least counts, up to `top`, whose cumulative probability is above `level`; by bisection, all at once."""
+    below, above = np.full(len(top), -1.0), top.copy()
+    while (above - below > 1).any():
+        middle = np.floor((below + above) / 2)
+        enough = (cumulative(np.maximum(middle, 0)) > level) & (middle >= 0)
+        above, below = np.where(enough, middle, above), np.where(enough, below, middle)
+    return above

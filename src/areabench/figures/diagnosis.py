@@ -1,0 +1,159 @@
+"""The figure of a diagnosis: rates of the clients, delays, what takes time, and the verdict on top."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from areabench.diagnosis import Diagnosis
+from areabench.experiment import Experiment
+from areabench.figures.data import METHOD_NAMES
+from areabench.figures.style import dress, label_log_axis, styled
+from areabench.verdict import TOLERANCE, Cause
+
+_BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
+_LIMIT: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2)), "zorder": 1}
+_TIMES = (  # column, label, colour, line
+    ("late_s", "late", _RED, "-"),
+    ("reply_s", "reply", _BLUE, "-"),
+    ("queue_s", "queue wait", _BLUE, (0, (1, 1.5))),
+    ("service_s", "service", _BLUE, (0, (6, 1.5))),
+    ("compute_s", "computing", _ORANGE, "-"),
+)
+_ABOVE: dict[str, Any] = {  # between the title and the panel, where it hides nothing
+    "frameon": False, "fontsize": "small", "loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": 3,
+    "borderaxespad": 0.2,
+}  # fmt: skip
+_SHORTEST_MS = 1e-3  # times are measured no finer than a microsecond
+
+
+@styled
+def draw_diagnosis(found: Diagnosis, experiment: Experiment) -> Figure:
+    """Six panels; two of a simulated run, which has no times but its delays."""
+    real = found.cause not in (Cause.VIRTUAL, Cause.NOTHING)
+    figure = Figure(figsize=(13, 7.4) if real else (9, 4.2), layout="constrained")
+    figure.suptitle(_heading(found, experiment, 140 if real else 95), fontsize="medium")
+    axes = figure.subplots(2 if real else 1, 3 if real else 2).ravel()
+    _draw_clients(axes[0], found)
+    _draw_delays(axes[1], found)
+    if real:
+        _draw_times(axes[2], found)
+        _draw_cycle(axes[3], found)
+        _draw_excess(axes[4], found)
+        _draw_loads(axes[5], found)
+    return figure
+
+
+def _heading(found: Diagnosis, experiment: Experiment, width: int) -> str:
+    """The run in a few words, and the verdict."""
+    stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
+    run = f"{experiment.name}: {METHOD_NAMES[experiment.method.name]}, n = {len(found.clients)}, {found.duration_s:g} s"
+    return f"{run}{stretch}\n" + "\n".join(textwrap.wrap(found.advice, width))
+
+
+def _draw_clients(axes: Axes, found: Diagnosis) -> None:
+    """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
+    clients, span_s = found.clients, found.duration_s
+    dress(axes, "client", "updates/s")
+    axes.set_title("Rates: achieved, and expected with interval", loc="left", fontsize="small", pad=20)
+    axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
+    axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
+    short = clients["served"] < clients["low"]
+    for chosen, colour, mark, label in ((~short, _BLUE, "o", "achieved"), (short, _RED, "X", "too little")):
+        if chosen.any():
+            rate = clients["served"][chosen] / span_s
+            axes.plot(clients["client"][chosen], rate, mark, color=colour, markersize=4.5, label=label)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.03)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.legend(**_ABOVE)
+
+
+def _draw_delays(axes: Axes, found: Diagnosis) -> None:
+    """Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept."""
+    dress(axes, "drawn delay (ms)", "realised delay (ms)")
+    axes.set_title("Delays: quantiles from 1 to 99.9 %", loc="left", fontsize="small")
+    inner = (found.quantiles["share"] >= 1) & (found.quantiles["share"] < 100)
+    drawn_ms, realised_ms = (1e3 * found.quantiles[name][inner] for name in ("drawn_s", "realised_s"))
+    if not len(drawn_ms):
+        return
+    ends = [min(drawn_ms[0], realised_ms[0]) / 1.3, 1.3 * max(drawn_ms[-1], realised_ms[-1])]
+    axes.plot(ends, ends, **_LIMIT)
+    axes.plot(drawn_ms, realised_ms, ".-", color=_BLUE, linewidth=1.2, markersize=4)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    label_log_axis(axes.xaxis)
+    label_log_axis(axes.yaxis)
+
+
+def _draw_times(axes: Axes, found: Diagnosis) -> None:
+    """How many updates were at most so late, answered in so long, and so on."""
+    dress(axes, "time (ms)", "share of updates up to it (%)")
+    axes.set_title("Lateness, reply latency and its parts, computing", loc="left", fontsize="small", pad=36)
+    share = found.quantiles["share"]
+    for column, label, colour, line in _TIMES:
+        time_ms = np.maximum(1e3 * found.quantiles[column], _SHORTEST_MS)
+        if not np.isnan(time_ms).all():
+            axes.plot(time_ms, share, color=colour, linestyle=line, linewidth=1.6, label=label)
+    axes.set_xscale("log")
+    axes.set_ylim(0, 100)
+    label_log_axis(axes.xaxis)
+    axes.legend(**_ABOVE)
+
+
+def _draw_cycle(axes: Axes, found: Diagnosis) -> None:
+    """The mean delay, and what the mean cycle is made of."""
+    reply_s = 0.0 if math.isnan(found.mean_reply_s) else found.mean_reply_s
+    rest_s = max(found.mean_realised_s - reply_s - found.mean_compute_s, 0.0)
+    parts = (("reply", reply_s, _BLUE), ("computing", found.mean_compute_s, _ORANGE),
+             ("idle until due", rest_s, "0.8"))  # fmt: skip
+    dress(axes, "mean (ms)", "")
+    axes.set_title("What a cycle is made of", loc="left", fontsize="small")
+    axes.barh([1], [1e3 * found.mean_drawn_s], color=_GREEN, height=0.55, label="delay drawn")
+    left_s = 0.0
+    for label, part_s, colour in parts:
+        axes.barh([0], [1e3 * part_s], left=1e3 * left_s, color=colour, height=0.55, label=label)
+        left_s += part_s
+    axes.set_yticks([0, 1], ["cycle", "delay"])
+    axes.set_ylim(-0.5, 2.6)
+    axes.legend(frameon=False, fontsize="small", loc="upper left", ncols=2)
+
+
+def _draw_excess(axes: Axes, found: Diagnosis) -> None:
+    """By how much cycles are longer than their delays, and why; up to the dashed line a run is delay-bound."""
+    entries = {
+        "all": (found.excess_server_s + found.excess_compute_s + found.excess_machine_s, "0.55"),
+        "server": (found.excess_server_s, _BLUE),
+        "computing": (found.excess_compute_s, _ORANGE),
+        "machine": (found.excess_machine_s, _PINK),
+    }
+    bars = {name: (100 * value / found.mean_drawn_s, colour) for name, (value, colour) in entries.items()}
+    _draw_bars(axes, bars, "share of the mean delay (%)", 100 * TOLERANCE)
+    axes.set_title("Longer than the delay, by what it is due to", loc="left", fontsize="small")
+
+
+def _draw_loads(axes: Axes, found: Diagnosis) -> None:
+    """How busy server, ranks and cores were."""
+    bars = {"server": (found.server_load, _BLUE), "busiest rank": (found.busiest_load, _ORANGE)}
+    _draw_bars(axes, {**bars, "cores": (found.core_load, _PINK)}, "share of the time (%)", 100.0)
+    axes.set_title("Load", loc="left", fontsize="small")
+
+
+def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limit: float) -> None:
+    """Bars from top to bottom with their values, and a limit as a dashed line."""
+    dress(axes, across, "")
+    longest = max([limit, *(value for value, _ in bars.values() if not math.isnan(value))])
+    for row, (value, colour) in enumerate(bars.values()):
+        known = 0.0 if math.isnan(value) else value
+        axes.barh([row], [known], color=colour, height=0.55)
+        text = "not known" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
+        axes.text(known + 0.015 * longest, row, text, va="center", fontsize="small", color="0.25")
+    axes.axvline(limit, **_LIMIT)
+    axes.set_yticks(range(len(bars)), list(bars))
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    axes.set_xlim(0, 1.15 * longest)

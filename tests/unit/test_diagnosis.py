@@ -1,0 +1,329 @@
+"""The diagnosis of a run: from what was observed to the record, its file, its text and its figure."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from areabench.cli import main
+from areabench.config import parse_experiment
+from areabench.diagnosed import diagnosis_of
+from areabench.diagnosis import SHARES, Diagnosis, Observed, diagnose
+from areabench.errors import RunFailure, RunFileError
+from areabench.execute import simulate
+from areabench.footprint import Footprint
+from areabench.messages import Flag
+from areabench.progress import Style
+from areabench.provenance import gather_provenance
+from areabench.reading import open_run
+from areabench.recording import Recorder
+from areabench.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE, Event, Kind, State
+from areabench.surroundings import Surroundings
+from areabench.tables.diagnosis import diagnosis_json, diagnosis_text, size
+from areabench.tables.runs import describe_run
+from areabench.timings import TIMING
+from areabench.verdict import Cause
+
+EXPERIMENT = """
+name = "tiny"
+[clients]
+count = 3
+[method]
+name = "area"
+step_size = 0.05
+[delays]
+name = "fixed"
+[stop]
+horizon_s = 10
+[problem]
+name = "quadratic"
+dimension = 2
+"""
+
+
+def rows(count: int = 4) -> NDArray[Any]:
+    """Updates of clients 0, 1, 2, 0, ... with delays of 100 ms, kept to the millisecond."""
+    table = np.zeros(count, TIMING)
+    table["client"] = np.arange(count) % 3
+    table["drawn_s"], table["realised_s"], table["reply_s"], table["compute_s"] = 0.1, 0.101, 0.002, 0.01
+    table["queue_s"], table["service_s"] = 0.0001, 0.0005
+    if count:
+        table["reply_s"][0] = math.nan
+    return table
+
+
+def observed(**changes: Any) -> Observed:
+    """Three clients on two ranks at 10/s for 10 s, all well."""
+    clients = np.zeros(3, CLIENT)
+    clients["client"], clients["rank"], clients["rate"] = [0, 1, 2], [1, 2, 1], 10.0
+    footprints = tuple(Footprint("here", frozenset({0, 1}), 0.1, 0.0, 50_000_000) for _ in range(3))
+    base = Observed(
+        experiment=parse_experiment(EXPERIMENT),
+        virtual=False,
+        duration_s=10.0,
+        clients=clients,
+        served=np.array([100, 99, 98]),
+        rows=rows(),
+        overruns=0,
+        compute_s=np.array([1.0, 1.5, 2.0]),
+        idle_s=8.0,
+        footprints=footprints,
+        start_up_s=14.2,
+    )
+    return replace(base, **changes)
+
+
+def test_counts_means_and_loads() -> None:
+    found = diagnose(observed())
+    assert (found.updates, found.expected_updates, found.duration_s, found.sampled) == (297, 300.0, 10.0, 4)
+    assert (found.mean_drawn_s, found.mean_realised_s) == pytest.approx((0.1, 0.101))
+    assert (found.mean_reply_s, found.mean_compute_s) == pytest.approx((0.002, 0.01))  # NaN is not counted
+    assert found.server_load == pytest.approx(20.0)
+    assert (found.busiest_rank, found.cores) == (1, 2)
+    assert (found.busiest_load, found.core_load) == pytest.approx((30.0, 15.0))  # clients 0 and 2: 3 s of 10
+    assert (found.ranks, found.memory_bytes, found.start_up_s) == (3, 150_000_000, 14.2)
+    assert found.cause == Cause.DELAYS
+    assert math.isnan(found.advised_stretch)
+
+
+def test_a_client_that_was_served_less_than_expected_is_named() -> None:
+    found = diagnose(observed(served=np.array([100, 90, 80])))
+    assert found.clients["low"].tolist() == [96.0, 96.0, 96.0]  # 97 fit into 10 s / 1.03, less one
+    assert found.short["client"].tolist() == [2, 1]
+    text = diagnosis_text(found)
+    assert "2 of 3 served less than chance allows: client 2 (80 of 100, at least 96), client 1 (90 of 100," in text
+
+
+def test_of_many_clients_the_worst_are_named_and_the_others_counted() -> None:
+    clients = np.zeros(40, CLIENT)
+    clients["client"], clients["rate"], clients["rank"] = np.arange(40), 10.0, 1
+    served, nothing = np.array([50] * 30 + [100] * 9 + [7]), np.zeros(40)
+    text = diagnosis_text(diagnose(observed(clients=clients, served=served, compute_s=nothing)))
+    assert "31 of 40 served less than chance allows: client 39 (7 of 100, at least 96), client 0" in text
+    assert "and 28 more" in text
+
+
+def test_quantiles() -> None:
+    table = rows(101)
+    table["realised_s"] = 0.1 + np.arange(101) / 1000
+    found = diagnose(observed(rows=table))
+    assert found.quantiles["share"].tolist() == SHARES.tolist()
+    for share in (0, 50, 95, 99, 100):
+        assert found.quantile("late_s", share) == pytest.approx(share / 1000)
+        assert found.quantile("drawn_s", share) == 0.1
+    assert math.isnan(found.quantile("late_s", 12.5))
+
+
+def test_delays_that_are_shorter_than_what_a_cycle_needs() -> None:
+    assert diagnose(observed()).expected_overruns == 0.0
+    exponential = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential"])
+    found = diagnose(observed(experiment=exponential, overruns=33))
+    expected = 100 * (3 * (1 - math.exp(-10 * 0.012)) + (1 - math.exp(-10 * 0.01))) / 4
+    assert found.expected_overruns == pytest.approx(expected)
+    assert f"33 of 297 updates were not ready when due (11.1 %); {expected:.1f} % of the delays" in diagnosis_text(
+        found
+    )
+
+
+def test_a_run_without_updates() -> None:
+    found = diagnose(observed(rows=rows(0), served=np.zeros(3, int), compute_s=np.zeros(3), idle_s=10.0))
+    assert found.cause == Cause.NOTHING
+    assert math.isnan(found.mean_drawn_s)
+    assert len(found.quantiles) == 0
+    assert "verdict          no updates" in diagnosis_text(found)
+
+
+def test_clients_on_shared_ranks_that_compute_too_long() -> None:
+    table = rows(90)
+    table["realised_s"], table["compute_s"], table["flags"] = 0.2, 0.05, Flag.OVERRUN.value
+    found = diagnose(observed(rows=table, served=np.array([50, 50, 50]), compute_s=np.array([5.0, 2.5, 5.0])))
+    assert found.cause == Cause.COMPUTING
+    assert found.busiest_load == pytest.approx(100.0)
+    assert "more worker ranks" in found.advice
+    assert found.excess_server_s + found.excess_compute_s + found.excess_machine_s == pytest.approx(0.1)
+
+
+# ---------------------------------------------------------------------------------------------------- text, JSON
+
+
+def test_the_text_is_short_aligned_and_ends_with_the_verdict() -> None:
+    lines = diagnosis_text(diagnose(observed())).splitlines()
+    assert lines[0] == "diagnosis"
+    assert 10 <= len(lines) <= 15
+    assert all(line.startswith("  ") and line[18] == " " for line in lines[1:])
+    assert lines[1].split() == ["updates", "297", "of", "300", "expected", "(99.0", "%):", "29.7", "of", "30/s"]
+    assert "clients          3, none served less than chance allows" in lines[2]
+    assert "drawn 100 ms, realised 101 ms on average (+1.0 %)" in lines[3]
+    assert lines[5].split() == ["late", "(ms)", "1.000", "1.000", "1.000"]
+    assert lines[6].split() == ["reply", "(ms)", "2.000", "2.000", "2.000"]
+    assert "ready after 14.2 s; 150 MB in 3 ranks" in lines[-2]
+    assert lines[-1] == "  verdict          delay-bound: cycles are as long as the delays drawn (+1.0 %)"
+
+
+def test_a_stretched_clock_is_said() -> None:
+    stretched = parse_experiment(EXPERIMENT, overrides=["clock.stretch=4"])
+    assert "; clock.stretch = 4\n" in diagnosis_text(diagnose(observed(experiment=stretched)))
+
+
+def test_a_server_that_waits_for_a_core_is_said() -> None:
+    starved = tuple(replace(one, waited=0.125) for one in observed().footprints)
+    assert "server busy 20 % (short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
+    assert "short of a core" not in diagnosis_text(diagnose(observed()))
+
+
+def test_sizes() -> None:
+    assert (size(2.94e9), size(150e6)) == ("2.9 GB", "150 MB")
+
+
+def test_json_has_every_field_and_null_for_what_is_not_known() -> None:
+    found = json.loads(diagnosis_json(diagnose(observed(idle_s=math.nan))))
+    assert list(found) == [item.name for item in fields(Diagnosis)]
+    assert found["server_load"] is None
+    assert found["clients"][1] == {
+        "client": 1, "served": 99, "expected": 100.0, "low": 96.0, "high": 101.0, "compute_s": 1.5
+    }  # fmt: skip
+    assert len(found["quantiles"]) == len(SHARES)
+
+
+# ---------------------------------------------------------------------------------------------------- run files
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """A recorder of a run on MPI with two events of client 0."""
+    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, np.dtype(np.float64), force=False)
+    recorder.provenance(gather_provenance("mpi", "", "", 0))
+    recorder.clients(observed().clients)
+    for time_s in (1.0, 2.0):
+        recorder.tally.count(Kind.UPDATE, time_s, 0)
+        times = {"drawn_delay_s": 1.0, "realised_delay_s": 1.5, "compute_s": 1.25, "flags": int(Flag.OVERRUN)}
+        recorder.event(Event(time_s, Kind.UPDATE, 0, **times))  # type: ignore[arg-type]
+    yield recorder
+    with suppress(RunFailure):
+        recorder.close()
+
+
+def test_what_is_written_is_read(recorder: Recorder) -> None:
+    written = diagnose(observed())
+    recorder.diagnosis(written)
+    recorder.close()
+    with open_run(recorder.path) as run:
+        read = run.diagnosis
+        assert read is not None
+        assert diagnosis_of(run) is read
+        assert diagnosis_text(written).rstrip() in describe_run(run)
+    for item in fields(Diagnosis):
+        old, new = getattr(written, item.name), getattr(read, item.name)
+        assert type(old) is type(new)
+        assert np.array_equal(old, new, equal_nan=True) if item.type == "float" else np.all(old == new)
+    assert (read.clients.dtype, read.quantiles.dtype) == (DIAGNOSIS_CLIENT, QUANTILE)
+
+
+def test_a_run_that_did_not_end_is_judged_by_its_events(recorder: Recorder) -> None:
+    recorder.set_status(recorder.status(State.FAILED, "why"))
+    recorder.close()
+    with open_run(recorder.path) as run:
+        assert run.diagnosis is None
+        found = diagnosis_of(run)
+    assert (found.updates, found.overruns, found.sampled) == (2, 2, 2)
+    assert (found.mean_drawn_s, found.mean_realised_s) == (1.0, 1.5)
+    assert found.cause == Cause.COMPUTING
+    assert math.isnan(found.server_load)
+    assert found.busiest_load == pytest.approx(100 * 2.5 / 2.0)
+
+
+def test_a_run_without_any_event_cannot_be_judged(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, np.dtype(np.float64), force=False)
+    recorder.provenance(gather_provenance("mpi", "", "", 0))
+    recorder.close()
+    with open_run(recorder.path) as run, pytest.raises(RunFileError, match="nothing to judge"):
+        diagnosis_of(run)
+
+
+def test_a_damaged_diagnosis_is_told(recorder: Recorder) -> None:
+    recorder.diagnosis(diagnose(observed()))
+    del recorder._file["diagnosis"].attrs["updates"]
+    recorder.close()
+    with open_run(recorder.path) as run, pytest.raises(RunFileError, match=r"/diagnosis is damaged .*'updates'"):
+        _ = run.diagnosis
+
+
+@pytest.fixture(params=["record.events=true", "record.events=false"])
+def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A simulated run, with and without its events."""
+    experiment = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential", str(request.param)])
+    path = tmp_path / "simulated.h5"
+    simulate(experiment, Surroundings(path, tmp_path, "", "", False, Style.NONE))
+    return path
+
+
+def test_simulated_delays_are_exact(simulated: Path) -> None:
+    with open_run(simulated) as run:
+        assert run.diagnosis is None
+        found = diagnosis_of(run)
+        assert found.clients["served"].tolist() == run.served.tolist()
+    assert found.cause == Cause.VIRTUAL
+    assert found.clients["expected"].tolist() == [100.0, 100.0, 100.0]
+    assert not len(found.short)  # for this seed; chance is one in a hundred
+    text = diagnosis_text(found)
+    assert text.endswith("verdict          virtual time: delays are exact\n")
+    assert "ms)" not in text
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def test_diagnose_prints_and_draws(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "deep" / "figure.svg"
+    assert main(["diagnose", str(simulated), "-o", str(figure)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("diagnosis\n  updates ")
+    assert shown.endswith(f"figure: {figure}\n")
+    assert "virtual time: delays are exact" in figure.read_text()
+
+
+def test_diagnose_as_json(simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["diagnose", str(simulated), "--json", "-o", str(tmp_path / "figure.png")]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "virtual time"
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("changes", [{}, {"idle_s": math.nan, "footprints": ()}, {"served": np.array([100, 10, 98])}])
+def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.diagnosis import draw_diagnosis
+
+    seen = observed(**changes)
+    figure = draw_diagnosis(diagnose(seen), seen.experiment)
+    assert len(figure.axes) == 6
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert ("too little" in labels) == ("served" in changes)
+    texts = [text.get_text() for text in figure.axes[5].texts]
+    assert texts == (["not known", "30", "not known"] if "idle_s" in changes else ["20", "30", "15"])
+
+
+def test_figure_of_a_run_without_updates() -> None:
+    pytest.importorskip("matplotlib")
+    from areabench.figures.diagnosis import draw_diagnosis
+
+    seen = observed(rows=rows(0), served=np.zeros(3, int))
+    assert len(draw_diagnosis(diagnose(seen), seen.experiment).axes) == 2
+
+
+def test_a_rank_that_only_computes_does_not_load_scipy() -> None:
+    code = "import sys, areabench.diagnosis, areabench.transports.serve; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
