@@ -59,8 +59,9 @@ def main(arguments: Sequence[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Real time, on the ranks of this launch."""
     from areabench import commands
+    from areabench.started_by import started_by
 
-    return commands.run(options.experiment, options.overrides, _surroundings(options))
+    return commands.run(options.experiment, options.overrides, _surroundings(options), started_by(os.environ))
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -145,6 +146,14 @@ def _table(options: argparse.Namespace) -> int:
     return print_tables(options.folders, rule, options.target, form, output, with_paper=options.paper)
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    """Everything around a run, looked at on this machine."""
+    from areabench.doctor.commands import Patient, doctor
+
+    runs = options.runs or Path("runs")
+    return doctor(Patient(options.ranks, runs, _cache(), _cores(), os.environ), as_json=options.json)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": _simulate,
     "launch": _launch,
@@ -157,6 +166,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "summary": _summary,
     "table": _table,
     "figures": _figures,
+    "doctor": _doctor,
 }
 
 # ------------------------------------------------------------------------------------------- argv and environment

@@ -18,10 +18,12 @@ from areabench.errors import RunFailure, UserError
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
-from areabench.launch import PATIENCE_S, mpirun_command
+from areabench.launch import PATIENCE_S, mpirun_command, right_launcher
+from areabench.mpi_family import mpi4py_family
 from areabench.progress import ProgressLine, Style, relay
 from areabench.recording import refuse_existing
 from areabench.schema import State, Status
+from areabench.started_by import StartedBy, foreign_launcher, lone_ranks
 
 if TYPE_CHECKING:
     from areabench.reading import Run
@@ -33,8 +35,9 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     return _report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
+def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None = None) -> int:
     """One run in real time; called on every rank."""
+    foreign_launcher(started, mpi4py_family(), right_launcher)
     try:
         from areabench.transports.mpi import SharedFailure, World
     except ImportError as error:
@@ -44,6 +47,7 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
         ) from error
 
     world = World()
+    lone_ranks(started, world.size, right_launcher)
     try:
         status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
     except SharedFailure as failure:
