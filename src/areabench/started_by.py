@@ -40,13 +40,13 @@ def started_by(environment: Mapping[str, str]) -> StartedBy | None:
 def foreign_launcher(started: StartedBy | None, family: Family | None, remedy: Callable[[], str]) -> None:
     """Refuse a launcher of another MPI before MPI starts, which some libraries answer with an abort."""
     if started is not None and family is not None and started.family not in (None, family):
-        _refuse(started, f"but mpi4py uses {family}, which it cannot start", remedy)
+        _refuse(started, f"but mpi4py uses {family}: each of them would be alone", remedy)
 
 
 def lone_ranks(started: StartedBy | None, world_size: int, remedy: Callable[[], str]) -> None:
     """Refuse ranks that are each alone in a world of one, though their launcher has started several."""
     if started is not None and world_size == 1:
-        _refuse(started, "but each of them finds itself alone: MPI and launcher do not know each other", remedy)
+        _refuse(started, "but each of them is alone: launcher and MPI do not know each other", remedy)
 
 
 def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from areabench.doctor.findings import Finding, Mark
 from areabench.doctor.processes import End, Ended, run_limited
 from areabench.errors import UserError
-from areabench.launch import Launcher, ask_launcher, find_launcher, launcher_paths, rank_command
+from areabench.launch import Launcher, ask_launcher, find_launcher, rank_command, right_launcher
 from areabench.mpi_family import Family, family_in, is_wheel, mpi4py_folder, version_in
 
 FACTS_LIMIT_S = 30.0
@@ -95,8 +95,7 @@ def look_at_path(family: Family | None) -> Finding:
     text = ", ".join(f"{name} is {path}" for name, path in names.items()) or "no mpirun, mpiexec or srun"
     strangers = [str(other) for name, path in names.items() if name != "srun" and (other := _stranger(path, family))]
     if strangers:
-        own = next(iter(launcher_paths()), "areabench launch")
-        remedy = f"not of the MPI that mpi4py uses ({family}): type {own} in its place"
+        remedy = f"not of the MPI that mpi4py uses ({family}): {right_launcher()}"
         return Finding("on the path", Mark.WARN, ", ".join(strangers), remedy)
     return Finding("on the path", Mark.OK, text)
 
