@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -174,6 +174,16 @@ test: lint $(VENV)/torch-installed ## check style and types, run all tests, thos
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
 
+# In an environment of its own, so that .venv stays as it is. Not part of `test`: building mpi4py takes minutes.
+test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built against it (needs root and apt-get)
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "skipped: installing Debian's Open MPI needs root and apt-get"; else \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends gcc libc6-dev libopenmpi-dev openmpi-bin; } >/dev/null && \
+	  $(MAKE) --no-print-directory install VENV=.venv-system MPI=system MPICC=mpicc.openmpi && \
+	  .venv-system/bin/areabench doctor && mkdir -p runs && \
+	  .venv-system/bin/areabench launch benchmarks/demo.toml --set stop.horizon_s=2 --output runs/system-mpi.h5 --force && \
+	  .venv-system/bin/areabench replay runs/system-mpi.h5; fi
+
 lint: $(VENV)/tests-installed ## check style and types only
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -190,4 +200,4 @@ clean: ## remove runs/, build products and caches, keep .venv
 	find src tests benchmarks analysis -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-system

@@ -34,7 +34,8 @@ class Launcher:
         return family_in(self.says)
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.family or 'of an unknown MPI'} {version_in(self.says)}".rstrip() + ")"
+        what = f"{self.family} {version_in(self.says)}" if self.family else " ".join(self.says.split()[:2])
+        return f"{self.path} ({what.strip() or 'does not tell its version'})"
 
 
 def find_mpirun() -> str:
@@ -45,7 +46,7 @@ def find_mpirun() -> str:
 def right_launcher() -> str:
     """What to type instead of a launcher that does not fit."""
     try:
-        return f"use {find_mpirun()}; `areabench doctor` tells more"
+        return f"use {find_mpirun()}"
     except UserError as error:
         return str(error)
 

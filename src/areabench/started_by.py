@@ -54,4 +54,4 @@ def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:
     if started.rank > 0:
         raise SystemExit(2)
     says = f"{started.launcher} has started {started.ranks} ranks ({started.variable} = {started.ranks})"
-    raise UserError(f"{says}, {why}; {remedy()}")
+    raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` tells more")

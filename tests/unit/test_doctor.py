@@ -96,6 +96,8 @@ def test_a_launcher_that_is_no_program(bare: Path) -> None:
     path.write_bytes(b"\0\1\2")
     finding = mpi.look_at_launcher(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.FAIL, f"{path}: cannot be started: Exec format error")
+    assert mpi.look_at_path(Family.OPEN_MPI).text == f"{path} (does not tell its version)"
+    assert mpi.look_at_path(Family.OPEN_MPI).mark == Mark.WARN
     assert mpi.look_at_two_ranks({}).text == f"not started: {path}: cannot be started: Exec format error"
     gone = Ended(End.NOT_STARTED, 0, "", "No such file or directory")
     assert mpi.judge_message(gone, "mpirun", 1.0).text == "mpirun cannot be started: No such file or directory"
@@ -111,13 +113,14 @@ def test_a_launcher_of_another_mpi(bare: Path) -> None:
     assert finding.text.startswith(f"mpi4py uses Open MPI, but {path} (MPICH 4.0.2) would start ranks of another MPI")
     finding = mpi.look_at_path(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.WARN, f"{path} (MPICH 4.0.2)")
-    assert "mpi4py uses (Open MPI)" in finding.remedy
+    assert finding.remedy.startswith(f"not of the MPI that mpi4py uses (Open MPI): {path}; ")
 
 
 def test_a_launcher_that_does_not_say_whose_it_is(bare: Path) -> None:
     launcher(bare, "", "site launcher")
     assert mpi.look_at_launcher(Family.OPEN_MPI).mark == Mark.WARN
     assert mpi.look_at_launcher(None).mark == Mark.WARN
+    assert mpi.look_at_path(Family.OPEN_MPI) == Finding("on the path", Mark.OK, f"{bare}/mpirun (site launcher)")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_the_mpirun_of_the_mpi_that_mpi4py_uses(machine: Path, monkeypatch: pyte
     own = stand_in(machine / "path", MPICH, "mpirun.mpich")
     uses(monkeypatch, Family.MPICH)
     assert find_mpirun() == str(own)
-    assert right_launcher() == f"use {own}; `areabench doctor` tells more"
+    assert right_launcher() == f"use {own}"
 
 
 def test_one_on_the_path_comes_before_a_foreign_one_beside_python(

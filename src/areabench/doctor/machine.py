@@ -35,7 +35,7 @@ def look_at_cores(cores: int, ranks: int) -> Finding:
     text = f"{cores} usable for {ranks} rank{'s' * (ranks != 1)}"
     if ranks <= cores:
         return Finding("cores", Mark.OK, text)
-    remedy = "ranks share cores: keep computing well below the delays, or use fewer ranks, or `areabench simulate`"
+    remedy = "ranks share cores: keep computing well below the delays, or use fewer ranks, or simulate"
     return Finding("cores", Mark.WARN, f"{text}: {ranks / cores:.3g} ranks a core", remedy)
 
 

@@ -91,21 +91,24 @@ def look_at_launcher(family: Family | None) -> Finding:
 
 def look_at_path(family: Family | None) -> Finding:
     """What somebody gets who types mpirun, mpiexec or srun."""
-    names = {name: path for name in ("mpirun", "mpiexec", "srun") if (path := shutil.which(name))}
-    text = ", ".join(f"{name} is {path}" for name, path in names.items()) or "no mpirun, mpiexec or srun"
-    strangers = [str(other) for name, path in names.items() if name != "srun" and (other := _stranger(path, family))]
+    found = [_asked(path) for path in map(shutil.which, ("mpirun", "mpiexec", "srun")) if path]
+    text = ", ".join(map(str, found)) or "no mpirun, mpiexec or srun"
+    broken = [launcher.path for launcher in found if not launcher.says and not launcher.path.endswith("srun")]
+    if broken:
+        return Finding("on the path", Mark.WARN, text, f"{broken[0]} is broken: {right_launcher()}")
+    strangers = [launcher.path for launcher in found if family and launcher.family not in (None, family)]
     if strangers:
-        remedy = f"not of the MPI that mpi4py uses ({family}): {right_launcher()}"
-        return Finding("on the path", Mark.WARN, ", ".join(strangers), remedy)
+        remedy = f"not of the MPI that mpi4py uses ({family}): {', '.join(strangers)}; {right_launcher()}"
+        return Finding("on the path", Mark.WARN, text, remedy)
     return Finding("on the path", Mark.OK, text)
 
 
-def _stranger(path: str, family: Family | None) -> Launcher | None:
+def _asked(path: str) -> Launcher:
+    """A launcher; one that cannot be asked says nothing."""
     try:
-        launcher = ask_launcher(path)
+        return ask_launcher(path)
     except UserError:
         return Launcher(path, "")
-    return launcher if family is not None and launcher.family not in (None, family) else None
 
 
 def look_at_scheduler(environment: Mapping[str, str]) -> Finding:
