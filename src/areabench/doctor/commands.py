@@ -10,7 +10,6 @@ from pathlib import Path
 from areabench.doctor import machine, mpi
 from areabench.doctor.findings import Finding, Mark, failed, to_json, to_page
 from areabench.errors import UserError, one_line
-from areabench.mpi_family import mpi4py_family
 from areabench.started_by import started_by
 
 
@@ -42,7 +41,7 @@ def examine(patient: Patient) -> Iterator[Finding]:
     """All findings; a look that fails itself is one too."""
     around, ranks, cores = patient.environment, patient.ranks, patient.cores
     library = mpi.find_library(around)
-    family = library.family if isinstance(library, mpi.Library) else mpi4py_family()
+    family = library.family if isinstance(library, mpi.Library) else None
     looks: dict[str, Callable[[], Finding]] = {
         "areabench": machine.look_at_versions,
         "mpi4py": mpi.look_at_mpi4py,

@@ -70,7 +70,9 @@ def look_at_library(found: Library | Ended) -> Finding:
     if found.end == End.TIME_OUT:
         remedy = "see whether the file system of this Python answers, then `make install` anew"
         return Finding("MPI library", Mark.FAIL, f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
-    reason = found.errors.strip().splitlines()[-1:] or [found.complaint]
+    reason = found.errors.strip().splitlines()[-1:] or [
+        found.complaint
+    ]  # mpi4py names all that it tried, the last last
     remedy = f"load your site's MPI module, or {_INSTALL}"
     return Finding("MPI library", Mark.FAIL, f"cannot be loaded: {reason[0][:160]}", remedy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -33,9 +34,10 @@ class Ended:
 
     @property
     def complaint(self) -> str:
-        """The first line with a word in it among its errors, or its output."""
+        """The exception that ended it, or the first line with a word in it among its errors and its output."""
         lines = [line.strip() for line in (self.errors + "\n" + self.output).splitlines()]
-        telling = [line for line in lines if any(letter.isalpha() for letter in line)]
+        exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
+        telling = exceptions[-1:] or [line for line in lines if re.search(r"[^\W\d_]", line)]
         return telling[0][:200] if telling else "without a word"
 
 
