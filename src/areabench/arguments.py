@@ -175,7 +175,9 @@ def _diagnosing(commands: Commands) -> None:
     codes = "exit codes: 0 nothing fails; 1 something does, and is to be fixed; 2 bad input; 130 interrupted"
     parser = _command(commands, "doctor", purpose, "--ranks 9", exit_codes=codes)
     parser.add_argument("--ranks", type=_positive, default=2, metavar="N", help="ranks that are wanted (default 2)")
-    parser.add_argument("--runs", type=Path, metavar="DIR", help="folder of the run files (default runs)")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the run files (default runs)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 

@@ -150,8 +150,7 @@ def _doctor(options: argparse.Namespace) -> int:
     """Everything around a run, looked at on this machine."""
     from areabench.doctor.commands import Patient, doctor
 
-    runs = options.runs or Path("runs")
-    return doctor(Patient(options.ranks, runs, _cache(), _cores(), os.environ), as_json=options.json)
+    return doctor(Patient(options.ranks, options.runs, _cache(), _cores(), os.environ), as_json=options.json)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -22,7 +22,7 @@ _SLEEP_S, _SLEEPS = 1e-3, 50
 _LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
 _RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
 _LEAST_BYTES, _FEW_BYTES = 50e6, 2e9  # of disc: MNIST unpacked; a day of runs
-_SHARED = Path("/dev/shm")  # noqa: S108  # where MPI's ranks on a node meet
+_SHARED = Path("/dev/shm")  # where MPI's ranks on a node meet
 
 
 def look_at_versions() -> Finding:
