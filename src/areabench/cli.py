@@ -62,9 +62,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Real time, on the ranks of this launch."""
-    from areabench import commands
+    from areabench import rank_commands
+    from areabench.started_by import started_by
 
-    return commands.run(options.experiment, options.overrides, _surroundings(options))
+    return rank_commands.run(options.experiment, options.overrides, _surroundings(options), started_by(os.environ))
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -127,8 +128,10 @@ def _compare(options: argparse.Namespace) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
     from areabench.progress import Style
+    from areabench.rank_commands import on_ranks
+    from areabench.started_by import started_by
     from areabench.surroundings import Surroundings
-    from areabench.sweeps.commands import sweep, sweep_on_ranks
+    from areabench.sweeps.commands import leading, sweep
     from areabench.sweeps.run import MPI, SweepOptions
 
     if options.jobs is not None and options.transport == MPI:
@@ -141,17 +144,18 @@ def _sweep(options: argparse.Namespace) -> int:
     def run(how: SweepOptions) -> int:
         return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
 
-    return sweep_on_ranks(run, how, around) if options.on_ranks else run(how)
+    return on_ranks(leading(run, how, around), started_by(os.environ)) if options.on_ranks else run(how)
 
 
 def _batch(options: argparse.Namespace) -> int:
     """What `sweep --transport mpi` starts under mpirun."""
-    from areabench import commands
+    from areabench import rank_commands
     from areabench.progress import Style
+    from areabench.started_by import started_by
     from areabench.surroundings import Surroundings
 
     around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
-    return commands.batch(options.file, around)
+    return rank_commands.batch(options.file, around, started_by(os.environ))
 
 
 def _figures(options: argparse.Namespace) -> int:
@@ -179,6 +183,13 @@ def _table(options: argparse.Namespace) -> int:
     return print_tables(options.folders, rule, options.target, form, output, with_paper=options.paper)
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    """Everything around a run, looked at on this machine."""
+    from areabench.doctor.commands import Patient, doctor
+
+    return doctor(Patient(options.ranks, options.runs, _cache(), _cores(), os.environ), as_json=options.json)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": _simulate,
     "launch": _launch,
@@ -194,6 +205,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "table": _table,
     "figures": _figures,
+    "doctor": _doctor,
 }
 
 # ------------------------------------------------------------------------------------------- argv and environment

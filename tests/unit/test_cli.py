@@ -525,6 +525,23 @@ def test_run_without_mpi_says_what_to_install(experiment: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+def test_run_without_an_mpi_library_says_what_to_install(experiment: Path) -> None:
+    before = """
+import importlib.machinery, types
+
+class Wheel(types.ModuleType):
+    def __getattr__(self, name):
+        raise RuntimeError("cannot load MPI library\\nlibmpi.so: cannot open shared object file")
+
+sys.modules["mpi4py"] = Wheel("mpi4py")
+sys.modules["mpi4py"].__spec__ = importlib.machinery.ModuleSpec("mpi4py", None)
+"""
+    done = in_process("run", str(experiment), before=before)
+    assert done.returncode == 2
+    assert "MPI cannot be used: RuntimeError: cannot load MPI library ... libmpi.so: cannot open" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_missing_trace_is_told_before_anything_is_written(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from areabench.cli import main
 from areabench.errors import UserError
-from areabench.launch import find_mpirun, mpirun_command
+from areabench.launch import find_mpirun, mpirun_command, right_launcher
+from areabench.mpi_family import Family
 
 EXPERIMENT = """
 [clients]
@@ -42,13 +43,22 @@ def stand_in(folder: Path, version: str, name: str = "mpirun", exit_code: int = 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with two cores, an ordinary user, and no mpirun yet; Python's own folder is `python`."""
+    """A machine with two cores, an ordinary user, and no mpirun yet; Python's own folder is `python`.
+
+    Which MPI mpi4py uses is not known, unless a test says so with `uses`.
+    """
     (tmp_path / "python").mkdir()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    uses(monkeypatch, None)
     return tmp_path
+
+
+def uses(monkeypatch: pytest.MonkeyPatch, family: Family | None) -> None:
+    """Make mpi4py one of a family."""
+    monkeypatch.setattr("areabench.launch.mpi4py_family", lambda: family)
 
 
 def test_the_mpirun_beside_python_comes_first(machine: Path) -> None:
@@ -79,6 +89,54 @@ def test_an_mpirun_that_does_not_start(machine: Path) -> None:
     path.write_bytes(b"\0\1\2 no program")
     with pytest.raises(UserError, match=f"{path}: cannot be started: Exec format error"):
         mpirun_command(2, [])
+
+
+def test_an_mpirun_that_is_no_program(machine: Path) -> None:
+    path = stand_in(machine / "python", OPEN_MPI)  # beside Python, so that the path is not asked
+    path.chmod(0o644)
+    with pytest.raises(UserError, match=f"{path}: cannot be started: Permission denied; install MPI anew"):
+        mpirun_command(2, [])
+
+
+def test_an_mpirun_that_does_not_answer(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = stand_in(machine / "path", OPEN_MPI)
+    path.write_text("#!/bin/sh\nexec /bin/sleep 100\n", encoding="utf-8")
+    monkeypatch.setattr("areabench.launch._VERSION_LIMIT_S", 0.1)
+    with pytest.raises(UserError, match=r"mpirun --version: no answer within 0.1 s; install MPI anew"):
+        mpirun_command(2, [])
+
+
+def test_the_mpirun_of_the_mpi_that_mpi4py_uses(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(machine / "path", OPEN_MPI)
+    stand_in(machine / "path", "mpirun.openmpi (OpenRTE) 4.1.4", "mpirun.openmpi")
+    own = stand_in(machine / "path", MPICH, "mpirun.mpich")
+    uses(monkeypatch, Family.MPICH)
+    assert find_mpirun() == str(own)
+    assert right_launcher() == f"use {own}"
+
+
+def test_one_on_the_path_comes_before_a_foreign_one_beside_python(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(machine / "python", OPEN_MPI)
+    own = stand_in(machine / "path", MPICH)
+    uses(monkeypatch, Family.MPICH)
+    assert find_mpirun() == str(own)
+
+
+def test_only_an_mpirun_of_another_mpi(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(machine / "path", MPICH)
+    uses(monkeypatch, Family.OPEN_MPI)
+    expected = f"mpi4py uses Open MPI, but {machine}/path/mpirun \\(MPICH 4.3.0\\) would start ranks of another MPI"
+    with pytest.raises(UserError, match=expected):
+        mpirun_command(2, [])
+    assert right_launcher().startswith("mpi4py uses Open MPI, but ")
+
+
+def test_an_mpirun_that_does_not_say_of_which_mpi_it_is(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = stand_in(machine / "path", "site launcher 7")
+    uses(monkeypatch, Family.OPEN_MPI)
+    assert mpirun_command(2, [])[:3] == [str(own), "-n", "2"]
 
 
 def test_more_ranks_than_a_machine_takes() -> None:

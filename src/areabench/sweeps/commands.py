@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.commands import on_ranks
 from areabench.errors import UserError
 from areabench.memory import peak_bytes
 from areabench.progress import duration
@@ -61,8 +60,8 @@ def sweep(
     return report.exit_code
 
 
-def sweep_on_ranks(run: Callable[[SweepOptions], int], options: SweepOptions, around: Surroundings) -> int:
-    """Run sweeps on the ranks of this launch: rank 0 does what `run` does without, the others follow it."""
+def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: Surroundings) -> Callable[[World], int]:
+    """What makes sweeps on the ranks of a launch: rank 0 does what `run` does without, the others follow it."""
 
     def play(world: World) -> int:
         from areabench.sweeps.leader import Leader
@@ -79,7 +78,7 @@ def sweep_on_ranks(run: Callable[[SweepOptions], int], options: SweepOptions, ar
         leader.dismiss(exit_code)
         return exit_code
 
-    return on_ranks(play)
+    return play
 
 
 def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:

@@ -1,0 +1,1 @@
+"""What `areabench doctor` looks at."""

@@ -1,0 +1,65 @@
+"""What the doctor starts: `python -m areabench.doctor.ranks facts` alone, `... message` on two ranks.
+
+The doctor itself must not load MPI: that would start it, and where it is broken end the doctor.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from areabench.transports.mpi import World
+
+_ROUNDS = 200
+_TAG = 7
+
+
+def facts() -> dict[str, str]:
+    """The library that mpi4py loads; MPI is not started (the doctor sets MPI4PY_RC_INITIALIZE)."""
+    from areabench.transports.mpi import World
+
+    library = object.__new__(World).library  # a world would be of started ranks; the name needs none
+    return {"library": library, "path": _loaded_library()}
+
+
+def _loaded_library() -> str:
+    """The file of the MPI library in this process; empty where the system does not list them."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.exists() else []
+    files = [line.split(maxsplit=5)[5] for line in lines if "/libmpi" in line]
+    return next((file for file in files if Path(file).name.startswith(("libmpi.", "libmpich."))), "")
+
+
+def message() -> dict[str, int | float | str]:
+    """What a rank finds: its world, and on rank 0 of two or more the time that a small message takes one way, in us."""
+    from areabench.transports.mpi import World
+
+    world = World()
+    latency_us = _exchange(world) if world.size > 1 and world.rank < 2 else 0.0
+    world.barrier()
+    return {"rank": world.rank, "size": world.size, "latency_us": latency_us, "library": world.library}
+
+
+def _exchange(world: World) -> float:
+    """Send a message to the other rank and get it back, many times; half the median of a round, in us."""
+    other, times_s = 1 - world.rank, [time.perf_counter()]
+    for number in range(_ROUNDS):
+        if world.rank == 0:
+            world.comm.send(number, dest=other, tag=_TAG)
+        if world.comm.recv(source=other, tag=_TAG) != number:
+            raise SystemExit(f"message {number} came back as another")
+        if world.rank == 1:
+            world.comm.send(number, dest=other, tag=_TAG)
+        times_s.append(time.perf_counter())
+    return statistics.median(after_s - before_s for before_s, after_s in pairwise(times_s)) / 2 * 1e6
+
+
+if __name__ == "__main__":
+    found = facts() if sys.argv[1:] == ["facts"] else message()
+    sys.stdout.write(json.dumps(found) + "\n")  # in one piece: ranks share the output

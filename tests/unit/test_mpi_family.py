@@ -1,0 +1,143 @@
+"""Which MPI a library, a launcher and an installed mpi4py are of; who has started a rank."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from areabench import mpi_family
+from areabench.errors import UserError
+from areabench.mpi_family import Family, family_in, mpi4py_family, version_in
+from areabench.started_by import StartedBy, foreign_launcher, lone_ranks, started_by
+
+OPEN_MPI_RANK = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0"}
+MPICH_RANK = {"PMI_SIZE": "3", "PMI_RANK": "0", "PMI_FD": "9"}
+SRUN_RANK = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "0", "PMI_SIZE": "3", "PMI_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "version"),
+    [
+        ("Open MPI v5.0.11, package: Open MPI user@localhost", Family.OPEN_MPI, "5.0.11"),
+        ("mpirun (Open MPI) 5.0.11\n", Family.OPEN_MPI, "5.0.11"),
+        ("mpirun.openmpi (OpenRTE) 4.1.4\n", Family.OPEN_MPI, "4.1.4"),
+        ("prterun (PRRTE) 3.0.8\n", Family.OPEN_MPI, "3.0.8"),
+        ("MPICH Version:      5.0.2", Family.MPICH, "5.0.2"),
+        ("HYDRA build details:\n    Version:     4.0.2\n", Family.MPICH, "4.0.2"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.10 Build 1", Family.MPICH, "2021.10"),
+        ("site launcher", None, ""),
+    ],
+)
+def test_families_and_versions(text: str, family: Family | None, version: str) -> None:
+    assert (family_in(text), version_in(text)) == (family, version)
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty mpi4py, and a Python with no library beside it."""
+    folder = tmp_path / "mpi4py"
+    folder.mkdir()
+    (tmp_path / "lib").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(mpi_family, "mpi4py_folder", lambda: folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("library", "family"), [("libmpi.so.40", Family.OPEN_MPI), ("libmpi.so.12", Family.MPICH), ("libc.so", None)]
+)
+def test_a_wheel_takes_the_library_beside_python(package: Path, library: str, family: Family | None) -> None:
+    for abi in ("mpich", "openmpi"):
+        (package / f"MPI.{abi}.cpython-311-x86_64-linux-gnu.so").write_bytes(b"libmpi.so.40")
+    (package.parent / "lib" / library).touch()
+    assert mpi4py_family() == family
+
+
+@pytest.mark.parametrize(
+    ("content", "family"),
+    [
+        (b"\0libmpi.so.40\0", Family.OPEN_MPI),
+        (b"\0libmpich.so.12\0", Family.MPICH),
+        (b"\0libmpi.so.12\0", Family.MPICH),
+        (b"\0libc.so.6\0", None),
+    ],
+)
+def test_an_mpi4py_that_was_built_here_names_its_library(package: Path, content: bytes, family: Family | None) -> None:
+    (package / "MPI.cpython-311-x86_64-linux-gnu.so").write_bytes(content)
+    (package.parent / "lib" / "libmpi.so.40").touch()  # of a wheel that was installed beside: not what it is linked to
+    assert mpi4py_family() == family
+
+
+def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mpi_family, "find_spec", lambda name: None)
+    assert mpi4py_family() is None
+
+
+# ---------------------------------------------------------------------------------------------- who has started us
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, None),
+        ({"PMI_SIZE": "many"}, None),
+        ({"SLURM_NTASKS": "9", "SLURM_JOB_ID": "4"}, None),  # within a job, but not started by srun
+        (OPEN_MPI_RANK, StartedBy("Open MPI's mpirun", Family.OPEN_MPI, "OMPI_COMM_WORLD_SIZE", 3, 0)),
+        ({**OPEN_MPI_RANK, **SRUN_RANK}, StartedBy("Open MPI's mpirun", Family.OPEN_MPI, "OMPI_COMM_WORLD_SIZE", 3, 0)),
+        (MPICH_RANK | {"PMI_RANK": "2"}, StartedBy("MPICH's mpirun", Family.MPICH, "PMI_SIZE", 3, 2)),
+        (SRUN_RANK | {"SLURM_PROCID": "1"}, StartedBy("srun", None, "SLURM_STEP_NUM_TASKS", 3, 1)),
+    ],
+)
+def test_launchers_are_known_by_their_variables(environment: dict[str, str], expected: StartedBy | None) -> None:
+    assert started_by(environment) == expected
+
+
+def remedy() -> str:
+    return "use /right/mpirun"
+
+
+@pytest.mark.parametrize(
+    ("environment", "family"),
+    [
+        ({}, Family.MPICH),
+        (OPEN_MPI_RANK, Family.OPEN_MPI),
+        (OPEN_MPI_RANK, None),
+        (MPICH_RANK, Family.MPICH),
+        (SRUN_RANK, Family.OPEN_MPI),
+        (SRUN_RANK, Family.MPICH),
+    ],
+)
+def test_a_launcher_of_the_same_mpi_or_of_all_is_taken(environment: dict[str, str], family: Family | None) -> None:
+    foreign_launcher(started_by(environment), family, remedy)
+    lone_ranks(started_by(environment), 3, remedy)
+
+
+def test_a_launcher_of_another_mpi_is_refused_with_the_right_one() -> None:
+    with pytest.raises(UserError) as caught:
+        foreign_launcher(started_by(OPEN_MPI_RANK), Family.MPICH, remedy)
+    assert str(caught.value) == (
+        "Open MPI's mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE = 3), but mpi4py uses MPICH: each of them would "
+        "be alone; use /right/mpirun; `areabench doctor` tells more"
+    )
+
+
+@pytest.mark.parametrize("environment", [OPEN_MPI_RANK, MPICH_RANK, SRUN_RANK])
+def test_ranks_that_are_each_alone_are_refused(environment: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=r"has started 3 ranks .* but each of them is alone: .*; use /right/mpirun"):
+        lone_ranks(started_by(environment), 1, remedy)
+
+
+def test_only_the_first_of_them_speaks() -> None:
+    second = started_by(MPICH_RANK | {"PMI_RANK": "1"})
+    with pytest.raises(SystemExit) as caught:
+        lone_ranks(second, 1, remedy)
+    assert caught.value.code == 2
+    with pytest.raises(SystemExit):
+        foreign_launcher(second, Family.OPEN_MPI, remedy)
+
+
+def test_one_rank_started_by_hand_is_left_to_the_run() -> None:
+    lone_ranks(started_by({}), 1, remedy)
