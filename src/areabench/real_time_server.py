@@ -19,9 +19,10 @@ from areabench.scenario import Scenario
 from areabench.schema import Status
 from areabench.stage import Stage, gather_footprints
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiServerLink, Unshareable, World
+from areabench.transports.mpi import MpiServerLink
 from areabench.transports.serve import RealTimeServer, Watchers
 from areabench.transports.waiting import sharpen_sleep
+from areabench.transports.world import Unshareable, World
 
 
 def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from areabench.footprint import Footprint, Meter
 from areabench.placement import Placement
-from areabench.transports.mpi import World
+from areabench.transports.world import World
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Generator
 import pytest
 from mpi4py import MPI
 
-from areabench.transports.mpi import World
+from areabench.transports.world import World
 
 RANKS = 3
 

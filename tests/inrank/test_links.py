@@ -26,9 +26,10 @@ from areabench.messages import (
     tag_of,
 )
 from areabench.placement import place
-from areabench.transports.mpi import MpiServerLink, MpiWorkerLink, World
+from areabench.transports.mpi import MpiServerLink, MpiWorkerLink
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
+from areabench.transports.world import World
 
 pytestmark = pytest.mark.mpi(min_size=3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from areabench.errors import RunFailure, UserError
-from areabench.transports.mpi import SharedFailure, Unshareable, World
+from areabench.transports.world import SharedFailure, Unshareable, World
 
 pytestmark = pytest.mark.mpi(min_size=3)
 

@@ -140,7 +140,7 @@ def test_an_mpirun_that_does_not_say_of_which_mpi_it_is(machine: Path, monkeypat
 
 
 def test_more_ranks_than_a_machine_takes() -> None:
-    with pytest.raises(UserError, match="1,025 ranks on one machine are more than 1,024; use `areabench simulate`"):
+    with pytest.raises(UserError, match="1,025 ranks on one machine are more than 1,024; share them out with --ranks"):
         mpirun_command(1025, [])
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from areabench.transports.mpi import World
+    from areabench.transports.world import World
 
 _ROUNDS = 200
 _TAG = 7
@@ -22,7 +22,7 @@ _TAG = 7
 
 def facts() -> dict[str, str]:
     """The library that mpi4py loads; MPI is not started (the doctor sets MPI4PY_RC_INITIALIZE)."""
-    from areabench.transports.mpi import World
+    from areabench.transports.world import World
 
     library = object.__new__(World).library  # a world would be of started ranks; the name needs none
     return {"library": library, "path": _loaded_library()}
@@ -38,7 +38,7 @@ def _loaded_library() -> str:
 
 def message() -> dict[str, int | float | str]:
     """What a rank finds: its world, and on rank 0 of two or more the time that a small message takes one way, in us."""
-    from areabench.transports.mpi import World
+    from areabench.transports.world import World
 
     world = World()
     latency_us = _exchange(world) if world.size > 1 and world.rank < 2 else 0.0

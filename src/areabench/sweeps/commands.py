@@ -28,7 +28,7 @@ from areabench.sweeps.run import (
 )
 
 if TYPE_CHECKING:
-    from areabench.transports.mpi import World
+    from areabench.transports.world import World
 
 _MOST_FAILURES_SHOWN = 20
 

@@ -12,7 +12,7 @@ from areabench.sweeps.passes import Pass, Task
 from areabench.sweeps.pool import Outcome
 from areabench.sweeps.ranks import Call, play
 from areabench.sweeps.results import ENDED
-from areabench.transports.mpi import SharedFailure, World
+from areabench.transports.world import SharedFailure, World
 
 
 class Leader:

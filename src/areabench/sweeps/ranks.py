@@ -13,7 +13,7 @@ from areabench.config import parse_experiment
 from areabench.real_time import run_on_mpi
 from areabench.schema import Status
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import SharedFailure, World
+from areabench.transports.world import SharedFailure, World
 
 
 class Call(NamedTuple):
