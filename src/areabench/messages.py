@@ -120,8 +120,8 @@ class ProtocolError(RuntimeError):
     """A message that does not belong to this protocol."""
 
 
-def pack_order(buffer: bytearray | memoryview, header: OrderHeader) -> None:
-    """Write an order header to the front of a buffer."""
+def pack_order(buffer: bytearray | memoryview, header: OrderHeader | Order) -> None:
+    """Write an order's header to the front of a buffer."""
     _ORDER.pack_into(buffer, 0, PROTOCOL_VERSION, header.flags, header.version, header.iteration, header.step_size)
 
 

@@ -45,7 +45,8 @@ def _serve(scenario: Scenario, stage: Stage, recorder: Recorder, progress: Progr
     def run() -> Status:
         watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
         link = world.together(lambda: MpiServerLink(world, stage.placement, problem.dimension, problem.dtype))
-        server = RealTimeServer(scenario, link, recorder, Watchers(watch, progress))
+        watchers = Watchers(watch, progress)
+        server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.spare_cores)
         world.barrier()
         start_up_s, meter = time.time() - stage.began_at, Meter()
         try:

@@ -82,8 +82,7 @@ class MpiServerLink:
         """Send header and model without waiting for the client."""
         send = self._sends[order.client]
         send.Wait()  # complete already: the client has answered
-        header = OrderHeader(order.step_size, order.version, order.iteration, order.flags)
-        pack_order(self._orders[order.client], header)
+        pack_order(self._orders[order.client], order)
         np.copyto(self._models[order.client], order.model)
         send.Start()
 

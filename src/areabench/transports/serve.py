@@ -17,6 +17,7 @@ from areabench.timings import Timings
 from areabench.transports.waiting import Backoff, Clock
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
+_SPIN_S = 50e-6  # where no other rank wants the core
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
 
 
@@ -59,7 +60,15 @@ class Watchers:
 class RealTimeServer:
     """One run on the wall clock."""
 
-    def __init__(self, scenario: Scenario, link: ServerLink, recorder: Recorder, watchers: Watchers) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        link: ServerLink,
+        recorder: Recorder,
+        watchers: Watchers,
+        *,
+        spare_cores: bool = False,
+    ) -> None:
         self._link, self._recorder, self._watchers = link, recorder, watchers
         self._clients = scenario.experiment.clients.count
         self._clock = Clock(scenario.experiment.clock.stretch)
@@ -67,6 +76,7 @@ class RealTimeServer:
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
             self._clock.now_s,
         )  # fmt: skip
+        self._spin_s = _SPIN_S if spare_cores else 0.0
         self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
         self.timings = Timings(self._clients)
         self._departed: set[int] = set()
@@ -80,7 +90,7 @@ class RealTimeServer:
 
     def run(self) -> Status:
         """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
-        conductor, clock, backoff = self._conductor, self._clock, Backoff(10e-6, 200e-6)
+        conductor, clock, backoff = self._conductor, self._clock, Backoff(10e-6, 200e-6, self._spin_s)
         clock.start()
         conductor.start()
         while not (ended := conductor.ended(clock.now_s())):

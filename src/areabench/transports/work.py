@@ -19,6 +19,8 @@ from areabench.transports.waiting import Backoff, Clock
 
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
+_SHORTEST_POLL_S = 20e-6
+_SPIN_S = 200e-6  # where no other rank wants the core
 
 
 class WorkerLink(Protocol):
@@ -72,27 +74,33 @@ class Ready(NamedTuple):
     due_s: float
     client: int
     begun_s: float
-    header: UpdateHeader
+    round: int
+    version: int
+    delay_s: float
+    reply_s: float
+    compute_s: float
+    flags: Flag
 
 
 class Worker:
     """One rank and the clients it hosts; all times in seconds of the experiment."""
 
-    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock) -> None:
+    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock, *, spare_cores: bool = False) -> None:
         self._link, self._seats, self._clock = link, seats, clock
+        self._backoff = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S, _SPIN_S if spare_cores else 0.0)
+        self._reply_s = 0.0  # real time that the last reply took
         self._given: deque[Given] = deque()
         self._ready: list[Ready] = []
         self._active_s = time.perf_counter()  # real time at which something happened last
 
     def work(self) -> None:
         """Answer orders until the server says stop."""
-        backoff = Backoff(100e-6, _LONGEST_POLL_S)
         while not self._link.stopped:
             if self._act() | self._look():  # act first: a look may give the core away just when something is due
-                backoff.reset()
+                self._backoff.reset(self._reply_s / 2)  # in a crowd a look is dear: about two for a reply
                 self._active_s = time.perf_counter()
             else:
-                self._pause(backoff)
+                self._pause()
 
     def _look(self) -> bool:
         """Take the orders that are here; returns whether there were any."""
@@ -120,8 +128,8 @@ class Worker:
         self._round(seat.client, order)
         done_s, due_s = self._clock.now_s(), begun_s + delay_s
         flags = Flag.OVERRUN if done_s > due_s else Flag.NONE
-        header = UpdateHeader(order.client, number, order.version, delay_s, 0.0, reply_s, done_s - base_s, flags)
-        heapq.heappush(self._ready, Ready(due_s, order.client, begun_s, header))
+        times_s = (delay_s, reply_s, done_s - base_s)
+        heapq.heappush(self._ready, Ready(due_s, order.client, begun_s, number, order.version, *times_s, flags))
         return True
 
     def _begin(self, order: Order, seen_s: float) -> tuple[float, float]:
@@ -132,6 +140,7 @@ class Worker:
         """
         if Flag.REPLY in order.flags:
             sent_s = self._seats[order.client].sent_s
+            self._reply_s = self._clock.real_s(seen_s - sent_s)
             return sent_s, seen_s - sent_s
         return (0.0 if order.iteration == 0 else seen_s), math.nan
 
@@ -145,17 +154,19 @@ class Worker:
         """Send all updates whose delay is over; returns whether there were any."""
         ready, sent = self._ready, False
         while ready and ready[0].due_s <= (now_s := self._clock.now_s()):
-            due = heapq.heappop(ready)
-            self._seats[due.client].sent_s = now_s
-            self._link.send(due.header._replace(realised_delay_s=now_s - due.begun_s))
+            _, client, begun_s, number, version, delay_s, reply_s, compute_s, flags = heapq.heappop(ready)
+            self._seats[client].sent_s = now_s
+            realised_s = now_s - begun_s
+            self._link.send(UpdateHeader(client, number, version, delay_s, realised_s, reply_s, compute_s, flags))
             sent = True
         return sent
 
-    def _pause(self, backoff: Backoff) -> None:
+    def _pause(self) -> None:
         """Sleep until the next update is due, in short pauses while some client waits for an order."""
         due_s = self._clock.real_s(self._ready[0].due_s - self._clock.now_s()) if self._ready else math.inf
         if len(self._ready) == len(self._seats):
             time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))
             return
         waited_s = time.perf_counter() - self._active_s
-        backoff.pause(min(due_s, max(2e-3, 0.02 * waited_s)))  # a reply comes within milliseconds, a call may take long
+        limit_s = max(2e-3, 0.02 * waited_s)  # a reply comes within milliseconds, a call may take long
+        self._backoff.pause(min(due_s, limit_s))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
+        self.spare_cores = node.size <= len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else False
         node.Free()
 
     def first(self, ranks: int) -> World | None:
