@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 _GO, _STOP = 0, 1  # the first byte of what the server sends
 _TAG = 99
 
-_MOMENT_S = 10e-6
+_MOMENT_S = 10e-6  # of a server
+_SHORTEST_S, _LONGEST_S = 20e-6, 5e-3  # of a client
 
 Wait = Callable[[Sequence[MPI.Request]], None]
 Poll = Callable[[list[MPI.Prequest]], list[int] | None]
@@ -31,15 +32,22 @@ def wait_yielding(requests: Sequence[MPI.Request]) -> None:
         os.sched_yield()
 
 
-def wait_sleeping(requests: Sequence[MPI.Request]) -> None:
-    """Poll with pauses that grow from 50 µs to 2 ms."""
-    pause_s = 50e-6
-    while not MPI.Request.Testall(requests):
-        time.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, 2e-3)
+class Sleeper:
+    """Polls with pauses; the first is half of what the last wait took, so that a crowd does not poll in vain."""
+
+    def __init__(self) -> None:
+        self._last_s = 100e-6
+
+    def __call__(self, requests: Sequence[MPI.Request]) -> None:
+        """Wait for all of them."""
+        begun_s, pause_s = time.perf_counter(), max(_SHORTEST_S, 0.5 * self._last_s)
+        while not MPI.Request.Testall(requests):
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, _LONGEST_S)
+        self._last_s = min(time.perf_counter() - begun_s, _LONGEST_S)
 
 
-WAITS: dict[str, Wait] = {"blocking": wait_blocking, "yielding": wait_yielding, "sleeping": wait_sleeping}
+WAITS: dict[str, Wait] = {"blocking": wait_blocking, "yielding": wait_yielding, "sleeping": Sleeper()}
 
 
 def some_blocking(requests: list[MPI.Prequest]) -> list[int] | None:
@@ -101,7 +109,7 @@ def _dismiss(receives: list[MPI.Prequest], sends: list[MPI.Prequest], outgoing: 
             sends[slot].Start()
         left -= len(done)
         os.sched_yield()
-    wait_sleeping(sends)
+    Sleeper()(sends)
     for request in (*receives, *sends):
         request.Free()
 
