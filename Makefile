@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost test test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi test test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -176,6 +176,16 @@ bench-simulator: $(VENV)/installed ## time the simulator against its bare gradie
 bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
 	@$(BIN)/python benchmarks/cost.py --output runs/cost
 
+# The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
+bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH (six to eight minutes)
+	@$(BIN)/python benchmarks/bench_mpi.py --output runs/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
+
+$(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
+	@echo "installing areabench and MPICH into $(VENV)-mpich"
+	@"$(PYTHON)" -m venv --clear $(VENV)-mpich
+	@$(VENV)-mpich/bin/python -m pip --disable-pip-version-check -qq install -c constraints.txt -e '.[mpich]'
+	@touch $@
+
 # ------------------------------------------------------------------------------------------------- tests
 
 test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
@@ -210,4 +220,4 @@ clean: ## remove runs/, build products and caches, keep .venv
 	find src tests benchmarks analysis -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## clean, and remove .venv too
-	rm -rf $(VENV) .venv-system
+	rm -rf $(VENV) .venv-system $(VENV)-mpich

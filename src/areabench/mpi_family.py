@@ -13,6 +13,15 @@ _MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary inter
 _SHARED_OBJECTS = {b"libmpi.so.40": "Open MPI", b"libmpich.so": "MPICH", b"libmpi.so.12": "MPICH"}
 
 
+MPI_DEFAULTS = {  # a message of up to 64 kB leaves before its receiver looks: twice as many a second
+    "OMPI_MCA_btl_sm_eager_limit": "65536",
+    "OMPI_MCA_btl_sm_max_send_size": "65536",
+    "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_CELL_SIZE": "65536",
+    "MPIR_CVAR_CH4_PACK_BUFFER_SIZE": "131072",  # must hold a cell
+    "MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD": "65536",
+}
+
+
 class Family(StrEnum):
     """MPI libraries that the same launchers can start."""
 

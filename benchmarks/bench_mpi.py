@@ -1,0 +1,103 @@
+"""How close the MPI transport comes to a bare mpi4py loop: messages a second with no delays, on one machine.
+
+make bench-mpi, or: python benchmarks/bench_mpi.py [--quick] [--output FILE] PYTHON ...
+
+Each PYTHON belongs to an environment that has areabench and an MPI with its mpirun, e.g. .venv/bin/python for Open MPI
+and .venv-mpich/bin/python for MPICH. Both sides run in the same launch on the same ranks, in short pieces in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench_page import describe_machine
+from mpi_page import page
+from mpi_plan import FULL, QUICK, Effort, Launch, Report, plan_launches, report_from
+
+from areabench.errors import UserError
+from areabench.launch import Launcher, ask_launcher, launcher_flags
+from areabench.mpi_family import MPI_DEFAULTS
+
+_SET_UP_S = 120.0  # what a launch of 129 ranks may take besides its pieces, on a busy machine
+_PATIENCE_S = 10.0
+_PROGRAM = Path(__file__).with_name("mpi_rank.py")
+_ALONE = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def mpirun_of(python: Path) -> Launcher:
+    """The mpirun beside a Python."""
+    found = python.parent / "mpirun"
+    if not found.exists():
+        raise UserError(f"{python}: no mpirun beside it; name the Python of an environment with areabench and an MPI")
+    return ask_launcher(str(found))
+
+
+def measure_launch(python: Path, launch: Launch, folder: Path) -> Report:
+    """Start the ranks, wait for their report."""
+    plan, output, mpirun = folder / "launch.json", folder / "report.json", mpirun_of(python)
+    plan.write_text(json.dumps(asdict(launch)), encoding="utf-8")
+    output.unlink(missing_ok=True)
+    ranks = [mpirun.path, *launcher_flags(mpirun), "-n", str(launch.clients + 1)]
+    command = [*ranks, str(python), str(_PROGRAM), str(plan), str(output)]
+    limit_s = _SET_UP_S + 3 * launch.measuring_s
+    _run(command, limit_s)
+    return report_from(json.loads(output.read_text(encoding="utf-8")))
+
+
+def _run(command: Sequence[str], limit_s: float) -> None:
+    """Run to the end; a launch that hangs is ended by its mpirun."""
+    with subprocess.Popen(command, env=MPI_DEFAULTS | os.environ | _ALONE) as ranks:
+        try:
+            code = ranks.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            ranks.terminate()
+            raise UserError(f"the launch took more than {limit_s:.0f} s; try it on a machine with less load") from None
+    if code != 0:
+        raise UserError(f"the launch ended with exit code {code}; its error stands above")
+
+
+def measure_mpi(python: Path, effort: Effort, folder: Path) -> list[Report]:
+    """All launches of one MPI."""
+    yields, reports = bool(launcher_flags(mpirun_of(python))), []
+    for launch in plan_launches(effort, yields=yields):
+        print(f"{python}: {launch.clients} clients, {launch.measuring_s:.0f} s", file=sys.stderr)
+        try:
+            reports.append(measure_launch(python, launch, folder))
+        except UserError as error:  # what the other launches have found is kept
+            print(f"{python}: {launch.clients} clients left out: {error}", file=sys.stderr)
+    if not reports:
+        raise UserError(f"{python}: no launch came to its end; their errors stand above")
+    return reports
+
+
+def main() -> None:
+    """Measure with every MPI that was named, print the tables, write them where asked to."""
+    parser = argparse.ArgumentParser(description="Compare the MPI transport with a bare mpi4py loop.")
+    parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
+    parser.add_argument("--output", type=Path, help="write the tables to this Markdown file as well")
+    parser.add_argument("pythons", type=Path, nargs="+", metavar="PYTHON", help="of an environment with an MPI")
+    arguments = parser.parse_args()
+    effort = QUICK if arguments.quick else FULL
+    with tempfile.TemporaryDirectory() as name:
+        reports = [measure_mpi(python, effort, Path(name)) for python in arguments.pythons]
+    text = page(reports)
+    print(text)
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(f"# Speed of the MPI transport\n\n{describe_machine()}\n\n{text}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

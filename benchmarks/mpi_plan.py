@@ -1,0 +1,152 @@
+"""What the MPI benchmark measures: which launches there are, and which cells of the tables each of them fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from areabench.messages import HEADER_BYTES
+
+DTYPE = np.dtype(np.float32)
+PAPER_BYTES = HEADER_BYTES + 7_840 * DTYPE.itemsize
+DEPTHS = ("wire", "rule", "all")  # the links in the real loops; with AREA's rule; with event log and run file too
+_CROWD = 8  # so many clients and more starve an MPICH server unless they sleep, where cores are few
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the ranks of a bare loop wait."""
+
+    client: str
+    server: str
+
+
+STYLES = {
+    "inside MPI": Style("blocking", "blocking"),
+    "yielding": Style("yielding", "yielding"),
+    "sleeping": Style("sleeping", "sleeping"),
+    "server sleeping": Style("blocking", "sleeping"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One message size: what is measured in turns, how long each piece lasts, and how many turns there are."""
+
+    size: int  # bytes of a message, its header included
+    styles: tuple[str, ...]  # of the bare loop
+    depths: tuple[str, ...]  # of areabench
+    duration_s: float
+    turns: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One mpirun: a server and so many clients fill some cells."""
+
+    clients: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def measuring_s(self) -> float:
+        """How long its pieces last, in all."""
+        return sum(cell.turns * cell.duration_s * len(cell.styles + cell.depths) for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    crowds: tuple[int, ...]  # clients, at the paper's message size
+    sizes: dict[int, tuple[int, ...]]  # message sizes, by clients
+    duration_s: float
+    turns: int
+
+
+FULL = Effort(
+    crowds=(1, 4, 32, 128),
+    sizes={1: (10**3, 10**4, 10**5, 10**6, 10**7, 10**8), 4: (10**3, 10**5, 10**6, 10**7)},
+    duration_s=0.3,
+    turns=7,
+)
+QUICK = Effort(crowds=(1, 2), sizes={1: (10**3, 10**6)}, duration_s=0.05, turns=2)
+
+
+def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
+    """The launches of one MPI; `yields` says whether it gives the core away while it waits for messages."""
+    launches = []
+    for clients in effort.crowds:
+        styles = bare_styles(clients, yields=yields)
+        cells = [Cell(PAPER_BYTES, styles, DEPTHS, effort.duration_s, effort.turns)]
+        cells += [size_cell(size, styles[:2], effort) for size in effort.sizes.get(clients, ())]
+        launches.append(Launch(clients, tuple(cells)))
+    return launches
+
+
+def bare_styles(clients: int, *, yields: bool) -> tuple[str, ...]:
+    """The ways to wait that may be the best for the bare loop; one that starves the server is none of them."""
+    if clients < _CROWD:
+        return ("yielding", "inside MPI", "sleeping")
+    return ("inside MPI", "server sleeping", "sleeping") if yields else ("sleeping", "yielding")
+
+
+def size_cell(size: int, styles: tuple[str, ...], effort: Effort) -> Cell:
+    """The wire against the bare loop; a large message gets the time to travel several times."""
+    duration_s = effort.duration_s * max(1.0, size / 3e7)
+    return Cell(size, styles, DEPTHS[:1], duration_s, max(2, effort.turns - 2))
+
+
+class Piece(NamedTuple):
+    """A piece of a measurement: how many clients, how long a message is with its header, how long it lasts."""
+
+    clients: int
+    size: int
+    duration_s: float
+
+    @property
+    def dimension(self) -> int:
+        """Parameters of the model that a message carries."""
+        return (self.size - HEADER_BYTES) // DTYPE.itemsize
+
+
+# ---------------------------------------------------------------------------------------------------- as text
+
+
+def launch_from(values: dict[str, Any]) -> Launch:
+    """A launch as `asdict` and JSON leave it."""
+    cells = [
+        Cell(cell["size"], tuple(cell["styles"]), tuple(cell["depths"]), cell["duration_s"], cell["turns"])
+        for cell in values["cells"]
+    ]
+    return Launch(values["clients"], tuple(cells))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell filled: messages a second of each turn, by what was measured, and how busy others kept the machine."""
+
+    clients: int
+    size: int
+    bare: dict[str, list[float]]  # by style
+    depths: dict[str, list[float]]
+    others: float  # share of the cores that processes of others used; NaN where the system does not tell
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one launch found."""
+
+    library: str
+    cells: Sequence[Measured]
+
+    def as_values(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"library": self.library, "cells": [asdict(cell) for cell in self.cells]}
+
+
+def report_from(values: dict[str, Any]) -> Report:
+    """A report as JSON leaves it."""
+    return Report(values["library"], [Measured(**cell) for cell in values["cells"]])
