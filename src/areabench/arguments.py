@@ -97,6 +97,10 @@ def _sweeping(commands: Commands) -> None:
         "--transport", choices=("simulator", "mpi"), default="simulator",
         help="virtual time (default), or real time under mpirun, one run after the other, in runs/STEM-mpi",
     )  # fmt: skip
+    parser.add_argument(
+        "--share", default="1/1", metavar="K/N",
+        help="run only every N-th run, from the K-th on; all shares may run at once, into the same folder",
+    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")
     _progress_option(parser)

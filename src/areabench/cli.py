@@ -112,10 +112,12 @@ def _sweep(options: argparse.Namespace) -> int:
     from areabench.progress import Style
     from areabench.sweeps.commands import sweep
     from areabench.sweeps.run import MPI, SweepOptions
+    from areabench.sweeps.share import read_share
 
     if options.jobs is not None and options.transport == MPI:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
-    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options))
+    share = read_share(options.share)
+    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options), share)
     around = Surroundings(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
     return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
 
