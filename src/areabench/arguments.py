@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from areabench import __version__
+from areabench.jobs.arguments import add_job_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
@@ -33,8 +34,15 @@ def build_parser() -> argparse.ArgumentParser:
     _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _sweeping(commands)
+    _writing_jobs(commands)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     _experiment_options(check)
+    check.add_argument(
+        "--ended-in",
+        type=Path,
+        metavar="RUN",
+        help="say instead whether this run file holds it, ended; exit code 1 if not",
+    )
     _theorising(commands)
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
@@ -104,6 +112,13 @@ def _sweeping(commands: Commands) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")
     _progress_option(parser)
+
+
+def _writing_jobs(commands: Commands) -> None:
+    example = "benchmarks/paper.toml --scheduler slurm -o paper.sh"
+    parser = _command(commands, "job", "write a job script for a cluster", example)
+    _override_option(parser)
+    add_job_options(parser, _positive)
 
 
 def _theorising(commands: Commands) -> None:

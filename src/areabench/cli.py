@@ -78,7 +78,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.check(options.experiment, options.overrides)
+    return commands.check(options.experiment, options.overrides, options.ended_in)
 
 
 def _theory(options: argparse.Namespace) -> int:
@@ -122,6 +122,29 @@ def _sweep(options: argparse.Namespace) -> int:
     return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
 
 
+def _job(options: argparse.Namespace) -> int:
+    from areabench.jobs.command import job, mpi_at_hand
+    from areabench.jobs.request import Request, Site
+    from areabench.jobs.words import MPIRUN, OPEN_MPI, SLURM, SRUN
+    from areabench.sweeps.run import MPI
+
+    here = Path(sys.prefix) if sys.prefix != sys.base_prefix else None  # the environment that this command is in
+    site = Site(
+        modules=tuple(options.modules),
+        venv=options.venv or here,
+        launcher=options.launcher or (SRUN if options.scheduler == SLURM else MPIRUN),
+        mpi=options.mpi or (mpi_at_hand() if options.transport == MPI else OPEN_MPI),
+        account=options.account,
+        queue=options.queue,
+        memory_mb=options.memory_mb,
+        exclusive=options.exclusive,
+    )
+    names = ("file", "trials", "runs", "transport", "scheduler", "nodes", "clients_per_rank", "cores", "array")
+    asked = {name: getattr(options, name) for name in names}
+    request = Request(overrides=tuple(options.overrides), walltime=options.walltime, site=site, **asked)
+    return job(request, options.output, force=options.force)
+
+
 def _figures(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
     from areabench.figures.commands import Wishes, split_figure, sweep_figures
@@ -152,6 +175,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "launch": _launch,
     "run": _run,
     "sweep": _sweep,
+    "job": _job,
     "check": _check,
     "theory": _theory,
     "replay": _replay,

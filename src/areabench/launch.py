@@ -42,11 +42,16 @@ def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = 
 
 def _flags(mpirun: str) -> list[str]:
     """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
+    if not is_open_mpi(mpirun):
+        return []
+    root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    return [*root, "--oversubscribe", "--bind-to", "none"]
+
+
+def is_open_mpi(mpirun: str) -> bool:
+    """Whether an mpirun is Open MPI's."""
     try:
         version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as error:
         raise UserError(f"{mpirun}: cannot be started: {error.strerror}; install MPI anew or load another") from error
-    if not any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte")):
-        return []
-    root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    return [*root, "--oversubscribe", "--bind-to", "none"]
+    return any(name in version for name in ("Open MPI", "OpenRTE", "PRRTE", "prte"))

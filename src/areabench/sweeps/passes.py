@@ -59,13 +59,13 @@ def expected_steps(experiment: Experiment) -> float:
     """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
     updates, stop = math.inf, experiment.stop
     if stop.horizon_s is not None:
-        updates = _updates_a_second(experiment) * stop.horizon_s
+        updates = updates_a_second(experiment) * stop.horizon_s
     if stop.iterations is not None:
         updates = min(updates, stop.iterations)
     return updates * experiment.clients.local_steps
 
 
-def _updates_a_second(experiment: Experiment) -> float:
+def updates_a_second(experiment: Experiment) -> float:
     """Expected updates of all clients together."""
     rate, method = _mean_rate(experiment.rates), experiment.method
     if not isinstance(method, SFedAvg):
