@@ -23,7 +23,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test lint format clean distclean
+.PHONY: help install demo tables figures study-rates study-bias tune-demo bench-simulator bench-cost test test-slurm lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -150,6 +150,10 @@ test: lint $(VENV)/torch-installed ## check style and types, run all tests, thos
 	$(BIN)/python -m pytest
 	$(BIN)/mpirun -n $(INRANK_RANKS) --oversubscribe $(ROOT_FLAG) --output rank --timeout 300 \
 	  $(BIN)/python -u -m pytest -xq --color=no -p no:cacheprovider --with-mpi --timeout-method=thread tests/inrank
+	@$(MAKE) --no-print-directory test-slurm
+
+test-slurm: $(VENV)/tests-installed ## submit job scripts to a real one-node Slurm; root installs Debian's, without it this is skipped
+	$(BIN)/python -m tests.slurm.check
 
 lint: $(VENV)/tests-installed ## check style and types only
 	$(BIN)/ruff check

@@ -33,7 +33,7 @@ iterations = 20
 name = "quadratic"
 dimension = 3
 """
-COMMANDS = ("simulate", "launch", "run", "sweep", "check", "replay", "show", "summary", "table", "figures")
+COMMANDS = ("simulate", "launch", "run", "sweep", "job", "check", "replay", "show", "summary", "table", "figures")
 
 
 @pytest.fixture

@@ -31,7 +31,9 @@ def head(request: Request, work: Work, words: Words) -> list[str]:
     file = _plain(request.file)
     what = f"The sweep {file}, {work.runs:,} runs" if work.sweep else f"One run of {file}"
     if request.array is not None:
-        what += f", divided among {request.array} tasks"
+        what += f", divided among {request.array} tasks, each"
+    else:
+        what += ","
     if request.transport != MPI:
         where = f"in the simulator, on {request.cores} cores."
     else:
@@ -40,7 +42,7 @@ def head(request: Request, work: Work, words: Words) -> list[str]:
         where = f"on {work.ranks} MPI ranks: the server, and {workers} of {clients} each."
     return [
         "#!/bin/bash",
-        *comment(f"{what}, {where}"),
+        *comment(f"{what} {where}"),
         *comment(f"Submit it with `{words.submit} FILE` in the folder that the paths below start at."),
     ]
 

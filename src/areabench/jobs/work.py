@@ -20,8 +20,8 @@ from areabench.sweeps.share import Share
 SET_UP_S = 120.0  # modules, environment and Python from a shared file system, once a job
 RANK_S = 0.5  # more set-up a rank
 DRAIN_S = 30.0  # split, barrier, the last updates and the writing, once a run
-SNAPSHOT_S = 0.2  # evaluating one, which on MNIST takes a third of it
-STEP_S = 0.5e-3  # a simulated gradient step, which on MNIST takes a fifth of it
+SNAPSHOT_S = 0.2  # evaluating one: several times what it takes on MNIST
+STEP_S = 0.5e-3  # a simulated gradient step: several times what it takes on MNIST
 
 
 @dataclass(frozen=True)
