@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,9 @@ def main() -> int:
     except Trouble as trouble:
         print(f"\nfailed: {trouble}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; Slurm is shut down", file=sys.stderr)
+        return 130
     print(f"all jobs did what they should, in {time.monotonic() - begun_s:.0f} s; Slurm is shut down")
     return 0
 
@@ -136,4 +140,5 @@ def _options_of_sweep() -> str:
 
 if __name__ == "__main__":
     os.environ |= AS_ROOT
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, Slurm is shut down first
     sys.exit(main())

@@ -22,7 +22,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # where daemons are, which is n
 CORES = 8  # that Slurm believes in: ranks of a small run mostly sleep, and may outnumber real cores
 NODE = socket.gethostname().split(".")[0]  # Open MPI does not start on a node of another name
 REQUEUE_S = 5  # a job that is requeued waits until the credentials of its first start have expired
-UP_S, COMMAND_S, END_S = 30.0, 30.0, 10.0
+UP_S, COMMAND_S, END_S = 30.0, 30.0, 20.0
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
 
 
@@ -65,12 +65,13 @@ class Cluster:
         until(begun.exists, limit_s, lambda: f"job {job} has not begun {begun}, it is {self.states(job)}")
         self.call("scontrol", "requeue", job)
 
-    def cancel_all(self) -> None:
-        """End what still runs."""
+    def end_all(self) -> None:
+        """End what still runs, and wait for it: as long as a step has a process, its socket is in the spool."""
         with suppress(Trouble, subprocess.TimeoutExpired):
-            if self.call("squeue", "--noheader", "--format=%A"):
+            if self.call("squeue", "--noheader"):
                 self.call("scancel", "--full", "--user", getpass.getuser())
-                until(lambda: not self.call("squeue", "--noheader"), END_S, lambda: "jobs outlive scancel")
+            until(lambda: not self.call("squeue", "--noheader"), END_S, lambda: "jobs outlive scancel")
+            until(lambda: not [*(self._folder / "spool").glob(f"{NODE}_*")], END_S, lambda: "steps outlive their jobs")
 
 
 def until(holds: Callable[[], bool], limit_s: float, trouble: Callable[[], str]) -> None:
@@ -133,7 +134,7 @@ def running(folder: Path) -> Iterator[Cluster]:
             if command[0] == "munged":
                 until((folder / "munge.socket").exists, UP_S, lambda: f"munged: {_log(folder, 'munged')}")
         cluster = Cluster(folder, environment)
-        stack.callback(cluster.cancel_all)
+        stack.callback(cluster.end_all)
         until(lambda: _idle(cluster), UP_S, lambda: f"slurmctld: {_log(folder, 'slurmctld')}; {_log(folder, 'slurmd')}")
         yield cluster
 
@@ -179,6 +180,7 @@ def _version() -> tuple[int, ...]:
 
 def _configuration(folder: Path) -> str:
     user = getpass.getuser()
+    first_job = 1 + secrets.randbelow(10**6)  # MPICH names shared memory after the job, and a killed rank leaves it
     controller_port, node_port = _free_ports()
     return f"""\
 ClusterName=try
@@ -201,6 +203,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=2,sched_min_interval=100000
 SlurmdParameters=config_overrides
 JobRequeue=1
+FirstJobId={first_job}
 ReturnToService=2
 KillWait=5
 NodeName={NODE} NodeAddr=127.0.0.1 CPUs={CORES} CoresPerSocket={CORES} State=UNKNOWN

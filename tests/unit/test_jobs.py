@@ -267,6 +267,14 @@ def test_what_srun_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_mpich_does_not_start_again_in_the_same_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("srun").write_text('#!/bin/bash\necho "$1"\n')
+    Path("srun").chmod(0o755)
+    script = written("try.toml --mpi mpich", capsys).replace("source .venv", "true .venv")
+    assert in_bash(script, tmp_path).stdout == "--mpi=pmi2\n"
+    assert in_bash(f"SLURM_RESTART_COUNT=2\n{script}", tmp_path).stdout == "--ntasks=1\n" * 2 + "--mpi=pmi2\n"
+
+
 def test_a_missing_environment_ends_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert in_bash(written("try.toml", capsys), tmp_path).returncode == 1
 

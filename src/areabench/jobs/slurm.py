@@ -63,5 +63,12 @@ def _launcher(request: Request, work: Work) -> str:
     """Ranks find each other through PMIx in Open MPI, and through PMI-2 in MPICH."""
     if request.site.launcher != SRUN:
         return mpirun(request, work)
-    interface = "pmi2" if request.site.mpi == MPICH else "pmix"
-    return f"srun --mpi={interface} --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1"
+    bound = "--cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1"
+    return f"{_FRESH_STEP}srun --mpi=pmi2 {bound}" if request.site.mpi == MPICH else f"srun --mpi=pmix {bound}"
+
+
+# MPICH names shared memory after job and step, and would wait for ever in what a killed start of the job has left.
+_FRESH_STEP = """\
+# Each restart of the job takes a step of another number, away from shared memory that the last one left.
+for ((restart = 0; restart < ${SLURM_RESTART_COUNT:-0}; restart++)); do srun --ntasks=1 true; done
+"""
