@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi test test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi test test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -193,6 +193,7 @@ test: lint $(VENV)/torch-installed ## check style and types, run all tests, thos
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
+	@$(MAKE) --no-print-directory test-slurm
 
 # In an environment of its own, so that .venv stays as it is. Not part of `test`: building mpi4py takes minutes.
 test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built against it (needs root and apt-get)
@@ -203,6 +204,9 @@ test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built agains
 	  .venv-system/bin/areabench doctor && mkdir -p runs && \
 	  .venv-system/bin/areabench launch benchmarks/demo.toml --set stop.horizon_s=2 --output runs/system-mpi.h5 --force && \
 	  .venv-system/bin/areabench replay runs/system-mpi.h5; fi
+
+test-slurm: $(VENV)/tests-installed ## submit job scripts to a real one-node Slurm; root installs Debian's, without it this is skipped
+	$(BIN)/python -m tests.slurm.check
 
 lint: $(VENV)/tests-installed ## check style and types only
 	$(BIN)/ruff check

@@ -13,6 +13,7 @@ import os
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from mpi_bare import serve_bare, work_bare
@@ -83,7 +84,12 @@ def main() -> None:
     launch = launch_from(json.loads(plan.read_text(encoding="utf-8")))
     sharpen_sleep()
     world = World()
-    report = Report(world.library, [fill(world, launch, cell) for cell in launch.cells])
+    try:
+        report = Report(world.library, [fill(world, launch, cell) for cell in launch.cells])
+    except Exception:  # the other ranks would wait for ever
+        traceback.print_exc()
+        world.abort()
+        raise
     if world.rank == 0:
         output.write_text(json.dumps(report.as_values()), encoding="utf-8")
 

@@ -14,6 +14,7 @@ import numpy as np
 from mpi_plan import DTYPE, Piece
 
 from areabench.algorithms import build_method
+from areabench.conductor import Handling
 from areabench.config import to_toml
 from areabench.evaluation import NoTarget
 from areabench.experiment import Area, Clients, Experiment, Record, Stop
@@ -77,6 +78,7 @@ class EchoConductor:
     """Stands in for the conductor: every update is answered with the same model."""
 
     timer_s = math.inf
+    handling = Handling()
 
     def __init__(self, piece: Piece, link: ServerLink) -> None:
         self.updates, self.horizon_s = 0, piece.duration_s

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from areabench import __version__
+from areabench.jobs.arguments import add_job_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
@@ -38,8 +39,15 @@ def build_parser() -> argparse.ArgumentParser:
     batch = commands.add_parser("batch", description="the runs of a sweep on MPI; `areabench sweep` starts this")
     batch.set_defaults(command="batch")
     batch.add_argument("file", type=Path)
+    _writing_jobs(commands)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     _experiment_options(check)
+    check.add_argument(
+        "--ended-in",
+        type=Path,
+        metavar="RUN",
+        help="say instead whether this run file holds it, ended; exit code 1 if not",
+    )
     _theorising(commands)
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
@@ -122,9 +130,20 @@ def _sweeping(commands: Commands) -> None:
         "--on-ranks", action="store_true",
         help="on MPI: use the ranks of this launch (under mpirun or srun) instead of starting mpirun",
     )  # fmt: skip
+    parser.add_argument(
+        "--share", default="1/1", metavar="K/N",
+        help="run only every N-th run, from the K-th on; all shares may run at once, into the same folder",
+    )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")
     _progress_option(parser)
+
+
+def _writing_jobs(commands: Commands) -> None:
+    example = "benchmarks/paper.toml --scheduler slurm -o paper.sh"
+    parser = _command(commands, "job", "write a job script for a cluster", example)
+    _override_option(parser)
+    add_job_options(parser, _positive)
 
 
 def _theorising(commands: Commands) -> None:

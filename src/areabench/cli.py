@@ -82,7 +82,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.check(options.experiment, options.overrides)
+    return commands.check(options.experiment, options.overrides, options.ended_in)
 
 
 def _theory(options: argparse.Namespace) -> int:
@@ -132,12 +132,16 @@ def _sweep(options: argparse.Namespace) -> int:
     from areabench.surroundings import Surroundings
     from areabench.sweeps.commands import leading, sweep
     from areabench.sweeps.run import MPI, SweepOptions
+    from areabench.sweeps.share import read_share
 
     if options.jobs is not None and options.transport == MPI:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
     if (options.ranks is not None or options.on_ranks) and options.transport != MPI:
         raise UserError("--ranks and --on-ranks are for runs on MPI; add --transport mpi or leave them out")
-    how = SweepOptions(options.jobs or _cores(), options.transport, options.force, _style(options), options.ranks)
+    share = read_share(options.share)
+    how = SweepOptions(
+        options.jobs or _cores(), options.transport, options.force, _style(options), share, options.ranks
+    )
     around = Surroundings(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
 
     def run(how: SweepOptions) -> int:
@@ -155,6 +159,29 @@ def _batch(options: argparse.Namespace) -> int:
 
     around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
     return rank_commands.batch(options.file, around, started_by(os.environ))
+
+
+def _job(options: argparse.Namespace) -> int:
+    from areabench.jobs.command import job, mpi_at_hand
+    from areabench.jobs.request import Request, Site
+    from areabench.jobs.words import MPIRUN, OPEN_MPI, SLURM, SRUN
+    from areabench.sweeps.run import MPI
+
+    here = Path(sys.prefix) if sys.prefix != sys.base_prefix else None  # the environment that this command is in
+    site = Site(
+        modules=tuple(options.modules),
+        venv=options.venv or here,
+        launcher=options.launcher or (SRUN if options.scheduler == SLURM else MPIRUN),
+        mpi=options.mpi or (mpi_at_hand() if options.transport == MPI else OPEN_MPI),
+        account=options.account,
+        queue=options.queue,
+        memory_mb=options.memory_mb,
+        exclusive=options.exclusive,
+    )
+    names = ("file", "trials", "runs", "transport", "scheduler", "nodes", "clients_per_rank", "cores", "array")
+    asked = {name: getattr(options, name) for name in names}
+    request = Request(overrides=tuple(options.overrides), walltime=options.walltime, site=site, **asked)
+    return job(request, options.output, force=options.force)
 
 
 def _figures(options: argparse.Namespace) -> int:
@@ -195,6 +222,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "run": _run,
     "sweep": _sweep,
     "batch": _batch,
+    "job": _job,
     "check": _check,
     "theory": _theory,
     "replay": _replay,

@@ -77,10 +77,17 @@ def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def check(path: Path, overrides: Sequence[str]) -> int:
-    """Print the resolved experiment."""
-    print(to_toml(load_experiment(path, overrides)), end="")
-    return 0
+def check(path: Path, overrides: Sequence[str], ended_in: Path | None = None) -> int:
+    """Print the resolved experiment, or say whether a run file holds an ended run of it: 1 if it does not."""
+    experiment = load_experiment(path, overrides)
+    if ended_in is None:
+        print(to_toml(experiment), end="")
+        return 0
+    from areabench.sweeps.results import ended_state
+
+    state = ended_state(ended_in, experiment)
+    print(f"{ended_in}: {state.text if state is not None else 'holds no run of this experiment that has ended'}")
+    return int(state is None)
 
 
 @dataclass(frozen=True)

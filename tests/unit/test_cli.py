@@ -38,6 +38,7 @@ COMMANDS = (
     "launch",
     "run",
     "sweep",
+    "job",
     "check",
     "replay",
     "show",

@@ -43,7 +43,7 @@ def sweep(
     dry: bool,
 ) -> int:
     """Run sweeps, or say what there is to run."""
-    plans = [load_sweep(path, overrides, trials) for path in files]
+    plans = [options.share.taken_from(load_sweep(path, overrides, trials)) for path in files]
     folders = [_folder(plan, around.output, options, alone=len(plans) == 1) for plan in plans]
     if dry:
         return _describe(plans, folders, options)

@@ -19,7 +19,7 @@ from areabench.schema import State
 from areabench.sweeps.passes import Task
 from areabench.sweeps.reading import (
     FAILURE_COLUMNS,
-    FAILURE_FILE,
+    FAILURES,
     SWEEP_FILE,
     Failure,
     Member,
@@ -28,6 +28,10 @@ from areabench.sweeps.reading import (
     stored_text,
 )
 from areabench.sweeps.results import ended_state
+from areabench.sweeps.share import Share
+
+_LOCK = ".lock"
+_ALL = Share()
 
 
 def part_of(output: Path, pid: int) -> Path:
@@ -89,15 +93,16 @@ def check_transport(folder: Path, transport: str) -> None:
 
 
 @contextmanager
-def opened(folder: Path, plan: SweepPlan, transport: str) -> Iterator[None]:
-    """The folder made ready for a sweep, and locked until it ends."""
+def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -> Iterator[None]:
+    """The folder made ready for a sweep, or a share of one, and locked until it ends."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _take(stack.enter_context((folder / ".lock").open("a+", encoding="utf-8")), folder)
-            check_transport(folder, transport)
-            _remove_leftovers(folder)
-            _write(folder / SWEEP_FILE, stored_text(plan, transport))
+            with _turn(folder, share):
+                _lock(folder, share, stack)
+                check_transport(folder, transport)
+                _remove_leftovers(folder, plan, share)
+                _store(folder, stored_text(plan, transport), share)
         except OSError as error:
             raise _unusable(folder, error) from error
         yield
@@ -111,31 +116,94 @@ def _unusable(folder: Path, error: OSError) -> RunFileError:
     return RunFileError(f"{folder}: cannot be written: {error.strerror}; {room}choose another --output")
 
 
-def write_failures(folder: Path, failures: Sequence[Failure]) -> None:
-    """Replace the list of failed runs."""
+def write_failures(folder: Path, failures: Sequence[Failure], share: Share = _ALL) -> None:
+    """Replace the list of failed runs; a share has a list of its own."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FAILURE_COLUMNS)
     writer.writerows((failure.file, failure.reason) for failure in failures)
+    path = folder / f"{FAILURES}{share.suffix}.csv"
     try:
-        _write(folder / FAILURE_FILE, text.getvalue())
+        _write(path, text.getvalue())
     except OSError as error:
-        raise RunFailure(f"{folder / FAILURE_FILE}: cannot be written: {error.strerror}; make room") from error
+        raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
 
-def _take(lock: io.TextIOWrapper, folder: Path) -> None:
-    """Lock the folder; the operating system unlocks it when the process ends, however it ends."""
+def _store(folder: Path, text: str, share: Share) -> None:
+    """Write sweep.toml, which is the same for all shares: that of another sweep would not name the runs of the busy."""
+    path = folder / SWEEP_FILE
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return
+    for other in _busy_shares(folder, share):
+        raise UserError(
+            f"{folder}: share {other.text} of another sweep is writing into it; start all shares with the "
+            "same file and options, or choose another --output"
+        )
+    _write(path, text)
+
+
+# ---------------------------------------------------------------------------------------------------- locks
+
+
+@contextmanager
+def _turn(folder: Path, share: Share) -> Iterator[None]:
+    """Shares make the folder ready one after the other, so that none sees another between its lock and its files."""
+    with ExitStack() as stack:
+        if not share.whole:
+            fcntl.flock(stack.enter_context((folder / f"{_LOCK}-turn").open("a")), fcntl.LOCK_EX)
+        yield
+
+
+def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
+    """Lock the folder until the stack is closed: a whole sweep for itself, a share together with others of as many."""
+    lock, process = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8")), f"process {os.getpid()}"
+    if share.whole:
+        _take(lock, folder, fcntl.LOCK_EX, process)
+        return
+    _take(lock, folder, fcntl.LOCK_SH, "shares of it")
+    own = stack.enter_context((folder / f"{_LOCK}{share.suffix}").open("a+", encoding="utf-8"))
+    _take(own, folder, fcntl.LOCK_EX, f"share {share.text}, {process} on {os.uname().nodename}")
+    for other in _busy_shares(folder, share):
+        if other.of != share.of:
+            raise UserError(
+                f"{folder}: share {other.text} is writing into it, and {share.text} would run some of its runs too; "
+                "wait until it ends or divide by the same number"
+            )
+
+
+def _busy_shares(folder: Path, mine: Share) -> Iterator[Share]:
+    """The other shares that are at work."""
+    for path in folder.glob(f"{_LOCK}-*-of-*"):
+        numbers = re.fullmatch(rf"{re.escape(_LOCK)}-(\d+)-of-(\d+)", path.name)
+        share = Share(int(numbers[1]), int(numbers[2])) if numbers else mine
+        if share != mine and _is_taken(path):
+            yield share
+
+
+def _is_taken(path: Path) -> bool:
+    with path.open("a+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:
+    """Take a lock; the operating system gives it back when the process ends, however it ends."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
         lock.seek(0)
-        owner = lock.read().strip() or "unknown"
+        others = lock.read().strip() or "unknown"
         raise UserError(
-            f"{folder}: another sweep is writing into it (process {owner}); wait until it ends or choose another "
-            "--output"
+            f"{folder}: another sweep is writing into it ({others}); wait until it ends or choose another --output"
         ) from error
     os.truncate(lock.fileno(), 0)
-    os.write(lock.fileno(), f"{os.getpid()}\n".encode())  # at once: on a full disc, closing a buffer would fail again
+    os.write(lock.fileno(), f"{owner}\n".encode())  # at once: on a full disc, closing a buffer would fail again
+
+
+# ---------------------------------------------------------------------------------------------------- files
 
 
 def _write(path: Path, text: str) -> None:
@@ -148,8 +216,13 @@ def _write(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what processes that were killed had begun to write; the lock says that nobody writes now."""
+def _remove_leftovers(folder: Path, plan: SweepPlan, share: Share) -> None:
+    """Remove what processes that were killed had begun to write; the lock says that nobody writes it now."""
+    own = {Path(member.file).stem for member in plan.members}
     for path in folder.glob("*.part"):
-        if re.search(r"\.\d+\.part$", path.name):
+        begun = re.fullmatch(r"(.+)\.\w+\.\d+\.part", path.name)
+        if re.search(r"\.\d+\.part$", path.name) and (share.whole or (begun is not None and begun[1] in own)):
+            path.unlink(missing_ok=True)
+    if share.whole:
+        for path in (*folder.glob(f"{_LOCK}-*-of-*"), *folder.glob(f"{FAILURES}-*-of-*.csv")):
             path.unlink(missing_ok=True)

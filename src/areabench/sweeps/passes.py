@@ -59,7 +59,7 @@ def expected_duration_s(experiment: Experiment) -> float:
     """Real time that a run is expected to take on MPI, at most."""
     stop, horizon_s = experiment.stop, math.inf if experiment.stop.horizon_s is None else experiment.stop.horizon_s
     if stop.iterations is not None:
-        horizon_s = min(horizon_s, stop.iterations / _updates_a_second(experiment))
+        horizon_s = min(horizon_s, stop.iterations / updates_a_second(experiment))
     return horizon_s * experiment.clock.stretch
 
 
@@ -67,13 +67,13 @@ def expected_steps(experiment: Experiment) -> float:
     """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
     updates, stop = math.inf, experiment.stop
     if stop.horizon_s is not None:
-        updates = _updates_a_second(experiment) * stop.horizon_s
+        updates = updates_a_second(experiment) * stop.horizon_s
     if stop.iterations is not None:
         updates = min(updates, stop.iterations)
     return updates * experiment.clients.local_steps
 
 
-def _updates_a_second(experiment: Experiment) -> float:
+def updates_a_second(experiment: Experiment) -> float:
     """Expected updates of all clients together."""
     rate, method = _mean_rate(experiment.rates), experiment.method
     if not isinstance(method, SFedAvg):

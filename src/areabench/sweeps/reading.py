@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
 
-SWEEP_FILE, FAILURE_FILE = "sweep.toml", "failures.csv"
+SWEEP_FILE = "sweep.toml"
+FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
 FAILURE_COLUMNS = ("file", "reason")
 
 
@@ -69,7 +70,7 @@ def open_sweep(folder: str | Path) -> Sweep:
         plan=plan,
         results=tuple(result for _, result in found if result is not None),
         missing=missing,
-        failures=tuple(failure for failure in _read_failures(folder / FAILURE_FILE) if failure.file in awaited),
+        failures=tuple(failure for failure in _all_failures(folder) if failure.file in awaited),
         folder=folder,
         transport=stored.transport,
     )
@@ -105,9 +106,18 @@ def read_stored(folder: Path) -> StoredSweep:
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Place(str(path))))
 
 
+def _all_failures(folder: Path) -> list[Failure]:
+    """What the sweep and its shares have listed; a run once, with the reason that was written last."""
+    paths = [*folder.glob(f"{FAILURES}.csv"), *folder.glob(f"{FAILURES}-*-of-*.csv")]
+    listed = [each for path in sorted(paths, key=_written_ns) for each in _read_failures(path)]
+    return list({failure.file: failure for failure in listed}.values())
+
+
+def _written_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
 def _read_failures(path: Path) -> list[Failure]:
-    if not path.is_file():
-        return []
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)

@@ -20,6 +20,7 @@ from areabench.sweeps.passes import Pass, Task, expected_cost, expected_duration
 from areabench.sweeps.pool import Outcome, Pool
 from areabench.sweeps.reading import Failure, SweepPlan
 from areabench.sweeps.results import ENDED, ended_state
+from areabench.sweeps.share import Share
 
 if TYPE_CHECKING:
     from areabench.sweeps.leader import Leader  # needs mpi4py
@@ -35,6 +36,7 @@ class SweepOptions:
     transport: str = SIMULATOR
     force: bool = False  # run again what is done
     progress: Style = Style.NONE
+    share: Share = Share()  # of the runs; the plans hold no others
     ranks: int | None = None  # of a launch on MPI; None: as many as the largest run can use
     leader: Leader | None = None  # on MPI: makes the runs on the ranks of this launch instead of starting mpirun
 
@@ -49,6 +51,11 @@ class FolderReport:
     now: int = 0
     diverged: int = 0  # of those done
     failures: list[Failure] = field(default_factory=list)
+    share: Share = Share()
+
+    def list_failures(self) -> None:
+        """Write down what has failed so far."""
+        write_failures(self.folder, self.failures, self.share)
 
     @property
     def done(self) -> int:
@@ -82,9 +89,9 @@ def run_sweep(
     check_folders(folders)
     with ExitStack() as stack:
         for plan, folder in zip(plans, folders, strict=True):
-            stack.enter_context(opened(folder, plan, options.transport))
+            stack.enter_context(opened(folder, plan, options.transport, options.share))
         found = [standing(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
-        reports = {folder: _begin(folder, each) for folder, each in zip(folders, found, strict=True)}
+        reports = {folder: _begin(folder, each, options.share) for folder, each in zip(folders, found, strict=True)}
         tasks = [task for each in found for task in each.pending]
         interrupts = stack.enter_context(Interrupts())
         stopped = _compute(tasks, reports, options, around, interrupts)
@@ -100,10 +107,11 @@ def check_folders(folders: Sequence[Path]) -> None:
         seen.add(folder.resolve())
 
 
-def _begin(folder: Path, found: Standing) -> FolderReport:
+def _begin(folder: Path, found: Standing, share: Share) -> FolderReport:
     """The report before anything has been computed: members without experiment have failed already."""
-    write_failures(folder, found.invalid)
-    return FolderReport(folder, found.runs, found.done, diverged=found.diverged, failures=list(found.invalid))
+    report = FolderReport(folder, found.runs, found.done, 0, found.diverged, list(found.invalid), share)
+    report.list_failures()
+    return report
 
 
 def _compute(
@@ -175,5 +183,5 @@ def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
             report.failures.append(Failure(task.output.name, outcome.trouble if status is None else status.reason))
             touched[report.folder] = report
     for report in touched.values():
-        write_failures(report.folder, report.failures)
+        report.list_failures()
     return failed

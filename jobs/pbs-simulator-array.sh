@@ -1,0 +1,23 @@
+#!/bin/bash
+# The sweep benchmarks/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each in the simulator,
+#   on 8 cores.
+# Submit it with `qsub FILE` in the folder that the paths below start at.
+#PBS -S /bin/bash
+#PBS -N M_1_n_128_non_i
+#PBS -l select=1:ncpus=8
+#PBS -l place=scatter
+#PBS -J 1-10
+# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
+#PBS -l walltime=00:04:00
+#PBS -r y
+#PBS -j oe
+
+cd "$PBS_O_WORKDIR" || exit 1
+module load python || exit 1
+source .venv/bin/activate || exit 1
+set -euo pipefail  # not before: the files of modules may use what is not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+areabench="$(command -v areabench)"
+
+# A job that is started again goes on: runs that are done are not done again.
+"$areabench" sweep benchmarks/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs 8 --share "$PBS_ARRAY_INDEX/10"

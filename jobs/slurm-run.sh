@@ -1,0 +1,41 @@
+#!/bin/bash
+# One run of benchmarks/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of one client each.
+# Submit it with `sbatch FILE` in the folder that the paths below start at.
+#SBATCH --job-name=paper-area-1
+# Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
+#SBATCH --nodes=4
+#SBATCH --ntasks=129
+#SBATCH --ntasks-per-node=33
+#SBATCH --cpus-per-task=1
+#SBATCH --threads-per-core=1
+# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s a
+#   run to start and drain + 0.2 s x 151 snapshots to evaluate.
+#SBATCH --time=00:05:00
+#SBATCH --exclusive
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%j.out
+
+cd "$SLURM_SUBMIT_DIR" || exit 1
+module load python || exit 1
+module load openmpi || exit 1
+source .venv/bin/activate || exit 1
+set -euo pipefail  # not before: the files of modules may use what is not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+areabench="$(command -v areabench)"
+
+run_file=runs/paper-area-1-mpi.h5
+
+# A job that is started again does not repeat a run that has ended; one that has not is kept, and begun anew.
+if [ -e "$run_file" ]; then
+  status=0
+  "$areabench" check benchmarks/paper.toml --ended-in "$run_file" || status=$?
+  case "$status" in
+    0) exit 0 ;;
+    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5" ;;
+    *) exit "$status" ;;
+  esac
+fi
+
+srun --mpi=pmix --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
+  "$areabench" run benchmarks/paper.toml --output "$run_file" --progress never

@@ -1,0 +1,25 @@
+#!/bin/bash
+# The sweep benchmarks/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each in the simulator,
+#   on 8 cores.
+# Submit it with `sbatch FILE` in the folder that the paths below start at.
+#SBATCH --job-name=M_1_n_128_non_iid
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=8
+#SBATCH --threads-per-core=1
+#SBATCH --array=1-10
+# Walltime: 120 s set-up + 0.5 ms x 1,370,432 gradient steps (evaluation included) of 56 runs on 8 cores.
+#SBATCH --time=00:04:00
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=%x-%A_%a.out
+
+cd "$SLURM_SUBMIT_DIR" || exit 1
+module load python || exit 1
+source .venv/bin/activate || exit 1
+set -euo pipefail  # not before: the files of modules may use what is not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+areabench="$(command -v areabench)"
+
+# A job that is started again goes on: runs that are done are not done again.
+"$areabench" sweep benchmarks/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs "$SLURM_CPUS_PER_TASK" --share "$SLURM_ARRAY_TASK_ID/10"

@@ -1,0 +1,333 @@
+"""Job scripts: what is in them, that shells and schedulers can read them, and what their bodies do."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from areabench.cli import main
+from areabench.reading import open_run
+from areabench.schema import State
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENT = """
+name = "try"
+[clients]
+count = 8
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+horizon_s = 10.0
+[problem]
+name = "quadratic"
+"""
+GRID = EXPERIMENT + "[sweep]\ntrials = 3\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2]\n"
+FIXED = ["--venv", ".venv", "--mpi", "openmpi"]
+# What PBS takes in a line #PBS, by option.
+PBS_VALUES = {
+    "-S": r"/bin/bash",
+    "-N": r"[A-Za-z][\w.-]{0,14}",
+    "-J": r"1-[1-9]\d*",
+    "-q": r"\S+",
+    "-A": r"\S+",
+    "-j": r"oe",
+    "-r": r"y",
+    "-o": r"\S+",
+    "-l": r"walltime=\d{2,}:[0-5]\d:[0-5]\d|place=(scatter|pack|free)(:excl)?|select=CHUNK(\+CHUNK)*".replace(
+        "CHUNK", r"[1-9]\d*:ncpus=[1-9]\d*(:mpiprocs=[1-9]\d*)?(:mem=[1-9]\d*mb)?"
+    ),
+}
+SLURM_OPTIONS = {
+    "job-name", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "threads-per-core", "array", "time", "account",
+    "partition", "mem-per-cpu", "exclusive", "requeue", "open-mode", "output",
+}  # fmt: skip
+VARIANTS = (
+    "try.toml",
+    "try.toml --clients-per-rank 3 --nodes 2 --exclusive --memory 500 --account a --partition p",
+    "try.toml --transport simulator",
+    "grid.toml --array 2 --module gcc/12 --module openmpi",
+    "grid.toml --transport simulator --array 3 --cores 2 --walltime 120:00:00",
+    "grid.toml --trials 2 --set stop.horizon_s=2 --mpi mpich",
+)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("try.toml").write_text(EXPERIMENT)
+    Path("grid.toml").write_text(GRID)
+
+
+def written(arguments: str, capsys: pytest.CaptureFixture[str], scheduler: str = "slurm") -> str:
+    assert main(["job", "--scheduler", scheduler, *FIXED, *shlex.split(arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def directives(script: str, prefix: str) -> list[str]:
+    """The lines that the scheduler reads: those before the first command."""
+    top = script.splitlines()[: next(n for n, line in enumerate(script.splitlines()) if line[:1] != "#")]
+    return [line.removeprefix(f"#{prefix} ") for line in top if line.startswith(f"#{prefix}")]
+
+
+def refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["job", "--scheduler", "slurm", *FIXED, *shlex.split(arguments)]) == 2
+    return capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- whole scripts
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+@pytest.mark.parametrize("arguments", VARIANTS)
+def test_bash_and_the_scheduler_can_read_it(arguments: str, scheduler: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = written(arguments, capsys, scheduler)
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
+    assert max(map(len, script.splitlines())) <= 200
+    if scheduler == "pbs":
+        for line in directives(script, "PBS"):
+            option, _, value = line.partition(" ")
+            assert re.fullmatch(PBS_VALUES[option], value), line
+    else:
+        names = [re.match(r"--([a-z-]+)", line) for line in directives(script, "SBATCH")]
+        assert {name[1] for name in names if name} <= SLURM_OPTIONS
+        assert None not in names
+    assert script.count(f"#{'PBS' if scheduler == 'pbs' else 'SBATCH'}") == len(
+        directives(script, "PBS" if scheduler == "pbs" else "SBATCH")
+    )
+
+
+def commands_of_the_guide() -> list[list[str]]:
+    """The lines of jobs/README.md that write a template."""
+    lines = (ROOT / "jobs" / "README.md").read_text().replace("\\\n", " ").splitlines()
+    return [
+        shlex.split(line)[1:] for line in lines if line.startswith(".venv/bin/areabench job ") and " -o jobs/" in line
+    ]
+
+
+def test_the_templates_are_what_the_command_writes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    found = set()
+    for *arguments, option, path in commands_of_the_guide():
+        assert option == "-o"
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == Path(path).read_text(), f"stale: write {path} again, see jobs/README.md"
+        found.add(Path(path))
+    assert found == set(Path("jobs").glob("*.sh"))
+    assert len(found) == 6
+
+
+# ---------------------------------------------------------------------------------------------------- resources
+
+
+def test_slurm_gives_each_rank_a_core(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = directives(written("try.toml --clients-per-rank 3 --nodes 2", capsys), "SBATCH")
+    assert lines[:6] == [
+        "--job-name=try-area-0", "--nodes=2", "--ntasks=4", "--ntasks-per-node=2", "--cpus-per-task=1",
+        "--threads-per-core=1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "select"),
+    [
+        ("", "1:ncpus=9:mpiprocs=9"),
+        ("--nodes 2", "1:ncpus=5:mpiprocs=5+1:ncpus=4:mpiprocs=4"),
+        ("--nodes 3", "3:ncpus=3:mpiprocs=3"),
+        ("--clients-per-rank 8 --memory 100", "1:ncpus=2:mpiprocs=2:mem=200mb"),
+        ("--transport simulator --cores 3", "1:ncpus=3"),
+    ],
+)
+def test_pbs_gives_each_rank_a_core(arguments: str, select: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"-l select={select}" in directives(written(f"try.toml {arguments}", capsys, "pbs"), "PBS")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "time"),
+    [
+        ("try.toml", "00:03:00"),  # 120 + 9/2 + 10 + 30 + 0.2 = 164.7 s
+        ("try.toml --set stop.horizon_s=3600", "01:03:00"),
+        ("grid.toml", "00:07:00"),  # 120 + 9/2 + 6 (10 + 30 + 0.2) = 365.7 s
+        ("grid.toml --array 4", "00:04:00"),  # two runs in the largest share: 204.9 s
+        ("grid.toml --array 6", "00:03:00"),
+        ("try.toml --walltime 48:00:30", "48:00:30"),
+        ("try.toml --set stop.iterations=9 --transport simulator", "00:03:00"),
+    ],
+)
+def test_walltime(arguments: str, time: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"--time={time}" in directives(written(arguments, capsys), "SBATCH")
+
+
+def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
+    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace("\n#  ", "")  # 8 clients, 10 a second
+    Path("try.toml").write_text(EXPERIMENT.replace('"quadratic"', '"logistic"\n[data]\nname = "synthetic"'))
+    assert "0.2 s x 101 snapshots" in written("try.toml", capsys).replace("\n#  ", "")
+
+
+# ---------------------------------------------------------------------------------------------------- launchers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scheduler", "launcher"),
+    [
+        ("", "slurm", "srun --mpi=pmix --cpu-bind=cores"),
+        ("--mpi mpich", "slurm", "srun --mpi=pmi2 --cpu-bind=cores"),
+        ("--launcher mpirun", "slurm", "mpirun -n 9 --map-by core --bind-to core"),
+        ("", "pbs", 'mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core'),
+        ("--mpi mpich", "pbs", 'mpirun -f "$PBS_NODEFILE" -n 9 -bind-to core'),
+    ],
+)
+def test_launchers(arguments: str, scheduler: str, launcher: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"\n{launcher}" in written(f"try.toml {arguments}", capsys, scheduler)
+
+
+@pytest.mark.parametrize(
+    ("says", "interface"), [("mpirun (Open MPI) 5.0.10", "pmix"), ("HYDRA build details:", "pmi2")]
+)
+def test_the_mpi_at_hand(
+    says: str, interface: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mpirun = Path("mpirun")
+    mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
+    mpirun.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
+    assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
+    assert f"srun --mpi={interface} " in capsys.readouterr().out
+
+
+def test_no_mpi_at_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
+    monkeypatch.setenv("PATH", "")
+    assert main(["job", "try.toml", "--scheduler", "slurm"]) == 2
+    assert "or give --mpi openmpi or --mpi mpich" in capsys.readouterr().err
+    assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator"]) == 0
+
+
+def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    script = written("grid.toml --array 2 --trials 4 --set seed=7", capsys)
+    sweep = "sweep grid.toml --set seed=7 --trials 4"
+    assert f'"$areabench" {sweep} --transport mpi --on-ranks --output runs/grid-mpi --progress never' in script
+    assert script.endswith(' --share "$SLURM_ARRAY_TASK_ID/2"\n')
+    assert "--array=1-2" in directives(script, "SBATCH")
+    script = written("grid.toml --array 2 --transport simulator --runs here", capsys, "pbs")
+    assert (
+        '\n"$areabench" sweep grid.toml --output here --progress never --jobs 4 --share "$PBS_ARRAY_INDEX/2"\n'
+        in script
+    )
+    assert "--share" not in written("grid.toml", capsys)
+
+
+# ---------------------------------------------------------------------------------------------------- bodies
+
+
+def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script as the scheduler would; the environment's programs stand on the path."""
+    environment = {"PATH": f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(folder)}
+    return subprocess.run(
+        ["bash"], input=script, text=True, env=environment, capture_output=True, timeout=60, check=False
+    )
+
+
+def test_a_single_run_started_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = written("try.toml --transport simulator --runs 'a run.h5'", capsys).replace("source .venv", "true .venv")
+    assert "done" in in_bash(script, tmp_path).stdout
+    written_ns = Path("a run.h5").stat().st_mtime_ns
+    again = in_bash(script, tmp_path)
+    assert (again.returncode, again.stdout) == (0, "a run.h5: done\n")
+    assert Path("a run.h5").stat().st_mtime_ns == written_ns
+    Path("a run.h5").write_bytes(b"killed while it was written")
+    assert in_bash(script, tmp_path).returncode == 0
+    (kept,) = Path().glob("a run.incomplete-*.h5")
+    assert kept.read_bytes() == b"killed while it was written"
+    with open_run(Path("a run.h5")) as run:
+        assert run.status.state == State.DONE
+
+
+def test_what_srun_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("srun").write_text('#!/bin/bash\nprintf "%s\\n" "$@" "$OMP_NUM_THREADS"\n')
+    Path("srun").chmod(0o755)
+    Path("my try.toml").write_text(EXPERIMENT)
+    script = written("""'my try.toml' --set 'name="it"'""", capsys).replace("source .venv", "true .venv")
+    done = in_bash(script, tmp_path)
+    *_, file, option, override, _, output, _, _, threads = done.stdout.splitlines()
+    assert (file, option, override, output, threads) == (
+        "my try.toml",
+        "--set",
+        'name="it"',
+        "runs/it-area-0-mpi.h5",
+        "1",
+    )
+
+
+def test_mpich_does_not_start_again_in_the_same_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("srun").write_text('#!/bin/bash\necho "$1"\n')
+    Path("srun").chmod(0o755)
+    script = written("try.toml --mpi mpich", capsys).replace("source .venv", "true .venv")
+    assert in_bash(script, tmp_path).stdout == "--mpi=pmi2\n"
+    assert in_bash(f"SLURM_RESTART_COUNT=2\n{script}", tmp_path).stdout == "--ntasks=1\n" * 2 + "--mpi=pmi2\n"
+
+
+def test_a_missing_environment_ends_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_bash(written("try.toml", capsys), tmp_path).returncode == 1
+
+
+def test_check_says_whether_a_run_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "try.toml", "--ended-in", "no.h5"]) == 1
+    assert capsys.readouterr().out == "no.h5: holds no run of this experiment that has ended\n"
+    assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
+    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
+    assert main(["check", "try.toml", "--set", "seed=1", "--ended-in", "a.h5"]) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("try.toml --array 2", "--array: try.toml is one run; add a section [sweep] to it"),
+        ("try.toml --trials 2", "--trials: try.toml is one run"),
+        ("grid.toml --array 7", "--array 7: the sweep has 6 runs"),
+        ("try.toml --clients-per-rank 9", "--clients-per-rank 9: there are 8 clients; use a number from 1 to 8"),
+        ("try.toml --nodes 10", "--nodes 10: there are only 9 ranks"),
+        ("try.toml --transport simulator --nodes 2", "--nodes 2: a job in the simulator has one node"),
+        ("try.toml --walltime 2h", "--walltime 2h: is not of the form HH:MM:SS; two hours are 02:00:00"),
+        ("try.toml --account 'a\n#SBATCH -w x'", r"--account 'a\n#SBATCH -w x': letters, digits and"),
+        ("try.toml --queue 'two words'", "--partition 'two words': letters, digits"),
+        ("try.toml --module 'a; rm b'", "--module 'a; rm b': letters, digits"),
+        ("missing.toml", "missing.toml"),
+    ],
+)
+def test_errors(arguments: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told in refused(arguments, capsys)
+
+
+def test_pbs_has_no_srun(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "try.toml", "--scheduler", "pbs", "--launcher", "srun", *FIXED]) == 2
+    assert "--launcher srun: PBS has no srun; use --launcher mpirun" in capsys.readouterr().err
+
+
+def test_a_trace_without_horizon_needs_a_walltime(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("trace.csv").write_text("client,delay_s\n" + "".join(f"{client},1.0\n" for client in range(8)))
+    trace = '[delays]\nname = "trace"\nfile = "trace.csv"\n'
+    Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 5") + trace)
+    assert "there is no stop.horizon_s; give a --walltime" in refused("try.toml", capsys)
+    written("try.toml --walltime 00:10:00", capsys)
+
+
+def test_a_script_is_not_overwritten_unasked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert written("try.toml -o new/job.sh", capsys) == "new/job.sh: submit it with sbatch new/job.sh\n"
+    assert "new/job.sh: exists already; choose another --output or overwrite it with --force" in refused(
+        "try.toml -o new/job.sh", capsys
+    )
+    written("try.toml -o new/job.sh --force --nodes 2", capsys)
+    assert "--nodes=2" in Path("new/job.sh").read_text()
+    assert "File exists; choose another file" in refused("try.toml -o try.toml/job.sh", capsys)
