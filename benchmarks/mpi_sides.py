@@ -65,7 +65,7 @@ def _work(world: World, piece: Piece) -> None:
     link = MpiWorkerLink(world, [number], piece.dimension, DTYPE)
     seat = Seat(client, lambda: 0.0)  # type: ignore[arg-type]  # all that the loop uses of a client
     world.together(lambda: None)
-    Worker(link, {number: seat}, Clock(), spare_cores=world.spare_cores).work()
+    Worker(link, {number: seat}, Clock(), world.cores).work()
     link.depart()
 
 
@@ -155,7 +155,7 @@ def serve_depth(world: World, wire: Wire, depth: str, piece: Piece) -> int:
     keeping: AbstractContextManager[str] = TemporaryDirectory() if depth == "all" else nullcontext("")
     with keeping as folder:
         link = wire.open_server(world, piece)
-        server, recorder = build_server(depth, piece, link, Path(folder), spare_cores=world.spare_cores)
+        server, recorder = build_server(depth, piece, link, Path(folder), spare_cores=world.cores.spare)
         world.together(lambda: None)
         status = server.run()
         link.close()

@@ -89,7 +89,7 @@ def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
     meter = Meter()
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
-            Worker(link, seats, clock, spare_cores=world.spare_cores).work()
+            Worker(link, seats, clock, world.cores).work()
     except HostedFailure as failure:
         link.fail(failure.client, str(failure))
     except Exception:  # whatever it is, the server must hear of it

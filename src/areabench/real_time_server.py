@@ -46,7 +46,7 @@ def _serve(scenario: Scenario, stage: Stage, recorder: Recorder, progress: Progr
         watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
         link = world.together(lambda: MpiServerLink(world, stage.placement, problem.dimension, problem.dtype))
         watchers = Watchers(watch, progress)
-        server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.spare_cores)
+        server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.cores.spare)
         world.barrier()
         start_up_s, meter = time.time() - stage.began_at, Meter()
         try:

@@ -123,7 +123,7 @@ class Wire:
     laid_out: list[Order]
     sent: list[UpdateHeader] = field(default_factory=list)
 
-    def orders(self) -> list[Order]:
+    def orders(self, *, wait: bool = False) -> list[Order]:
         here, self.laid_out = self.laid_out, []
         return here
 

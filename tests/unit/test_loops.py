@@ -239,7 +239,7 @@ class WorkerWire:
     looked: threading.Event = field(default_factory=threading.Event)
     loaded: dict[int, Vector] = field(default_factory=dict)
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
         """A client's next order comes once its last update has left."""
         self.looked.set()
         busy = set(self.loaded)
@@ -316,9 +316,9 @@ class LateWire(WorkerWire):
 
     asked_s: float = 0.0
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
         self.asked_s = self.asked_s or time.perf_counter()
-        return super().orders() if time.perf_counter() >= self.asked_s + 0.05 else []
+        return super().orders(wait=wait) if time.perf_counter() >= self.asked_s + 0.05 else []
 
 
 def test_delay_of_a_call_runs_from_the_call() -> None:
@@ -444,7 +444,7 @@ class QueueWorkerLink:
     def put(self, order: Order | None) -> None:
         self._orders.put(order)
 
-    def orders(self) -> Sequence[Order]:
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
         found = [self._orders.get() for _ in range(self._orders.qsize())]
         self.stopped = self.stopped or None in found
         return [order for order in found if order is not None]

@@ -162,9 +162,10 @@ class MpiWorkerLink:
         self._next_orders = [line.next_order for line in self._lines]
         self.stopped = False
 
-    def orders(self) -> list[Order]:
-        """All orders that are here now."""
-        return [order for slot in _completed(self._next_orders) if (order := self._take(slot)) is not None]
+    def orders(self, *, wait: bool = False) -> list[Order]:
+        """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
+        done = MPI.Request.Waitsome(self._next_orders) or () if wait else _completed(self._next_orders)
+        return [order for slot in done if (order := self._take(slot)) is not None]
 
     def _take(self, slot: int) -> Order | None:
         line = self._lines[slot]

@@ -6,8 +6,16 @@ import ctypes
 import os
 import sys
 import time
+from typing import NamedTuple
 
 _PR_SET_TIMERSLACK = 29
+
+
+class Cores(NamedTuple):
+    """What the ranks of this machine have: a core each to spare, and an MPI that yields its core while it waits."""
+
+    spare: bool
+    yielded: bool
 
 
 class Clock:

@@ -15,19 +15,22 @@ from areabench.client import Client
 from areabench.errors import RunFailure
 from areabench.messages import Flag, Order, UpdateHeader
 from areabench.problems.base import Vector
-from areabench.transports.waiting import Backoff, Clock
+from areabench.transports.waiting import Backoff, Clock, Cores
 
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 _SHORTEST_POLL_S = 20e-6
-_SPIN_S = 200e-6  # where no other rank wants the core
+_CROWDED = Cores(spare=False, yielded=False)
 
 
 class WorkerLink(Protocol):
     """A worker rank's end of the wire, for all clients that it hosts."""
 
-    def orders(self) -> Sequence[Order]:
-        """All orders that are here now; a model is lent until its client's payload is loaded."""
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
+        """All orders that are here now, or the first that come, waited for without a sleep.
+
+        A model is lent until its client's payload is loaded.
+        """
         ...
 
     def load(self, client: int, payload: Vector) -> None:
@@ -85,9 +88,10 @@ class Ready(NamedTuple):
 class Worker:
     """One rank and the clients it hosts; all times in seconds of the experiment."""
 
-    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock, *, spare_cores: bool = False) -> None:
+    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock, cores: Cores = _CROWDED) -> None:
         self._link, self._seats, self._clock = link, seats, clock
-        self._backoff = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S, _SPIN_S if spare_cores else 0.0)
+        self._backoff, self._cores = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S), cores
+        self._behind, self._replied = False, False  # of the last round: it ended after its delay; its order was a reply
         self._reply_s = 0.0  # real time that the last reply took
         self._given: deque[Given] = deque()
         self._ready: list[Ready] = []
@@ -104,11 +108,19 @@ class Worker:
 
     def _look(self) -> bool:
         """Take the orders that are here; returns whether there were any."""
-        orders = self._link.orders()
+        orders = self._link.orders(wait=self._waits())
         if orders:
             seen_s = self._clock.now_s()
             self._given.extend(Given(order, seen_s) for order in orders)
         return bool(orders)
+
+    def _waits(self) -> bool:
+        """Whether to wait for a reply inside MPI, which burns the core or yields it at every look.
+
+        Only where there is no delay to keep, and either no other rank wants the core, or this rank is behind, as fast
+        as its messages are, and MPI yields. A call may take long and is never waited for in this way.
+        """
+        return self._replied and not self._ready and (self._cores.spare or (self._behind and self._cores.yielded))
 
     def _act(self) -> bool:
         """Send and compute until there is nothing to do; returns whether there was anything."""
@@ -127,7 +139,8 @@ class Worker:
         delay_s, base_s, number = seat.next_delay_s(), self._clock.now_s(), seat.client.round
         self._round(seat.client, order)
         done_s, due_s = self._clock.now_s(), begun_s + delay_s
-        flags = Flag.OVERRUN if done_s > due_s else Flag.NONE
+        self._behind = done_s > due_s
+        flags = Flag.OVERRUN if self._behind else Flag.NONE
         times_s = (delay_s, reply_s, done_s - base_s)
         heapq.heappush(self._ready, Ready(due_s, order.client, begun_s, number, order.version, *times_s, flags))
         return True
@@ -138,7 +151,8 @@ class Worker:
         The delay is the time between two updates: a reply's latency is a part of it, waiting for a call is not. What
         goes out at the start counts from the start, for ranks that share cores take a while to see it.
         """
-        if Flag.REPLY in order.flags:
+        self._replied = order.flags is Flag.REPLY
+        if self._replied:
             sent_s = self._seats[order.client].sent_s
             self._reply_s = self._clock.real_s(seen_s - sent_s)
             return sent_s, seen_s - sent_s

@@ -11,7 +11,7 @@ from typing import TypeVar
 from mpi4py import MPI
 
 from areabench.errors import RunFailure, UserError
-from areabench.transports.waiting import Backoff
+from areabench.transports.waiting import Backoff, Cores
 
 Result = TypeVar("Result")
 
@@ -45,7 +45,8 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
-        self.spare_cores = node.size <= len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else False
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+        self.cores = Cores(spare=node.size <= cores, yielded="Open MPI" in self.library)
         node.Free()
 
     def first(self, ranks: int) -> World | None:
