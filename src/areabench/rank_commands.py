@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment
 from areabench.errors import UserError, one_line
-from areabench.launch import right_launcher
 from areabench.mpi_family import mpi4py_family
 from areabench.schema import State, Status
 from areabench.started_by import StartedBy, foreign_launcher, lone_ranks
@@ -60,7 +59,7 @@ def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
-    foreign_launcher(started, mpi4py_family(), right_launcher)
+    foreign_launcher(started, mpi4py_family(), _right_launcher)
     try:
         from areabench.transports.world import SharedFailure, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
@@ -70,7 +69,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         ) from error
 
     world = World()
-    lone_ranks(started, world.size, right_launcher)
+    lone_ranks(started, world.size, _right_launcher)
     try:
         return play(world)
     except SharedFailure as failure:
@@ -84,6 +83,13 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         sys.stderr.flush()
         world.abort()
         raise
+
+
+def _right_launcher() -> str:
+    """What to type instead of a launcher that does not fit."""
+    from areabench.launch import right_launcher
+
+    return right_launcher()
 
 
 def report(status: Status, output: Path) -> int:

@@ -17,7 +17,7 @@ from areabench.algorithms import Method, build_method
 from areabench.averaging import ErgodicMean
 from areabench.client import Client
 from areabench.delays import Delays, client_rates
-from areabench.experiment import Clients, Experiment
+from areabench.experiment import Clients, Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.partition import split
 from areabench.placement import Placement
 from areabench.problem_settings import DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, TorchModule
@@ -25,7 +25,6 @@ from areabench.problems.base import Problem, Vector
 from areabench.schema import CLIENT
 from areabench.server import Server
 from areabench.stepsizes import Schedule, build_schedule
-from areabench.theorems import theorem_steps
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,10 @@ class Scenario:
     @cached_property
     def theorem(self) -> Schedule | None:
         """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
+        if not isinstance(self.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+            return None
+        from areabench.theorems import theorem_steps  # with all of the theory, which a worker's rank does not need
+
         return theorem_steps(self.experiment, self.problem, self.rates)
 
     def server(self) -> Server:
