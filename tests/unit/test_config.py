@@ -268,7 +268,9 @@ def test_limits_are_told_exactly() -> None:
 def test_a_value_is_no_section(section: str, value: str) -> None:
     message = refusal(QUADRATIC, f"{section}={value}")
     assert message.startswith(f"try.toml: {section}: ")
-    assert f"is a value; write {'it as ' if section in ('clients', 'stop', 'record') else ''}a section" in message
+    assert (
+        f"is a value; write {'it as ' if section in ('clients', 'stop', 'record', 'clock') else ''}a section" in message
+    )
 
 
 @pytest.mark.parametrize("section", ["clients", "method", "stop", "problem"])

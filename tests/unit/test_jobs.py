@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from areabench import launch
 from areabench.cli import main
+from areabench.jobs import command
 from areabench.reading import open_run
 from areabench.schema import State
 
@@ -199,6 +201,8 @@ def test_the_mpi_at_hand(
     mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
     mpirun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
+    for module in (command, launch):  # an mpi4py that does not tell its family
+        monkeypatch.setattr(module, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
     assert f"srun --mpi={interface} " in capsys.readouterr().out
 
@@ -206,6 +210,7 @@ def test_the_mpi_at_hand(
 def test_no_mpi_at_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(command, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 2
     assert "or give --mpi openmpi or --mpi mpich" in capsys.readouterr().err
     assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator"]) == 0

@@ -39,7 +39,7 @@ def test_order_header_survives(header: OrderHeader) -> None:
 @given(
     header=st.builds(
         UpdateHeader, client=WHOLE, round=WHOLE, base_version=WHOLE, drawn_delay_s=REAL, realised_delay_s=REAL,
-        compute_s=REAL, flags=FLAGS,
+        reply_s=REAL, compute_s=REAL, flags=FLAGS,
     )
 )  # fmt: skip
 def test_update_header_survives_in_front_of_a_payload(header: UpdateHeader) -> None:

@@ -34,7 +34,7 @@ def job(request: Request, output: Path | None, *, force: bool) -> int:
 
 
 def mpi_at_hand() -> str:
-    """The MPI of the mpirun here."""
+    """The MPI that mpi4py uses here, or else that of the mpirun."""
     try:
         family = mpi4py_family() or ask_launcher(find_mpirun()).family
     except UserError as error:
