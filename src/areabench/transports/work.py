@@ -20,6 +20,7 @@ from areabench.transports.waiting import Backoff, Clock, Cores
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 _SHORTEST_POLL_S = 20e-6
+_QUICK_REPLY_S = 500e-6
 _CROWDED = Cores(spare=False, yielded=False)
 
 
@@ -117,10 +118,12 @@ class Worker:
     def _waits(self) -> bool:
         """Whether to wait for a reply inside MPI, which burns the core or yields it at every look.
 
-        Only where there is no delay to keep, and either no other rank wants the core, or this rank is behind, as fast
-        as its messages are, and MPI yields. A call may take long and is never waited for in this way.
+        Only where replies are quick and there is no delay to keep, and either no other rank wants the core, or this
+        rank is behind, as fast as its messages are, and MPI yields. A call may take long: it is never waited for so.
         """
-        return self._replied and not self._ready and (self._cores.spare or (self._behind and self._cores.yielded))
+        if not self._replied or self._ready or self._reply_s > _QUICK_REPLY_S:
+            return False
+        return self._cores.spare or (self._behind and self._cores.yielded)
 
     def _act(self) -> bool:
         """Send and compute until there is nothing to do; returns whether there was anything."""
