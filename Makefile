@@ -177,8 +177,8 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 	@$(BIN)/python benchmarks/cost.py --output runs/cost
 
 # The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
-bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH (six to eight minutes)
-	@$(BIN)/python benchmarks/bench_mpi.py --output runs/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
+bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/MPI.md (six to eight minutes)
+	@$(BIN)/python benchmarks/bench_mpi.py --output benchmarks/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
 
 $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 	@echo "installing areabench and MPICH into $(VENV)-mpich"
