@@ -146,7 +146,7 @@ TABLE_MPI := benchmarks/tables_mpi/M_1_n_128_non_iid.toml
 TABLE_MPI_RUNS := runs/table-mpi$(if $(TRIALS),-$(TRIALS))
 TABLE_MPI_PAGES := $(if $(TRIALS),$(TABLE_MPI_RUNS),benchmarks)
 
-table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs of 15 s: benchmarks/TABLE_MPI.md (about 20 minutes)
+table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs of 15 s: benchmarks/TABLE_MPI.md (a quarter of an hour)
 	@$(BIN)/areabench sweep $(TABLE_MPI) --transport mpi $(if $(RANKS),--ranks $(RANKS)) --output $(TABLE_MPI_RUNS)/real $(TRIALS_FLAG)
 	@$(BIN)/areabench sweep $(TABLE_MPI) --output $(TABLE_MPI_RUNS)/simulated $(TRIALS_FLAG)
 	@$(BIN)/python analysis/table_mpi.py $(TABLE_MPI_RUNS)/real $(TABLE_MPI_RUNS)/simulated $(TABLE_MPI_PAGES)/TABLE_MPI.md

@@ -59,6 +59,10 @@ def _run(command: Sequence[str], limit_s: float) -> None:
             code = ranks.wait(limit_s)
         except subprocess.TimeoutExpired:
             ranks.terminate()
+            try:
+                ranks.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                ranks.kill()
             raise UserError(f"the launch took more than {limit_s:.0f} s; try it on a machine with less load") from None
     if code != 0:
         raise UserError(f"the launch ended with exit code {code}; its error stands above")

@@ -18,7 +18,7 @@ made for a message, in the way of waiting that was the fastest here. *Wire*: are
 server sending the same model back, the clients computing nothing; the goal of 80 % is about this one. *Rule*: with
 AREA's rule. *All*: with event log and run file too. Per cents are medians of the turns' ratios to the bare loop.
 *Others*: the share of the cores that other processes used meanwhile; where it is not small, the numbers say little.
-Both MPIs are set to send messages of up to 64 kB without a handshake, for both sides: as `areabench` sets them (`MPI_DEFAULTS` in `mpi_family.py`).
+Both MPIs send messages of up to 64 kB without a handshake, on both sides, as areabench sets them.
 """
 
 

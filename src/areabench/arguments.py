@@ -36,7 +36,8 @@ def build_parser() -> argparse.ArgumentParser:
     _ranks_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _sweeping(commands)
-    batch = commands.add_parser("batch", description="the runs of a sweep on MPI; `areabench sweep` starts this")
+    purpose = "make the runs of a sweep on MPI; started by `areabench sweep`, not for typing"
+    batch = commands.add_parser("batch", description=purpose)
     batch.set_defaults(command="batch")
     batch.add_argument("file", type=Path)
     _writing_jobs(commands)
@@ -140,7 +141,7 @@ def _sweeping(commands: Commands) -> None:
 
 
 def _writing_jobs(commands: Commands) -> None:
-    example = "benchmarks/paper.toml --scheduler slurm -o paper.sh"
+    example = "benchmarks/paper.toml --scheduler slurm --nodes 4 --clients-per-rank 8 -o paper.sh"
     parser = _command(commands, "job", "write a job script for a cluster", example)
     _override_option(parser)
     add_job_options(parser, _positive)

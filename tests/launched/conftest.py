@@ -15,6 +15,7 @@ import pytest
 import areabench
 from areabench import cli
 from areabench.launch import mpirun_command
+from areabench.mpi_family import ONE_MACHINE
 from areabench.reading import Run, open_run
 
 LIMIT_S = 90.0  # for one launch
@@ -148,7 +149,7 @@ class Launcher:
         package = Path(areabench.__file__).parents[1]
         paths = [str(self.folder), str(package), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
-        return {**os.environ, **own}
+        return {**ONE_MACHINE, **os.environ, **own}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -52,7 +52,8 @@ def ranks(sweep: int) -> list[Path]:
 def test_a_sweep_in_real_time(sweep_file: Path, quadratic: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
     ended = quadratic.start([*SWEEP, "--transport", "mpi"])
     assert (ended.code, ended.errors) == (0, "")
-    summary, cost = ended.output.splitlines()
+    summary, verdicts, cost = ended.output.splitlines()
+    assert "bound" in verdicts or "wake-ups" in verdicts
     assert summary == "runs/try-mpi: 4 runs: 4 done now, 0 done before, 0 of them diverged, 0 failed"
     assert cost.startswith("4 runs in ")
     check_results(sweep_file)
@@ -97,7 +98,7 @@ def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_f
     ended = quadratic.start(mpirun_command(4, [*arguments, "--on-ranks"]) if on_ranks else [*SWEEP, *arguments[2:]])
     assert ended.code == 1
     assert "Traceback" not in ended.errors
-    summary, *failures, _cost = ended.output.splitlines()
+    summary, *failures, _verdicts, _cost = ended.output.splitlines()
     assert summary.endswith("4 runs: 2 done now, 0 done before, 0 of them diverged, 2 failed")
     assert len(failures) == 2
     assert all("3 clients" in failure for failure in failures)
@@ -128,7 +129,7 @@ LocalQuadratic.descend = die
     patch += "from areabench import cli; sys.exit(cli.main(sys.argv[1:]))"
     ended = quadratic.start([sys.executable, "-c", patch, "sweep", "try.toml", "--transport", "mpi"])
     assert (ended.code, ended.errors) == (1, "")
-    summary, *failures, _cost = ended.output.splitlines()
+    summary, *failures, _verdicts, _cost = ended.output.splitlines()
     assert summary.endswith("4 runs: 2 done now, 0 done before, 0 of them diverged, 2 failed")
     assert len(failures) == 2
     assert all("the launch broke down: " in failure for failure in failures)
@@ -175,3 +176,47 @@ def test_an_interrupt_ends_the_ranks_and_leaves_results(finished: bool, sweep_fi
     assert not list(Path("runs/try-mpi").glob("*.part"))
     assert not ranks(process.pid)
     assert {path.name: path.read_bytes() for path in Path("runs/try-mpi").glob("*.h5")} == before
+
+
+@pytest.mark.slow
+def test_ranks_that_no_longer_listen_end_a_sweep_on_the_ranks_of_a_launch(
+    sweep_file: Path, quadratic: Launcher
+) -> None:
+    """All are ended, instead of waiting for each other for ever."""
+    quadratic.write_defect("""
+import time
+
+from areabench.problems.quadratic import LocalQuadratic
+from areabench.transports import serve
+
+serve._FAREWELL_LIMIT_S = 0.5
+
+def sleep(self, model, step_size):
+    time.sleep(1000)
+
+if rank == 2:
+    LocalQuadratic.descend = sleep
+""")
+    arguments = ["sweep", str(sweep_file), "--transport", "mpi", "--on-ranks"]
+    command = ["broken" if word == "areabench" else word for word in mpirun_command(3, arguments)]
+    ended = quadratic.start(command)
+    assert ended.code != 0
+    assert "did not stop within 0.5 s; all ranks are ended" in ended.errors
+
+
+def test_a_launch_that_never_comes_up_is_tried_once(
+    sweep_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = [sys.executable, "-c", "import sys; sys.exit('no such library')"]
+    monkeypatch.setattr("areabench.sweeps.mpi.mpirun_command", lambda _ranks, _arguments: broken)
+    assert main(["sweep", str(sweep_file), "--transport", "mpi"]) == 1
+    output = capsys.readouterr()
+    assert "0 done now, 0 done before, 0 of them diverged, 1 failed" in output.out
+    assert "stopped early: the launch broke down: no such library; 3 runs were not attempted" in output.err
+
+
+def test_one_rank_is_too_few_for_a_sweep_on_the_ranks_of_a_launch(sweep_file: Path, quadratic: Launcher) -> None:
+    ended = quadratic.start([*SWEEP, "--transport", "mpi", "--on-ranks"])
+    assert (ended.code, ended.output) == (2, "")
+    assert "--on-ranks: 1 rank, which is the server's, leaves none for the clients" in ended.errors
+    assert not Path("runs").exists()

@@ -63,8 +63,7 @@ def cases() -> Iterator[Case]:
     yield Case("single run, requeued", arguments, "runs/again.h5", "renamed 'runs/again.h5' -> ", requeued=True)
     arguments = "grid.toml --transport simulator --cores 1 --array 2"
     yield Case("array of two tasks, in the simulator", arguments, "runs/grid", "2 runs: 2 done now")
-    if "--on-ranks" in _options_of_sweep():
-        yield Case("array of two tasks, on MPI", "grid.toml --array 2", "runs/grid-mpi", "2 runs: 2 done now")
+    yield Case("array of two tasks, on MPI", "grid.toml --array 2", "runs/grid-mpi", "2 runs: 2 done now")
 
 
 def main() -> int:
@@ -125,17 +124,6 @@ def _areabench(folder: Path, *arguments: str) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         raise Trouble(f"areabench {' '.join(arguments)}: exit code {done.returncode}: {done.stderr.strip()}")
-
-
-def _options_of_sweep() -> str:
-    help_text = subprocess.run(
-        [sys.executable, "-m", "areabench", "sweep", "--help"],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    return help_text.stdout
 
 
 if __name__ == "__main__":

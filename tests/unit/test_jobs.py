@@ -137,6 +137,23 @@ def test_slurm_gives_each_rank_a_core(capsys: pytest.CaptureFixture[str]) -> Non
     ]  # fmt: skip
 
 
+def test_a_sweep_over_the_number_of_clients_gets_the_ranks_of_its_largest_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("grid.toml").write_text(EXPERIMENT + "[[sweep.grid]]\nclients.count = [2, 12]\n")
+    assert "--ntasks=13" in directives(written("grid.toml", capsys), "SBATCH")
+
+
+def test_the_number_of_clients_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    script = written("try.toml --clients 30 --clients-per-rank 10", capsys)
+    assert "--ntasks=4" in directives(script, "SBATCH")
+    assert "--set clients.count=30" in script
+
+
+def test_one_task_is_no_array(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "-J" not in written("grid.toml --array 1", capsys, "pbs")
+
+
 @pytest.mark.parametrize(
     ("arguments", "select"),
     [

@@ -405,6 +405,32 @@ def test_clients_of_one_rank_send_in_the_order_in_which_they_are_due() -> None:
     assert wire.sent_s[2] < problem.begun_s[0] + sum(delays_s.values())  # side by side, not one after the other
 
 
+@dataclass
+class QuickWire(WorkerWire):
+    """A wire that answers every update at once with an order, and counts the looks."""
+
+    looks: int = 0
+
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
+        self.looks += 1
+        return super().orders(wait=wait)
+
+    def send(self, header: UpdateHeader) -> None:
+        super().send(header)
+        self.laid_out.append(order(client=header.client))
+
+
+def test_a_rank_looks_at_its_messages_after_every_round() -> None:
+    """Else a reply would seem to take as long as computing for all the others, and a stop would be seen late."""
+    problem, clients = SlowBowl(compute_s=0.01), 4
+    wire = QuickWire([order(Flag.NONE, client=client) for client in range(clients)], expected=3 * clients)
+    seats = {client: Seat(client_of(problem), lambda: 0.0) for client in range(clients)}
+    Worker(wire, seats, Clock()).work()
+    replies_s = [sent.header.reply_s for sent in wire.sent if not np.isnan(sent.header.reply_s)]
+    assert wire.looks >= 3 * clients
+    assert np.median(replies_s) < 0.01  # not the three rounds of the others
+
+
 def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
     problem = SlowBowl(compute_s=0.05)
     wire = WorkerWire([order(Flag.NONE, client=client) for client in range(3)], expected=3)

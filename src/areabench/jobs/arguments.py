@@ -35,6 +35,7 @@ def _work_options(parser: argparse.ArgumentParser, positive: Callable[[str], int
         "--clients-per-rank", type=positive, default=1, metavar="N",
         help="clients that a worker rank hosts at most: n clients take n/N worker ranks, rounded up (default 1)",
     )  # fmt: skip
+    parser.add_argument("--clients", type=positive, metavar="N", help="clients, instead of the file's clients.count")
     parser.add_argument(
         "--cores", type=positive, default=4, metavar="N", help="cores of a job in the simulator (default 4)"
     )

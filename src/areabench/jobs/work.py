@@ -78,8 +78,8 @@ def _work(request: Request, name: str, output: Path, tasks: Sequence[Sequence[Ex
 
 
 def _ranks(runs: Sequence[Experiment], clients_per_rank: int) -> int:
-    """The server's rank, and so many more that none has more clients; as many as the run of fewest clients can use."""
-    clients = min(run.clients.count for run in runs)
+    """The server's rank, and so many more that none has more clients; a run of fewer clients leaves some idle."""
+    clients = max(run.clients.count for run in runs)
     if clients_per_rank > clients:
         raise UserError(
             f"--clients-per-rank {clients_per_rank}: there are {clients} clients; use a number from 1 to {clients}"

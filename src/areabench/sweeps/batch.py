@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from areabench.sweeps.leader import Leader
 
 
+READY = "ready"  # what rank 0 says before its first run
+
+
 @dataclass(frozen=True)
 class Batch:
     """Runs to make, and for whom: the command that asked for them, and the process that takes the files over."""
@@ -43,6 +46,7 @@ def read_batch(path: Path) -> Batch:
 def lead_batch(batch: Batch, leader_of: Callable[[Surroundings], Leader], around: Surroundings) -> None:
     """Rank 0: make all runs, and print a line for each as it ends."""
     leader = leader_of(replace(around, command=batch.command))
+    print(READY, flush=True)
     for number, task in enumerate(batch.tasks):
         print(tell(number, leader.attempt(task, part_of(task.output, batch.pid))), flush=True)
     leader.dismiss(0)
@@ -54,10 +58,13 @@ def tell(number: int, outcome: Outcome) -> str:
     return json.dumps([number, status, outcome.trouble, outcome.hopeless])
 
 
-def understand(line: str, tasks: Sequence[Task]) -> Outcome:
-    """What `tell` told."""
-    number, status, trouble, hopeless = json.loads(line)
-    return Outcome(Pass((tasks[number],)), _statuses(status), trouble, hopeless)
+def understand(line: str, tasks: Sequence[Task]) -> Outcome | None:
+    """What `tell` told; None for the words of somebody else, such as a warning of the MPI library."""
+    try:
+        number, status, trouble, hopeless = json.loads(line)
+        return Outcome(Pass((tasks[number],)), _statuses(status), trouble, hopeless)
+    except (ValueError, TypeError, IndexError):
+        return None
 
 
 def _statuses(status: dict[str, Any] | None) -> tuple[Status, ...]:

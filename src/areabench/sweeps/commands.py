@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from areabench.errors import UserError
 from areabench.memory import peak_bytes
 from areabench.progress import duration
+from areabench.reading import open_run
 from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import check_transport, standing
 from areabench.sweeps.passes import group_passes
@@ -26,11 +27,13 @@ from areabench.sweeps.run import (
     check_folders,
     run_sweep,
 )
+from areabench.verdict import Cause
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
 
 _MOST_FAILURES_SHOWN = 20
+_GOOD = Cause.DELAYS.value
 
 
 def sweep(
@@ -54,6 +57,8 @@ def sweep(
     else:
         for part in report.folders:
             _say_ended(part)
+            if options.transport == MPI and part.done:
+                _say_verdicts(part.folder)
         _say_cost(sum(part.now for part in report.folders), time.perf_counter() - begun_s, options)
         if report.stopped:
             _say_stopped(report, options)
@@ -71,6 +76,13 @@ def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: S
             return follow(world, around)
         leader = Leader(world, around)
         exit_code = 2
+        if world.size == 1:
+            print(
+                "areabench: --on-ranks: 1 rank, which is the server's, leaves none for the clients; type "
+                "`mpirun -n 9 areabench sweep ... --transport mpi --on-ranks`, or leave --on-ranks out",
+                file=sys.stderr,
+            )
+            return exit_code
         try:
             exit_code = run(replace(options, leader=leader))
         except UserError as error:
@@ -124,6 +136,18 @@ def _say_ended(report: FolderReport) -> None:
         f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
     )
     _list(report.failures)
+
+
+def _say_verdicts(folder: Path) -> None:
+    """Say what decided the cycles of the runs in real time, and name one of each kind that did not keep its delays."""
+    runs: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.h5")):
+        with open_run(path) as run:
+            verdict = "without diagnosis" if run.diagnosis is None else run.diagnosis.verdict
+            runs.setdefault(verdict, []).append(path.name)
+    told = [f"{len(names):,} {verdict}" for verdict, names in runs.items()]
+    told += [f"see `areabench diagnose {folder / names[0]}`" for verdict, names in runs.items() if verdict != _GOOD]
+    print(f"  {', '.join(told)}")
 
 
 def _list(failures: Sequence[Failure]) -> None:

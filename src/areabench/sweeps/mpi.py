@@ -14,7 +14,7 @@ from typing import IO
 from areabench.errors import one_line
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.progress import SweepProgress
-from areabench.sweeps.batch import Batch, understand
+from areabench.sweeps.batch import READY, Batch, understand
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.interrupts import Interrupts
 from areabench.sweeps.passes import Pass, Task
@@ -46,17 +46,21 @@ class _Launch:
 
     def outcomes(self) -> Iterator[Outcome]:
         """What becomes of the tasks in their order; the first that the launch leaves without a word has failed."""
-        tasks, told = self._batch.tasks, 0
+        tasks, told, ready = self._batch.tasks, 0, False
         try:
             self._batch.write(self._file)
             with tempfile.TemporaryFile("w+", errors="replace") as said:
                 for line in self._lines(said):
-                    told += 1
-                    yield understand(line, tasks)
+                    ready = ready or line == READY
+                    if outcome := understand(line, tasks):
+                        told += 1
+                        yield outcome
                 if told < len(tasks) and not self._interrupts.number:
-                    yield Outcome(Pass((tasks[told],)), (), f"the launch broke down: {_reason(said)}")
+                    reason = f"the launch broke down: {_reason(said)}"
+                    yield Outcome(Pass((tasks[told],)), (), reason, hopeless=not ready)  # no other would come up either
         except OSError as error:
-            yield Outcome(Pass((tasks[told],)), (), one_line(error), hopeless=True)
+            if told < len(tasks):
+                yield Outcome(Pass((tasks[told],)), (), one_line(error), hopeless=True)
         finally:
             for path in (self._file, *(part_of(task.output, os.getpid()) for task in tasks)):
                 path.unlink(missing_ok=True)

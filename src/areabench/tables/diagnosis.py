@@ -37,7 +37,7 @@ def diagnosis_text(found: Diagnosis) -> str:
 
 def _updates(found: Diagnosis) -> str:
     rate = found.updates / found.duration_s
-    if found.expected_updates == found.updates or math.isnan(found.expected_updates):
+    if not found.expected_updates > 0:  # a method that calls its clients, or a horizon shorter than every delay
         return f"{found.updates:,} in {found.duration_s:g} s, {rate:.4g}/s"
     share, nominal = 100 * found.updates / found.expected_updates, found.expected_updates / found.duration_s
     return f"{found.updates:,} of {found.expected_updates:,.0f} expected ({share:.1f} %): {rate:.4g} of {nominal:.4g}/s"

@@ -121,16 +121,16 @@ class Worker:
         Only where replies are quick and there is no delay to keep, and either no other rank wants the core, or this
         rank is behind, as fast as its messages are, and MPI yields. A call may take long: it is never waited for so.
         """
-        if not self._replied or self._ready or self._reply_s > _QUICK_REPLY_S:
+        if not self._replied or self._ready or self._given or self._reply_s > _QUICK_REPLY_S:
             return False
         return self._cores.spare or (self._behind and self._cores.yielded)
 
     def _act(self) -> bool:
-        """Send and compute until there is nothing to do; returns whether there was anything."""
-        acted = False
-        while self._send_due() | self._compute_next():
-            acted = True
-        return acted
+        """Send what is due and compute one round; returns whether there was anything to do."""
+        sent, computed = self._send_due(), self._compute_next()
+        if computed:
+            self._send_due()  # before the next look: it may be due already
+        return sent or computed
 
     def _compute_next(self) -> bool:
         """Compute the round of the order that came first; returns whether there was one."""

@@ -33,8 +33,8 @@ class SharedFailure(Exception):
         self.trouble = trouble
 
 
-class Unshareable(RunFailure):
-    """A failure that leaves ranks behind which no longer listen: only an abort ends them."""
+class Unshareable(Exception):
+    """A failure that leaves ranks behind which no longer listen: only an abort ends them, so nobody else takes it."""
 
 
 class World:
@@ -45,8 +45,8 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-        self.cores = Cores(spare=node.size <= cores, yielded="Open MPI" in self.library)
+        usable: set[int] = set().union(*node.allgather(_own_cores()))  # each rank may be bound to one of them
+        self.cores = Cores(spare=node.size <= len(usable), yielded="Open MPI" in self.library)
         node.Free()
 
     def first(self, ranks: int) -> World | None:
@@ -116,3 +116,8 @@ class World:
     def abort(self) -> None:
         """End all ranks at once."""
         self.comm.Abort(1)
+
+
+def _own_cores() -> set[int]:
+    """The cores that this rank may use, by number; none where the system does not tell."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
