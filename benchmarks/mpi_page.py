@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from statistics import median
 
 from bench_page import markdown_table
-from mpi_plan import PAPER_BYTES, Measured, Report
+from mpi_plan import DEPTHS, PAPER_BYTES, Measured, Report
 
-_CROWD_HEAD = ("clients", "bare", "it waits", "wire", "wire/bare", "rule", "rule/bare", "all", "all/bare", "others")
-_SIZE_HEAD = ("message", "clients", "bare", "it waits", "bare MB/s", "wire", "wire/bare", "others")
+_MEASURED = tuple(name for depth in DEPTHS for name in (depth, f"{depth}/bare"))
+_CROWD_HEAD = ("clients", "bare", "it waits", *_MEASURED, "others")
+_SIZE_HEAD = ("message", "clients", "bare", "it waits", "bare MB/s", *_MEASURED[:4], "others")
 _LEGEND = """\
 Messages that the server takes in and answers, a second, with no delays; medians of short pieces measured in turns in
 one launch. *Bare*: a loop in mpi4py with one persistent receive and one persistent send a client and no Python object
-made for a message, in the way of waiting that was the fastest here. *Wire*: areabench's links in its real loops, the
-server sending the same model back, the clients computing nothing; the goal of 80 % is about this one. *Rule*: with
-AREA's rule. *All*: with event log and run file too. Per cents are medians of the turns' ratios to the bare loop.
+made for a message, in the way of waiting that was the fastest here. *Server*: areabench's link and server loop, asked
+by the clients of the bare loop and sending the same model back. *Wire*: with areabench's own clients, which compute
+nothing. *Rule*: with AREA's rule. *All*: with event log and run file too. Per cents are medians of the turns' ratios to
+the bare loop; the goal is 80 % for the server.
 *Others*: the share of the cores that other processes used meanwhile; where it is not small, the numbers say little.
 Both MPIs send messages of up to 64 kB without a handshake, on both sides, as areabench sets them.
 """
@@ -42,18 +44,21 @@ def crowd_row(cell: Measured) -> list[str]:
     """A row: one number of clients at the paper's message size."""
     style = best_style(cell)
     row = [str(cell.clients), number(median(cell.bare[style])), style]
-    for rates in cell.depths.values():
-        row += [number(median(rates)), percent(ratio(rates, cell.bare[style]))]
-    return [*row, percent(cell.others)]
+    return [*row, *_against(cell, style), percent(cell.others)]
 
 
 def size_row(cell: Measured) -> list[str]:
     """A row: one message size."""
-    style, wire = best_style(cell), cell.depths["wire"]
+    style = best_style(cell)
     rate = median(cell.bare[style])
-    speed = number(2e-6 * rate * cell.size)
-    ends = [number(median(wire)), percent(ratio(wire, cell.bare[style])), percent(cell.others)]
-    return [bytes_text(cell.size), str(cell.clients), number(rate), style, speed, *ends]
+    row = [bytes_text(cell.size), str(cell.clients), number(rate), style, number(2e-6 * rate * cell.size)]
+    return [*row, *_against(cell, style), percent(cell.others)]
+
+
+def _against(cell: Measured, style: str) -> list[str]:
+    """What was measured of areabench, and the ratios to the bare loop."""
+    pairs = [(number(median(rates)), percent(ratio(rates, cell.bare[style]))) for rates in cell.depths.values()]
+    return [text for pair in pairs for text in pair]
 
 
 def best_style(cell: Measured) -> str:

@@ -12,7 +12,8 @@ from areabench.messages import HEADER_BYTES
 
 DTYPE = np.dtype(np.float32)
 PAPER_BYTES = HEADER_BYTES + 7_840 * DTYPE.itemsize
-DEPTHS = ("wire", "rule", "all")  # the links in the real loops; with AREA's rule; with event log and run file too
+# areabench's server with bare clients; its own clients too; with AREA's rule; with event log and run file as well
+DEPTHS = ("server", "wire", "rule", "all")
 _CROWD = 8  # so many clients and more starve an MPICH server unless they sleep, where cores are few
 
 
@@ -51,6 +52,11 @@ class Launch:
     cells: tuple[Cell, ...]
 
     @property
+    def client_style(self) -> str:
+        """How bare clients wait for areabench's server."""
+        return self.cells[0].styles[-2]
+
+    @property
     def measuring_s(self) -> float:
         """How long its pieces last, in all."""
         return sum(cell.turns * cell.duration_s * len(cell.styles + cell.depths) for cell in self.cells)
@@ -87,16 +93,19 @@ def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
 
 
 def bare_styles(clients: int, *, yields: bool) -> tuple[str, ...]:
-    """The ways to wait that may be the best for the bare loop; one that starves the server is none of them."""
+    """The ways to wait that may be the best for the bare loop; one that starves the server is none of them.
+
+    The last but one is how bare clients wait for areabench's server.
+    """
     if clients < _CROWD:
-        return ("yielding", "inside MPI", "sleeping")
+        return ("yielding", "inside MPI", "sleeping") if yields else ("inside MPI", "yielding", "sleeping")
     return ("inside MPI", "server sleeping", "sleeping") if yields else ("sleeping", "yielding")
 
 
 def size_cell(size: int, styles: tuple[str, ...], effort: Effort) -> Cell:
-    """The wire against the bare loop; a large message gets the time to travel several times."""
+    """Server and wire against the bare loop; a large message gets the time to travel several times."""
     duration_s = effort.duration_s * max(1.0, size / 3e7)
-    return Cell(size, styles, DEPTHS[:1], duration_s, max(2, effort.turns - 2))
+    return Cell(size, styles, DEPTHS[:2], duration_s, max(2, effort.turns - 2))
 
 
 class Piece(NamedTuple):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mpi_bare import serve_bare, work_bare
 from mpi_plan import STYLES, Cell, Launch, Measured, Piece, Report, launch_from
-from mpi_sides import AREABENCH, play_depth
+from mpi_sides import AREABENCH, bare_clients, play_depth
 
 from areabench.transports.waiting import sharpen_sleep
 from areabench.transports.world import World
@@ -44,7 +44,8 @@ def fill(world: World, launch: Launch, cell: Cell) -> Measured:
         for style, rates in bare.items():
             rates.append(play_bare(world, style, piece) / piece.duration_s)
         for depth, rates in depths.items():
-            rates.append(play_depth(world, AREABENCH, depth, piece) / piece.duration_s)
+            wire = bare_clients(launch.client_style) if depth == "server" else AREABENCH
+            rates.append(play_depth(world, wire, depth, piece) / piece.duration_s)
     return Measured(launch.clients, cell.size, bare, depths, clock.others())
 
 

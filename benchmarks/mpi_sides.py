@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
-from mpi_plan import DTYPE, Piece
+from mpi_bare import WAITS
+from mpi_plan import DTYPE, STYLES, Piece
 
 from areabench.algorithms import build_method
 from areabench.conductor import Handling
@@ -19,14 +20,14 @@ from areabench.config import to_toml
 from areabench.evaluation import NoTarget
 from areabench.experiment import Area, Clients, Experiment, Record, Stop
 from areabench.lane_recorder import LaneRecorder
-from areabench.messages import Flag, Order, Update
+from areabench.messages import HEADER_BYTES, Flag, Order, Tag, Update, UpdateHeader, pack_update, tag_of
 from areabench.placement import place
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Problem, Vector
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import State, Status
-from areabench.transports.mpi import MpiServerLink, MpiWorkerLink
+from areabench.transports.mpi import Buffer, MpiServerLink, MpiWorkerLink
 from areabench.transports.serve import RealTimeServer, ServerLink, Watchers
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
@@ -70,6 +71,32 @@ def _work(world: World, piece: Piece) -> None:
 
 
 AREABENCH = Wire(_open_server, _work)
+
+
+def bare_clients(style: str) -> Wire:
+    """areabench's server, asked by the clients of the bare loop: what the server alone takes."""
+    wait_for = WAITS[STYLES[style].client]
+
+    def work(world: World, piece: Piece) -> None:
+        number, comm = world.rank - 1, world.comm
+        incoming, outgoing = Buffer(piece.dimension, DTYPE), Buffer(piece.dimension, DTYPE)
+        receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
+        send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
+        pack_update(outgoing.header, UpdateHeader(number, 0, 0))
+        both, flags = [receive, send], incoming.header[4:5]
+        receive.Start()
+        world.together(lambda: None)
+        wait_for([receive])
+        while flags[0] != Flag.STOP:
+            type(receive).Startall(both)
+            wait_for(both)
+        pack_update(outgoing.header, UpdateHeader(number, -1, -1, flags=Flag.FAREWELL))
+        comm.Send(outgoing.whole[:HEADER_BYTES], dest=0, tag=tag_of(Tag.UPDATE, number))
+        receive.Free()
+        send.Free()
+
+    return Wire(_open_server, work)
+
 
 # ---------------------------------------------------------------------------------------------------- the server
 
@@ -145,7 +172,7 @@ def build_server(
         recorder = Recorder(folder / "run.h5", text, piece.dimension, DTYPE, force=True, record=record)
     watchers = Watchers(NoTarget(), lambda _time_s, _updates: None)
     server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=spare_cores)
-    if depth == "wire":
+    if depth in ("server", "wire"):
         server._conductor = EchoConductor(piece, link)  # type: ignore[assignment]
     return server, recorder
 

@@ -32,7 +32,8 @@ class Buffer:
     """Room for a message: a header, and a vector behind it."""
 
     def __init__(self, dimension: int, dtype: np.dtype[Any]) -> None:
-        self.whole = np.zeros(HEADER_BYTES + dimension * dtype.itemsize, np.uint8)
+        size = HEADER_BYTES + dimension * dtype.itemsize
+        self.whole = np.full(size, 0, np.uint8)  # filled, so that no page is first touched on the clock
         self.header = self.whole[:HEADER_BYTES].data
         self.vector: Vector = self.whole[HEADER_BYTES:].view(dtype)
 

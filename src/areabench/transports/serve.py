@@ -17,7 +17,7 @@ from areabench.timings import Timings
 from areabench.transports.waiting import Backoff, Clock
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
-_SPIN_S = 50e-6  # where no other rank wants the core
+_SPIN_S = 200e-6  # where no other rank wants the core
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
 
 

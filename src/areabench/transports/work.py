@@ -20,7 +20,7 @@ from areabench.transports.waiting import Backoff, Clock, Cores
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 _SHORTEST_POLL_S = 20e-6
-_QUICK_REPLY_S = 500e-6
+_QUICK_REPLY_S, _QUICK_WITH_CORES_S = 0.5e-3, 5e-3
 _CROWDED = Cores(spare=False, yielded=False)
 
 
@@ -121,9 +121,11 @@ class Worker:
         Only where replies are quick and there is no delay to keep, and either no other rank wants the core, or this
         rank is behind, as fast as its messages are, and MPI yields. A call may take long: it is never waited for so.
         """
-        if not self._replied or self._ready or self._given or self._reply_s > _QUICK_REPLY_S:
+        if not self._replied or self._ready or self._given:
             return False
-        return self._cores.spare or (self._behind and self._cores.yielded)
+        if self._cores.spare:
+            return self._reply_s < _QUICK_WITH_CORES_S
+        return self._behind and self._cores.yielded and self._reply_s < _QUICK_REPLY_S
 
     def _act(self) -> bool:
         """Send what is due and compute one round; returns whether there was anything to do."""
