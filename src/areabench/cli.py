@@ -263,7 +263,9 @@ def _command_line() -> str:
 
 def _cores() -> int:
     """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    from areabench.footprint import own_cores
+
+    return len(own_cores())
 
 
 def _style(options: argparse.Namespace) -> Style:

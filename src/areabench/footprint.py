@@ -38,7 +38,7 @@ class Meter:
         """What this rank has taken since."""
         wall_s = max(time.perf_counter() - self._wall_s, 1e-9)
         busy, waited = time.process_time() - self._busy_s, _waited_s() - self._waited_s
-        return Footprint(host, _cores(), busy / wall_s, waited / wall_s, memory_bytes())
+        return Footprint(host, own_cores(), busy / wall_s, waited / wall_s, memory_bytes())
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def _waited_s() -> float:
         return math.nan
 
 
-def _cores() -> frozenset[int]:
+def own_cores() -> frozenset[int]:
+    """The cores that this process may use, by number; all where the system does not tell."""
     every = range(os.cpu_count() or 1)
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else every)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeVar
 from mpi4py import MPI
 
 from areabench.errors import RunFailure, UserError
+from areabench.footprint import own_cores
 from areabench.transports.waiting import Backoff, Cores
 
 Result = TypeVar("Result")
@@ -45,7 +45,7 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
-        usable: set[int] = set().union(*node.allgather(_own_cores()))  # each rank may be bound to one of them
+        usable = frozenset[int]().union(*node.allgather(own_cores()))  # each rank may be bound to one of them
         self.cores = Cores(spare=node.size <= len(usable), yielded="Open MPI" in self.library)
         node.Free()
 
@@ -116,8 +116,3 @@ class World:
     def abort(self) -> None:
         """End all ranks at once."""
         self.comm.Abort(1)
-
-
-def _own_cores() -> set[int]:
-    """The cores that this rank may use, by number; none where the system does not tell."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
