@@ -12,7 +12,8 @@ from areabench.jobs.arguments import add_job_options
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
 _EXIT_CODES_OF_A_RUN = (
-    "exit codes: 0 done or target reached; 1 the run failed; 2 bad input; 3 diverged; 130 interrupted"
+    "exit codes: 0 done or target reached; 1 the run failed; 2 bad input; 3 diverged; 4 stopped by "
+    "a signal, to be resumed; 130 interrupted"
 )
 _EXIT_CODES_OF_REPLAY = "exit codes: 0 done, all equal; 1 there is a difference; 2 bad input; 130 interrupted"
 _EXIT_CODES_OF_COMPARE = "exit codes: 0 done, both tolerances hold; 1 one does not; 2 bad input; 130 interrupted"

@@ -14,7 +14,7 @@ from areabench.aggregation import Criterion
 from areabench.experiment import Experiment
 from areabench.messages import Order, Update, UpdateHeader, digest
 from areabench.problems.base import Vector
-from areabench.schema import Event, Kind, State, Status
+from areabench.schema import Event, Kind, Reason, State, Status
 from areabench.server import Server
 from areabench.tally import Tally
 
@@ -195,7 +195,7 @@ class Conductor:
                 Event(
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
-                    header.compute_s, handling.queue_s, handling.service_s, header.flags,
+                    header.compute_s, handling.queue_s, handling.service_s, header.flags, Reason.NONE,
                     digest(server.model if update is None else update.payload),
                 )
             )  # fmt: skip

@@ -224,6 +224,24 @@ class PoissonAggregation:
 
 AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
 
+# ---------------------------------------------------------------------------------------------------- faults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What a run does when a client is lost or sends something that cannot be used."""
+
+    lost_client: Literal["keep", "remove"] = key(
+        "AREA's average when a client is lost: keep its last memory in it, or remove it and average over the others",
+        "keep",
+    )
+    bad_update: Literal["refuse", "stop"] = key(
+        "an update that is not finite or not what was asked for: refuse it and have its client work again, or stop "
+        "the run as failed",
+        "refuse",
+    )
+
+
 # ---------------------------------------------------------------------------------------------------- end, record
 
 
@@ -276,6 +294,7 @@ class Experiment:
     clock: Clock = Clock()
     schedule: ScheduleSettings = ConstantSchedule()
     aggregation: AggregationSettings = EveryUpdates()
+    faults: Faults = Faults()
     record: Record = Record()
     name: str = key("name of the run file: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("governs every random draw of the run", 0, minimum=0, below=2**32)

@@ -103,4 +103,4 @@ def report(status: Status, output: Path) -> int:
 
 def exit_code(status: Status) -> int:
     """What the process that made a run returns."""
-    return 3 if status.state == State.DIVERGED else 0
+    return {State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

@@ -30,6 +30,7 @@ from areabench.schema import (
     State,
     Status,
 )
+from areabench.tally import counted_status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,9 +210,9 @@ class Run:
     def _status_so_far(self, status: Status) -> Status:
         """The status of a run under way, or killed: counted from the events that reached the file."""
         events = self.events_array
-        updates, steps, discarded = np.bincount(events["kind"], minlength=len(Kind))
+        kinds = np.bincount(events["kind"], minlength=len(Kind)).tolist()
         end_s = float(events["time_s"][-1]) if len(events) else 0.0
-        return Status(status.state, status.reason, end_s, int(updates), int(discarded), int(steps))
+        return counted_status(status.state, status.reason, end_s, kinds)
 
     def _read_provenance(self) -> Provenance:
         attributes = dict(self._file["provenance"].attrs)
@@ -236,7 +237,7 @@ class Run:
 def status_of(file: h5py.File) -> Status:
     """The status as the file has it; a KeyError and the like where it is damaged."""
     attributes = dict(file["status"].attrs)
-    numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps")}
+    numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps", "refused", "lost")}
     end_s, drain_s = float(attributes["end_s"]), float(attributes["drain_s"])
     return Status(_STATES[attributes["state"]], str(attributes["reason"]), end_s, drain_s=drain_s, **numbers)
 

@@ -1,7 +1,7 @@
 """The run file: its HDF5 schema and the schema's version.
 
     /                  attributes: format, schema_version, experiment (TOML)
-    /status            attributes: state, reason, end_s, updates, discarded, server_steps, drain_s
+    /status            attributes: state, reason, end_s, updates, discarded, server_steps, drain_s, refused, lost
     /provenance        attributes: who ran what where
     /clients           one row a client
     /events            one row an event, in the order in which the server handled them
@@ -24,14 +24,14 @@ from typing import NamedTuple
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 EVENT = np.dtype(
     [
         ("time_s", "<f8"), ("kind", "u1"), ("client", "<i4"), ("round", "<i8"), ("base_version", "<i8"),
         ("staleness", "<i8"), ("iteration", "<i8"), ("version", "<i8"), ("step_size", "<f8"), ("drawn_delay_s", "<f8"),
         ("realised_delay_s", "<f8"), ("reply_s", "<f8"), ("compute_s", "<f8"), ("queue_s", "<f8"), ("service_s", "<f8"),
-        ("flags", "u1"), ("digest", "<u8"),
+        ("flags", "u1"), ("reason", "u1"), ("digest", "<u8"),
     ]
 )  # fmt: skip
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
@@ -59,6 +59,29 @@ class Kind(IntEnum):
     UPDATE = 0  # an update was received and used
     STEP = 1  # the server stepped
     DISCARDED = 2  # an update arrived after the end
+    REFUSED = 3  # an update was not used, for the reason in its row; its client was told to work again
+    LOST = 4  # a client is gone
+    REMOVED = 5  # a lost client's memory was taken out of the average
+
+
+class Reason(IntEnum):
+    """Why an update was refused."""
+
+    NONE = 0
+    NOT_FINITE = 1
+    LENGTH = 2
+    ROUND = 3
+    BASE_VERSION = 4
+    PROTOCOL = 5
+    CLIENT = 6
+
+    @property
+    def text(self) -> str:
+        """What was wrong, in words."""
+        return (
+            "nothing", "a value that is not finite", "a wrong length", "a wrong round", "a wrong base version",
+            "a header of another protocol version", "an unknown client",
+        )[self]  # fmt: skip
 
 
 class State(IntEnum):
@@ -69,11 +92,12 @@ class State(IntEnum):
     TARGET = 2
     DIVERGED = 3
     FAILED = 4
+    STOPPED = 5  # by a signal; `areabench resume` goes on
 
     @property
     def text(self) -> str:
         """The name in the run file."""
-        return ("running", "done", "target reached", "diverged", "failed")[self]
+        return ("running", "done", "target reached", "diverged", "failed", "stopped")[self]
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,8 @@ class Status:
     discarded: int
     server_steps: int
     drain_s: float = 0.0  # from the end until the last client had stopped
+    refused: int = 0  # updates that were not used because something was wrong with them
+    lost: int = 0  # clients that were gone before the end
 
 
 @dataclass(frozen=True)
@@ -132,7 +158,8 @@ class Event(NamedTuple):
     queue_s: float = 0.0
     service_s: float = 0.0
     flags: int = 0
+    reason: int = 0
     digest: int = 0
 
 
-EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBQ")  # a row of EVENT, which numpy takes four times as long to fill
+EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBQ")  # a row of EVENT, which numpy takes four times as long to fill

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +45,7 @@ class Tally:
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far; the end is that of the last event unless given."""
         end_s = self.last_time_s if end_s is None else end_s
-        kinds = self._kinds
-        return Status(state, reason, end_s, kinds[Kind.UPDATE], kinds[Kind.DISCARDED], kinds[Kind.STEP])
+        return counted_status(state, reason, end_s, self._kinds)
 
     def copy(self) -> Tally:
         """The counts as they are now."""
@@ -53,6 +53,12 @@ class Tally:
         twin._kinds, twin.last_time_s = self._kinds.copy(), self.last_time_s
         twin._staleness, twin._served = self._staleness.copy(), self._served.copy()
         return twin
+
+
+def counted_status(state: State, reason: str, end_s: float, kinds: Sequence[int]) -> Status:
+    """A status with counts of events by kind."""
+    used, steps, discarded, refused, lost, _ = (int(count) for count in kinds)
+    return Status(state, reason, end_s, used, discarded, steps, refused=refused, lost=lost)
 
 
 def _dense(counts: Counter[int], minlength: int) -> NDArray[np.int64]:
