@@ -1,6 +1,6 @@
 """Which ranks of a launch are alive, as far as this machine can tell: their processes, by number and start time.
 
-A launcher tells the death of a rank by signals that a scheduler sends at the walltime too, and some tell nothing at all;
+A launcher tells the death of a rank by signals that a scheduler sends at the walltime too, and some tell nothing;
 the list of processes tells both apart. Of ranks on other machines nothing is known here.
 """
 
@@ -85,7 +85,7 @@ class Liveness:
         self._launcher, self._server_gone = os.getppid(), False
 
     def gone(self) -> list[int]:
-        """The ranks on this machine that have ended. A microsecond or ten for each of them: not for every round."""
+        """The ranks on this machine that have ended. Takes some ten microseconds for each of them."""
         return [rank for rank, process in self._near.items() if not is_alive(process)]
 
     def launcher_gone(self) -> bool:
