@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _running(commands, "simulate", "run an experiment in virtual time, without MPI")
     launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
     _ranks_option(launch)
+    _tolerance_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _sweeping(commands)
     purpose = "make the runs of a sweep on MPI; started by `areabench sweep`, not for typing"
@@ -269,6 +270,13 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="override a key of the experiment, for example method.step_size=100; may be repeated",
+    )  # fmt: skip
+
+
+def _tolerance_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
+        help="go on without a client whose rank dies: where this MPI can (default), in any case, or not at all",
     )  # fmt: skip
 
 

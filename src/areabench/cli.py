@@ -15,6 +15,7 @@ from areabench.arguments import build_parser
 from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
 
 if TYPE_CHECKING:
+    from areabench.commands import LaunchWishes
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
@@ -81,7 +82,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.launch(options.experiment, options.overrides, options.ranks, _surroundings(options))
+    return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _surroundings(options))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -251,6 +252,13 @@ def _surroundings(options: argparse.Namespace) -> Surroundings:
     from areabench.surroundings import Surroundings
 
     return Surroundings(options.output, _cache(), _command_line(), _threads(), options.force, _style(options))
+
+
+def _launch_wishes(options: argparse.Namespace) -> LaunchWishes:
+    from areabench.commands import LaunchWishes
+    from areabench.launch import Tolerance
+
+    return LaunchWishes(options.ranks, Tolerance(options.fault_tolerant))
 
 
 def _threads() -> str:

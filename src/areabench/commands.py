@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,9 +13,10 @@ from typing import TYPE_CHECKING
 from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.experiment import Experiment
-from areabench.launch import PATIENCE_S, mpirun_command
+from areabench.launch import Tolerance, mpirun_command
+from areabench.mpirun import supervise
 from areabench.placement import place
-from areabench.progress import ProgressLine, Style, relay
+from areabench.progress import ProgressLine, Style
 from areabench.rank_commands import report
 from areabench.surroundings import Surroundings, refuse_existing
 
@@ -35,10 +33,18 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     return report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surroundings) -> int:
+@dataclass(frozen=True)
+class LaunchWishes:
+    """How ranks are started: how many (None for one a client and the server), and what shall be when one dies."""
+
+    ranks: int | None = None
+    tolerance: Tolerance = Tolerance.AUTO
+
+
+def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surroundings) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one for each client unless told."""
     experiment = load_experiment(path, overrides)
-    ranks = experiment.clients.count + 1 if ranks is None else ranks
+    ranks = experiment.clients.count + 1 if how.ranks is None else how.ranks
     place(experiment.clients.count, ranks)
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
@@ -48,33 +54,19 @@ def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surr
     arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
-    command = mpirun_command(ranks, arguments)
+    return started(mpirun_command(ranks, arguments, how.tolerance), output, live=live)
+
+
+def started(command: Sequence[str], output: Path, *, live: bool) -> int:
+    """Start mpirun on this machine and see to its end; the exit code of the run that it writes to `output`."""
+    from areabench.aftermath import file_before, settle
+
+    before = file_before(output)
     try:
-        mpirun = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
-        with mpirun, _terminated_with_us(mpirun):
-            if mpirun.stderr is not None:
-                relay(mpirun.stderr)
-            return mpirun.wait()
+        ending = supervise(command, live=live)
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-
-
-@contextmanager
-def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
-    """Pass a termination on to mpirun, which ends its ranks: they would outlive us. It may take ten seconds."""
-    patience = threading.Timer(PATIENCE_S, ranks.kill)
-
-    def end(*_: object) -> None:
-        ranks.terminate()
-        if not patience.is_alive():
-            patience.start()
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        patience.cancel()
-        signal.signal(signal.SIGTERM, before)
+    return settle(output, before, ending, trusted="--with-ft" not in command)
 
 
 def check(path: Path, overrides: Sequence[str], ended_in: Path | None = None) -> int:

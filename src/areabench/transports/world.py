@@ -161,7 +161,7 @@ class World:
 
     def shrink(self) -> None:
         """Go on without the ranks that are lost: all others call this, and `comm` has only them from then on."""
-        self._all_say(good=True)  # all are here: the next line waits for ever else, and Open MPI has no other form of it
+        self._all_say(good=True)  # all are here, or the next line, of which there is no other form, would wait for ever
         smaller = self.comm.Shrink()
         assert isinstance(smaller, MPI.Intracomm)
         smaller.Set_errhandler(MPI.ERRORS_RETURN)
