@@ -59,6 +59,10 @@ class TimedLocal:
         self._spent_s[0] += time.perf_counter() - begun_s
         return result
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._local.skip(rounds)
+
 
 class TimedProblem(LogisticProblem):
     """The problem with a stopwatch around every client's local steps."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from areabench.breaks import Breaks
+from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, write_checkpoint
 from areabench.config import to_toml
-from areabench.errors import RunFailure, one_line
+from areabench.errors import RunFailure, RunFileError, one_line
 from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
@@ -19,10 +22,11 @@ from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
+from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import State, Status
-from areabench.surroundings import Surroundings
+from areabench.surroundings import Surroundings, refuse_existing
 from areabench.transports.simulator import Simulator
 
 
@@ -33,7 +37,64 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     recorder = open_recorder(scenario, around)
     recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
     recorder.clients(scenario.client_table())
-    return record_run(recorder, scenario, progress, lambda: Simulator(scenario, recorder, progress).run())
+    return _simulate(scenario, recorder, progress, around)
+
+
+def resume_simulation(run: Run, around: Surroundings) -> Status:
+    """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop."""
+    scenario, progress = build_scenario(run.experiment, around.cache), progress_line(run.experiment, around)
+    solve_ahead(scenario, progress)
+    checkpoint = checkpoint_of(run, scenario)
+    recorder = continue_recorder(run, checkpoint)
+    return _simulate(scenario, recorder, progress, around, checkpoint)
+
+
+def _simulate(
+    scenario: Scenario,
+    recorder: Recorder,
+    progress: ProgressLine,
+    around: Surroundings,
+    checkpoint: Checkpoint | None = None,
+) -> Status:
+    clients = scenario.experiment.clients.count
+    with Breaks(around.checkpoint_s) as breaks:
+
+        def pause(simulator: Simulator) -> Status | None:
+            if not breaks.signal and not breaks.due():
+                return None
+            recorder.flush()
+            write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)
+            return recorder.status(State.STOPPED, breaks.signal) if breaks.signal else None
+
+        simulator = Simulator(scenario, recorder, progress, pause if breaks.enabled else None)
+        if checkpoint is not None:
+            simulator.resume(checkpoint)
+        return record_run(recorder, scenario, progress, simulator.run)
+
+
+def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
+    """The checkpoint of a run that has not ended, if it fits the run."""
+    if run.status.state in (State.DONE, State.TARGET, State.DIVERGED):
+        raise RunFileError(f"{run.path}: has ended ({run.status.state.text}); there is nothing to resume")
+    form = scenario.method.start(scenario.start).state
+    checkpoint = read_checkpoint(run.path, form, scenario.problem.dtype)
+    events, snapshots = len(run.events_array), len(run.snapshot_index)
+    if checkpoint.experiment != to_toml(run.experiment):
+        raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
+    wanted = checkpoint.standing.tally.events if run.experiment.record.events else 0
+    if events < wanted or snapshots < checkpoint.standing.snapshots:
+        raise RunFileError(
+            f"{run.path}: has {events:,} events and {snapshots:,} snapshots, fewer than its checkpoint; run it again"
+        )
+    return checkpoint
+
+
+def continue_recorder(run: Run, checkpoint: Checkpoint) -> Recorder:
+    """The run file as it was at the checkpoint, to be written on."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = run.provenance.resumed_at
+    provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
+    return Recorder.continued(run, checkpoint.standing, checkpoint.held, provenance)
 
 
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
@@ -76,6 +137,11 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
+            if status.state == State.STOPPED:  # in haste; whoever resumes it evaluates it
+                progress.close()
+                recorder.set_status(status)
+                recorder.close()
+                return status
             progress.close("evaluating the snapshots")
             versions = recorder.versions().tolist()
             recorder.metrics(
@@ -91,6 +157,7 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
         raise
     recorder.set_status(status)
     recorder.close()
+    discard_checkpoint(recorder.path)
     return status
 
 
@@ -110,6 +177,8 @@ def open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
     output = around.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
+    refuse_existing(output, force=around.force)
+    discard_checkpoint(output)  # of a run that is overwritten
     return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
 
 

@@ -67,9 +67,14 @@ class Flag(IntFlag):
     FAILED = 4  # client: my last message, after an exception; no payload
     STOP = 8  # server: stop working
     REPLY = 16  # server: a direct answer to an update; the client's next delay runs from when it sent that update
+    AGAIN = 32  # server: your last update was refused; forget it, and work again
+    RECALL = 64  # server: send what you remembered when the round named by `version` began; no model
+    RESUMED = 128  # server: an order of before the run was stopped; its delay began when the checkpoint says
+    SHRUNK = 256  # server, with STOP: ranks were lost, so the others meet without them
 
 
-_FLAGS = tuple(Flag(value) for value in range(32))  # looked up, not made: that takes a third of a microsecond
+AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
+_FLAGS = tuple(Flag(value) for value in range(512))  # looked up, not made: that takes a third of a microsecond
 
 
 class Order(NamedTuple):

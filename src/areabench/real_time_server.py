@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from areabench.conductor import TargetWatch
 from areabench.diagnosis import Observed, diagnose
 from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.execute import open_recorder, progress_line, record_run, solve_ahead
 from areabench.footprint import Footprint, Meter
+from areabench.onlookers import TargetWatch
 from areabench.placement import Placement
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance

@@ -71,7 +71,7 @@ class Recorder:
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._waiting_averages: list[Vector] = []
         self._last_snapshot: tuple[float, int, int] | None = None
-        self._snapshot_count = 0
+        self.snapshots = 0
         self.tally = Tally()
         self._flushed_s = time.perf_counter()
         self.set_status(self.status(State.RUNNING, "the run has not ended, or was killed"))
@@ -99,8 +99,8 @@ class Recorder:
         self, time_s: float, version: int, model: Vector, average: Vector | None = None, events: int | None = None
     ) -> None:
         """Keep a model, and the average where asked for, after `events` events or all so far; the arrays are held."""
-        self._snapshot_count += 1
-        if self._snapshot_count > MOST_SNAPSHOTS:
+        self.snapshots += 1
+        if self.snapshots > MOST_SNAPSHOTS:
             raise RunFailure(f"more than {MOST_SNAPSHOTS:,} snapshots at {time_s:g} s; use a larger record.interval_s")
         self._last_snapshot = (time_s, version, self.tally.events if events is None else events)
         self._waiting_snapshots.append((self._last_snapshot, model))

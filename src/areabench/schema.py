@@ -137,6 +137,7 @@ class Provenance:
     seed: int
     lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
     lane: int = 0  # which of them this one was
+    resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
 
 
 class Event(NamedTuple):

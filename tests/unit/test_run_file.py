@@ -282,7 +282,26 @@ def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     recorder.flush()
     with open_run(recorder.path) as opened:
         (row,) = opened.events_array
-        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, 1, 2**64 - 1)
+        assert row.tolist() == (
+            1.5,
+            0,
+            1,
+            4,
+            2,
+            1,
+            9,
+            3,
+            0.1,
+            0.5,
+            0.625,
+            0.03125,
+            0.25,
+            0.0625,
+            0.125,
+            1,
+            0,
+            2**64 - 1,
+        )
         assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
         assert opened.models.tolist() == [[1.0, -1.0]]
         assert len(opened.metrics_array) == 0
