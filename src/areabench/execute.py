@@ -30,9 +30,9 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
     scenario, progress = build_scenario(experiment, around.cache), progress_line(experiment, around)
     solve_ahead(scenario, progress)
+    provenance = gather_provenance("simulator", around.command, around.threads, experiment.seed)
     recorder = open_recorder(scenario, around)
-    recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
-    recorder.clients(scenario.client_table())
+    recorder.begin(provenance, scenario.client_table())
     return record_run(recorder, scenario, progress, lambda: Simulator(scenario, recorder, progress).run())
 
 
@@ -51,8 +51,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     for lane, end in enumerate(ends):
         own = replace(scenario, experiment=experiments[lane])
         recorder = open_recorder(own, replace(around, output=outputs[lane]))
-        recorder.provenance(replace(provenance, lanes=len(ends), lane=lane))
-        recorder.clients(scenario.client_table())
+        recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
         end.write(recorder, metrics[lane])
     return [end.status for end in ends]
 
@@ -83,13 +82,13 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
                 _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
             )
             progress.close()
+            recorder.set_status(status)
     except BaseException as error:
         progress.close()
-        with suppress(RunFailure):  # a disc that is full takes no status either
+        with suppress(RunFailure):  # the first failure is the one to tell
             recorder.set_status(recorder.status(State.FAILED, one_line(error)))
             recorder.close()
         raise
-    recorder.set_status(status)
     recorder.close()
     return status
 
