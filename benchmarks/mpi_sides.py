@@ -24,6 +24,7 @@ from areabench.messages import HEADER_BYTES, Flag, Order, Tag, Update, UpdateHea
 from areabench.placement import place
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Problem, Vector
+from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import State, Status
@@ -170,6 +171,7 @@ def build_server(
     if whole:
         text, record = to_toml(scenario.experiment), scenario.experiment.record
         recorder = Recorder(folder / "run.h5", text, piece.dimension, DTYPE, force=True, record=record)
+        recorder.begin(gather_provenance("mpi", "", "", 0), scenario.client_table())
     watchers = Watchers(NoTarget(), lambda _time_s, _updates: None)
     server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=spare_cores)
     if depth in ("server", "wire"):

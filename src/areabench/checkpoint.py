@@ -210,14 +210,20 @@ def _write_held(file: h5py.File, held: Held) -> None:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def read_checkpoint(run_file: Path, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
-    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
+def require_checkpoint(run_file: Path) -> Path:
+    """The path of a run file's checkpoint; a UserError where there is none."""
     path = checkpoint_path(run_file)
     if not path.is_file():
         raise RunFileError(
             f"{run_file}: has no checkpoint ({path.name}) to go on from; run the experiment again, with a shorter "
             "--checkpoint-every"
         )
+    return path
+
+
+def read_checkpoint(run_file: Path, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
+    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
+    path = require_checkpoint(run_file)
     try:
         with h5py.File(path, "r") as file:
             if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:

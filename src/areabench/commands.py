@@ -43,12 +43,17 @@ def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surr
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
-    live = around.progress == Style.LIVE
-    arguments += ["--progress", "marked" if live else "never"]
     arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
-    command = mpirun_command(ranks, arguments)
+    return launch_ranks(arguments, ranks, around)
+
+
+def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings) -> int:
+    """Start `areabench ARGUMENTS`, which writes one run file, on so many ranks of this machine."""
+    live = around.progress == Style.LIVE
+    options = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{around.checkpoint_s:g}"]
+    command = mpirun_command(ranks, [*arguments, *options])
     try:
         mpirun = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
         with mpirun, _terminated_with_us(mpirun):

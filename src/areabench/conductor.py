@@ -269,7 +269,7 @@ class Conductor:
         handling: Handling = _NOTHING_HANDLED,
         reason: Reason = Reason.NONE,
     ) -> None:
-        """Count an event that is over, and log it where there is a log: with the digest of what is given, else the model."""
+        """Count an event, and log it where there is a log: with the digest of what is given, or of the model."""
         server = self._server
         staleness = server.version - header.base_version if header.base_version >= 0 else 0
         self._recorder.tally.count(kind, time_s, header.client, staleness)

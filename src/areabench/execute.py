@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, write_checkpoint
+from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, require_checkpoint, write_checkpoint
 from areabench.config import to_toml
 from areabench.errors import RunFailure, RunFileError, one_line
 from areabench.evaluation import evaluate_models, loss_wanted
@@ -23,7 +23,7 @@ from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.reading import Run
-from areabench.recording import Recorder
+from areabench.recording import Earlier, Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import State, Status
 from areabench.surroundings import Surroundings, refuse_existing
@@ -34,9 +34,9 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
     scenario, progress = build_scenario(experiment, around.cache), progress_line(experiment, around)
     solve_ahead(scenario, progress)
+    provenance = gather_provenance("simulator", around.command, around.threads, experiment.seed)
     recorder = open_recorder(scenario, around)
-    recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
-    recorder.clients(scenario.client_table())
+    recorder.begin(provenance, scenario.client_table())
     return _simulate(scenario, recorder, progress, around)
 
 
@@ -72,10 +72,15 @@ def _simulate(
         return record_run(recorder, scenario, progress, simulator.run)
 
 
-def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
-    """The checkpoint of a run that has not ended, if it fits the run."""
+def resumable(run: Run) -> None:
+    """A UserError unless there is something to go on with."""
     if run.status.state in (State.DONE, State.TARGET, State.DIVERGED):
         raise RunFileError(f"{run.path}: has ended ({run.status.state.text}); there is nothing to resume")
+    require_checkpoint(run.path)
+
+
+def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
+    """The checkpoint of a run that has not ended, if it fits the run."""
     form = scenario.method.start(scenario.start).state
     checkpoint = read_checkpoint(run.path, form, scenario.problem.dtype)
     events, snapshots = len(run.events_array), len(run.snapshot_index)
@@ -94,7 +99,10 @@ def continue_recorder(run: Run, checkpoint: Checkpoint) -> Recorder:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = run.provenance.resumed_at
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
-    return Recorder.continued(run, checkpoint.standing, checkpoint.held, provenance)
+    standing, held = checkpoint.standing, checkpoint.held
+    events = standing.tally.events if run.experiment.record.events else 0
+    earlier = Earlier(run, events, standing.snapshots, standing.tally, held.models, held.averages)
+    return Recorder.continued(earlier, provenance, run.clients_array)
 
 
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
@@ -112,8 +120,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     for lane, end in enumerate(ends):
         own = replace(scenario, experiment=experiments[lane])
         recorder = open_recorder(own, replace(around, output=outputs[lane]))
-        recorder.provenance(replace(provenance, lanes=len(ends), lane=lane))
-        recorder.clients(scenario.client_table())
+        recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
         end.write(recorder, metrics[lane])
     return [end.status for end in ends]
 
@@ -137,27 +144,24 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
-            if status.state == State.STOPPED:  # in haste; whoever resumes it evaluates it
-                progress.close()
-                recorder.set_status(status)
-                recorder.close()
-                return status
-            progress.close("evaluating the snapshots")
-            versions = recorder.versions().tolist()
-            recorder.metrics(
-                _evaluate(problem, recorder.model_blocks(), versions, loss_every),
-                _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
-            )
+            if status.state != State.STOPPED:  # there is no time for it then; who resumes the run does it
+                progress.close("evaluating the snapshots")
+                versions = recorder.versions().tolist()
+                recorder.metrics(
+                    _evaluate(problem, recorder.model_blocks(), versions, loss_every),
+                    _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
+                )
             progress.close()
+            recorder.set_status(status)
     except BaseException as error:
         progress.close()
-        with suppress(RunFailure):  # a disc that is full takes no status either
+        with suppress(RunFailure):  # the first failure is the one to tell
             recorder.set_status(recorder.status(State.FAILED, one_line(error)))
             recorder.close()
         raise
-    recorder.set_status(status)
     recorder.close()
-    discard_checkpoint(recorder.path)
+    if status.state != State.STOPPED:
+        discard_checkpoint(recorder.path)
     return status
 
 

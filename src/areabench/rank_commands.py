@@ -5,6 +5,7 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -28,16 +29,21 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings, started: Sta
     def play(world: World) -> int:
         from areabench.real_time import run_on_mpi
 
-        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
-        if world.rank:
-            return exit_code(status)
-        from areabench.diagnosis_commands import print_diagnosis
-
-        code = report(status, output)
-        print_diagnosis(output)
-        return code
+        return tell(world, *run_on_mpi(lambda: load_experiment(path, overrides), around, world))
 
     return on_ranks(play, started)
+
+
+def tell(world: World, status: Status, output: Path) -> int:
+    """Say how a run on MPI has ended, on one rank."""
+    if world.rank:
+        return exit_code(status)
+    code = report(status, output)
+    if status.state not in (State.STOPPED, State.FAILED):
+        from areabench.diagnosis_commands import print_diagnosis
+
+        print_diagnosis(output)
+    return code
 
 
 def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
@@ -96,11 +102,21 @@ def report(status: Status, output: Path) -> int:
     """Say how a run ended."""
     print(
         f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded"
+        f"steps, {status.discarded:,} discarded{_faults(status)}"
     )
+    if status.state == State.STOPPED:
+        print(f"to go on: areabench resume {shlex.quote(str(output))}")
     return exit_code(status)
+
+
+def _faults(status: Status) -> str:
+    """What went wrong on the way, if anything did."""
+    refused = f", {status.refused:,} refused" if status.refused else ""
+    return refused + (f", {status.lost:,} clients lost" if status.lost else "")
 
 
 def exit_code(status: Status) -> int:
     """What the process that made a run returns."""
-    return {State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)
+    if status.state == State.STOPPED and "SIGINT" in status.reason:
+        return 130
+    return {State.FAILED: 1, State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

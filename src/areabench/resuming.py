@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
-from areabench.rank_commands import on_ranks, report, run_on_ranks
+from areabench.placement import place
+from areabench.rank_commands import on_ranks, report, tell
 from areabench.started_by import StartedBy
 from areabench.surroundings import Surroundings
 
@@ -18,29 +19,26 @@ def resume(path: Path, ranks: int | None, around: Surroundings, started: Started
     """Go on with a run; called on every rank where a launcher has started several."""
     if started is not None:
         return _on_ranks(path, around, started)
-    from areabench.checkpoint import checkpoint_path
     from areabench.execute import resumable, resume_simulation
     from areabench.reading import open_run
 
     with open_run(path) as run:
         resumable(run)
-        if run.provenance.transport == "mpi":
-            wanted = run.provenance.ranks if ranks is None else ranks
-            clients = run.experiment.clients.count
-        elif ranks is not None:
-            raise UserError(f"--ranks {ranks}: {path} was simulated; leave it out")
-        else:
+        if run.provenance.transport != "mpi":
+            if ranks is not None:
+                raise UserError(f"--ranks {ranks}: {path} was simulated; leave it out")
             return report(resume_simulation(run, around), path)
+        wanted = run.provenance.ranks if ranks is None else ranks
+        place(run.experiment.clients.count, wanted)
     from areabench.commands import launch_ranks
 
-    assert checkpoint_path(path).is_file()
-    return launch_ranks(["resume", str(path)], clients, wanted, around)
+    return launch_ranks(["resume", str(path)], wanted, around)
 
 
 def _on_ranks(path: Path, around: Surroundings, started: StartedBy) -> int:
     def play(world: World) -> int:
         from areabench.real_time import resume_on_mpi
 
-        return run_on_ranks(world, *resume_on_mpi(path, around, world))
+        return tell(world, *resume_on_mpi(path, around, world))
 
     return on_ranks(play, started)

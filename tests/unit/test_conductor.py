@@ -34,8 +34,9 @@ from areabench.onlookers import TargetWatch
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Metrics, Vector
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
+from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
-from areabench.schema import Kind, State, Status
+from areabench.schema import CLIENT, Kind, State, Status
 from areabench.server import Server
 from areabench.streams import Purpose, stream
 
@@ -55,6 +56,7 @@ class Stage:
     def __init__(self, path: Path, experiment: Experiment = EXPERIMENT, watch: TargetWatch | None = None) -> None:
         self.now_s, self.orders, self.path = 0.0, list[Order](), path
         self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
+        self.recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
         self.server = Server(as_fedavg(2), lambda iteration: 1 / (1 + iteration), np.array([8.0, 8.0]))
         criterion = build_criterion(experiment, as_fedavg(2))
         self.conductor = Conductor(

@@ -39,7 +39,7 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import Kind, State, Status
+from areabench.schema import CLIENT, Kind, State, Status
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff, Clock
@@ -101,7 +101,7 @@ def serving(path: Path, experiment: Experiment, link: ScriptedLink) -> Iterator[
     """A server on a scripted wire, writing to `path`."""
     scenario = build_scenario(experiment, path.parent)
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "1", experiment.seed))
+    recorder.begin(gather_provenance("mpi", "", "1", experiment.seed), np.zeros(0, CLIENT))
     yield RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
     recorder.close()
 
@@ -538,7 +538,7 @@ def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSett
         for rank, end in link.ends.items()
     ]
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "1", 0))
+    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
     server = RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
     for thread in threads:
         thread.start()

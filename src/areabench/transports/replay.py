@@ -148,7 +148,7 @@ class Replay:
     def _compare_snapshot(self, number: int) -> str | None:
         """Bit for bit where the model is kept, else by checksum."""
         run, model = self._run, self._server.model
-        if run.experiment.record.models == "last" and number + 1 < len(run.snapshot_index):
+        if not run.has_model(number):
             found, recorded = digest(model), int(run.snapshot_index[number]["digest"])
             return None if found == recorded else f"digest {found:#x}, recorded {recorded:#x}"
         stored = run.model(number)
