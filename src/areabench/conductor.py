@@ -136,7 +136,7 @@ class Conductor:
         self._lost.append(client)
         self._refusals.pop(client, None)
         orders = self._server.lose(client, at_work=at_work)
-        self._short += at_work and not orders
+        self._short += self._server.synchronous and at_work and not orders
         self._note(Kind.LOST, UpdateHeader(client, self._flights.rounds.get(client, 0), -1), time_s, math.nan)
         self._send(orders, time_s)
 
@@ -248,7 +248,7 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
         self._send(orders, time_s)
-        if self._lost and orders:  # of a synchronous method: there may be fewer clients left than a round should have
+        if self._lost and self._server.synchronous:  # there may be fewer clients left than a round should have
             self._short = (self._criterion.updates or 0) - len(orders)
         step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
         self._note(Kind.STEP, _NO_UPDATE, time_s, step_size, handling=handling)

@@ -83,6 +83,11 @@ class Server:
         return self._follow(self._method.lose(self._state, client, at_work), Flag.NONE)
 
     @property
+    def synchronous(self) -> bool:
+        """Whether the method's own rounds decide when it steps."""
+        return self._method.updates_per_step is not None
+
+    @property
     def removes(self) -> bool:
         """Whether the method averages memories, from which those of lost clients can be removed."""
         return self._method.remove is not None
