@@ -28,7 +28,8 @@ from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import State, Status
-from areabench.transports.mpi import Buffer, MpiServerLink, MpiWorkerLink
+from areabench.transports.mpi import Buffer, MpiServerLink
+from areabench.transports.mpi_worker import MpiWorkerLink
 from areabench.transports.serve import RealTimeServer, ServerLink, Watchers
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
@@ -84,7 +85,7 @@ def bare_clients(style: str) -> Wire:
         receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
         send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
         pack_update(outgoing.header, UpdateHeader(number, 0, 0))
-        both, flags = [receive, send], incoming.header[4:5]
+        both, flags = [receive, send], incoming.header[2:3]
         receive.Start()
         world.together(lambda: None)
         wait_for([receive])
