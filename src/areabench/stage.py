@@ -21,5 +21,5 @@ class Stage:
 
 
 def gather_footprints(world: World, meter: Meter) -> tuple[Footprint, ...]:
-    """What each rank took of its machine, on rank 0; called on all ranks, before anything is evaluated."""
-    return tuple(world.comm.gather(meter.read(world.host)) or ())
+    """What each rank that is left took of its machine, on rank 0; called on all ranks, before anything is evaluated."""
+    return tuple(world.gather(meter.read(world.host)))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 from mpi4py import MPI
 
 from areabench.errors import RunFailure, UserError
 from areabench.footprint import own_cores
+from areabench.liveness import Liveness, this_process
 from areabench.transports.waiting import Backoff, Cores
 
 Result = TypeVar("Result")
+MEETING_S = 30.0  # how long survivors wait for each other once a rank was lost
+_LOOK_S = 1.0  # how often those who wait look whether the others are alive
+_REVOKED_S = 0.2  # for the word that all is over to reach the other ranks
 
 
 @dataclass(frozen=True)
@@ -38,11 +45,23 @@ class Unshareable(Exception):
 
 
 class World:
-    """All ranks of this launch, or the first of them, with messages of their own."""
+    """All ranks of this launch, or the first of them, with messages of their own.
 
-    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD) -> None:
-        self.comm = comm
+    With a fault-tolerant MPI the death of a rank is raised as an MPI.Exception where its messages are waited for. Once
+    the run has begun, `go_on_without` set, the ranks that are left do what all do together (`together`, `of_server`,
+    `gather`) among themselves: whoever meets a loss there makes all others meet it, and they begin again with those
+    who are left. The server tells the workers of a loss that it met before, so that all call `shrink`. Rank numbers
+    stay those of the beginning, and rank 0 stays the first.
+    """
+
+    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, *, fault_tolerant: bool = False) -> None:
+        self.comm, self.fault_tolerant, self.go_on_without = comm, fault_tolerant, False
+        if fault_tolerant:
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self.comm.rank, self.comm.size
+        self.lost_ranks: tuple[int, ...] = ()  # that this world has shrunk by
+        self._everyone = comm.Get_group()
+        self.liveness = Liveness(self.comm.allgather(this_process()), self.rank)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
         usable = frozenset[int]().union(*node.allgather(own_cores()))  # each rank may be bound to one of them
@@ -52,7 +71,9 @@ class World:
     def first(self, ranks: int) -> World | None:
         """A world of the first so many ranks, in which no message of another is seen; None on the other ranks."""
         comm = self.comm.Split(0 if self.rank < ranks else MPI.UNDEFINED, self.rank)
-        return World(comm) if isinstance(comm, MPI.Intracomm) and comm != MPI.COMM_NULL else None
+        if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+            return None
+        return World(comm, fault_tolerant=self.fault_tolerant)
 
     def leave(self) -> None:
         """Give the communicator back; the world is not used after that."""
@@ -87,22 +108,20 @@ class World:
             trouble = Trouble(self.rank, f"not enough memory: {error}; use fewer ranks a node", user_error=True)
         except Exception:  # whatever it is, the other ranks must hear of it
             trouble = Trouble(self.rank, traceback.format_exc(), user_error=False)
-        self._assemble()
-        troubles = [found for found in self.comm.allgather(trouble) if found is not None]
+        troubles = [found for found in self._meet(lambda comm: comm.allgather(trouble)) if found is not None]
         if troubles:
             raise SharedFailure(troubles[0])
         return result  # type: ignore[return-value]  # an action without result gives None
 
-    def _assemble(self) -> None:
-        """Wait until all ranks are here; with pauses, for one of them may need the core for minutes."""
-        request, backoff = self.comm.Ibarrier(), Backoff(50e-6, 5e-3)
-        while not request.Test():
-            backoff.pause(1.0)
-
     def of_server(self, action: Callable[[], Result]) -> Result:
         """Do something on every rank, and give everybody rank 0's result."""
-        result: Result = self.comm.bcast(self.together(action))
+        mine = self.together(action)
+        result: Result = self._meet(lambda comm: comm.bcast(mine))
         return result
+
+    def gather(self, value: Result) -> list[Result]:
+        """The value of every rank that is left, on rank 0; called on all. Nothing on the others."""
+        return self._meet(lambda comm: comm.gather(value) or [])
 
     def gather_hosts(self) -> list[str]:
         """The node of every rank."""
@@ -114,5 +133,96 @@ class World:
         self.comm.Barrier()
 
     def abort(self) -> None:
-        """End all ranks at once."""
+        """End all ranks at once. Fault-tolerant, MPI ends only the rank that aborts, and must tell the others first."""
+        if self.fault_tolerant:
+            for comm in (self.comm, MPI.COMM_WORLD):
+                with suppress(MPI.Exception):
+                    comm.Revoke()  # whatever others do there is an error from now on, and they abort too
+            self._linger(_REVOKED_S)
         self.comm.Abort(1)
+
+    # ------------------------------------------------------------------------------------------- ranks that are lost
+
+    def lost(self) -> list[int]:
+        """The ranks that MPI knows to have died; to be asked when it has raised something."""
+        if not self.fault_tolerant:
+            return list(self.lost_ranks)
+        dead = self.comm.Get_failed()
+        ranks = MPI.Group.Translate_ranks(dead, list(range(dead.size)), self._everyone)
+        dead.Free()
+        return sorted({*self.lost_ranks, *ranks})
+
+    def unnoticed(self) -> list[int]:
+        """The ranks of this machine that have ended, and MPI does not know it: such a run can only be aborted.
+
+        One that is found once may be known in a moment; one that is found again a second later will never be.
+        """
+        return sorted(set(self.liveness.gone()) - set(self.lost()))
+
+    def shrink(self) -> None:
+        """Go on without the ranks that are lost: all others call this, and `comm` has only them from then on."""
+        self._all_say(good=True)  # all are here: the next line waits for ever else, and Open MPI has no other form of it
+        smaller = self.comm.Shrink()
+        assert isinstance(smaller, MPI.Intracomm)
+        smaller.Set_errhandler(MPI.ERRORS_RETURN)
+        left = MPI.Group.Translate_ranks(smaller.Get_group(), list(range(smaller.size)), self._everyone)
+        self.comm, self.lost_ranks = smaller, tuple(sorted(set(range(self.size)) - set(left)))
+
+    def _meet(self, collective: Callable[[MPI.Intracomm], Result]) -> Result:
+        """Wait for all ranks and do a collective; where one is lost in it, all that are left do it again."""
+        if not self.fault_tolerant:
+            self._wait(self.comm.Ibarrier())
+            return collective(self.comm)
+        while True:
+            result, good = self._try(collective)
+            if self._all_say(good=good):
+                return result  # type: ignore[return-value]  # it is one where it was good
+            if not self.go_on_without:
+                raise Unshareable(f"ranks {self.lost()} were lost before the run began; all are ended")
+            self.shrink()
+
+    def _try(self, collective: Callable[[MPI.Intracomm], Result]) -> tuple[Result | None, bool]:
+        try:
+            self._wait(self.comm.Ibarrier(), MEETING_S if self.lost_ranks else None)
+            return collective(self.comm), True
+        except MPI.Exception:
+            self.comm.Revoke()  # those who wait for somebody who is not here any more must hear of it
+            if not self._hears_of_loss():
+                raise Unshareable("another rank has ended all") from None
+            return None, False
+
+    def _hears_of_loss(self) -> bool:
+        """Whether a rank is lost, which may be known to another before it is known here; else that one has aborted."""
+        end_s = time.monotonic() + _LOOK_S
+        while set(self.lost()) == set(self.lost_ranks) and time.monotonic() < end_s:
+            self._linger(1e-3)
+        return set(self.lost()) != set(self.lost_ranks)
+
+    def _all_say(self, *, good: bool) -> bool:
+        """Whether it was good for all that are left: the same answer for all."""
+        flag = np.array([good], np.intc)
+        try:
+            self._wait(self.comm.Iagree(flag), MEETING_S)
+        except MPI.Exception:  # somebody is lost whom not all knew of
+            return False
+        return bool(flag[0])
+
+    def _wait(self, request: MPI.Request, limit_s: float | None = None) -> None:
+        """Wait for other ranks, with pauses: one of them may need the core for minutes. Not for dead ones, though."""
+        backoff, begun_s, looked_s, missed = Backoff(50e-6, 5e-3), time.monotonic(), time.monotonic(), set[int]()
+        while not request.Test():
+            backoff.pause(1.0)
+            now_s = time.monotonic()
+            if limit_s is not None and now_s - begun_s > limit_s:
+                raise Unshareable(f"not all ranks have come within {limit_s:g} s; all are ended")
+            if now_s - looked_s > _LOOK_S:
+                before, missed, looked_s = missed, set(self.unnoticed()), now_s
+                if before & missed:
+                    raise Unshareable(f"ranks {sorted(before & missed)} have died; all are ended")
+
+    def _linger(self, duration_s: float) -> None:
+        """Give MPI time to pass on what it has to."""
+        end_s = time.monotonic() + duration_s
+        while time.monotonic() < end_s:
+            MPI.COMM_SELF.Iprobe()  # never an error, as it may be with others
+            time.sleep(1e-3)
