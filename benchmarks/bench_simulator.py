@@ -24,6 +24,7 @@ from bench_sizes import FULL, PAPER, QUICK, SMALL_FILES, Sizes, logistic, nothin
 from areabench.config import load_experiment, to_toml
 from areabench.problems.base import Vector
 from areabench.problems.logistic import LocalLogistic, LogisticProblem
+from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.transports.simulator import Simulator
@@ -59,6 +60,10 @@ class TimedLocal:
         self._spent_s[0] += time.perf_counter() - begun_s
         return result
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._local.skip(rounds)
+
 
 class TimedProblem(LogisticProblem):
     """The problem with a stopwatch around every client's local steps."""
@@ -88,6 +93,7 @@ def play_run(scenario: Scenario, folder: Path) -> tuple[float, int]:
     problem, experiment = scenario.problem, scenario.experiment
     size, record = (problem.dimension, problem.dtype), experiment.record
     recorder = Recorder(folder / "run.h5", to_toml(experiment), *size, force=True, record=record)
+    recorder.begin(gather_provenance("simulator", "", "", experiment.seed), scenario.client_table())
     begun_s = time.perf_counter()
     status = Simulator(scenario, recorder, nothing).run()
     recorder.close()

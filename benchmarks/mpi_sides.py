@@ -24,10 +24,12 @@ from areabench.messages import HEADER_BYTES, Flag, Order, Tag, Update, UpdateHea
 from areabench.placement import place
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Problem, Vector
+from areabench.provenance import gather_provenance
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import State, Status
-from areabench.transports.mpi import Buffer, MpiServerLink, MpiWorkerLink
+from areabench.transports.mpi import Buffer, MpiServerLink
+from areabench.transports.mpi_worker import MpiWorkerLink
 from areabench.transports.serve import RealTimeServer, ServerLink, Watchers
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
@@ -83,7 +85,7 @@ def bare_clients(style: str) -> Wire:
         receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
         send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
         pack_update(outgoing.header, UpdateHeader(number, 0, 0))
-        both, flags = [receive, send], incoming.header[4:5]
+        both, flags = [receive, send], incoming.header[2:3]
         receive.Start()
         world.together(lambda: None)
         wait_for([receive])
@@ -170,6 +172,7 @@ def build_server(
     if whole:
         text, record = to_toml(scenario.experiment), scenario.experiment.record
         recorder = Recorder(folder / "run.h5", text, piece.dimension, DTYPE, force=True, record=record)
+        recorder.begin(gather_provenance("mpi", "", "", 0), scenario.client_table())
     watchers = Watchers(NoTarget(), lambda _time_s, _updates: None)
     server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=spare_cores)
     if depth in ("server", "wire"):

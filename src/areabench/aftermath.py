@@ -5,12 +5,11 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from areabench.errors import UserError
-from areabench.launch import PATIENCE_S
 from areabench.mpirun import Ending
 from areabench.rank_commands import exit_code
 from areabench.schema import State, Status
@@ -56,7 +55,7 @@ def reason_of(ending: Ending) -> str:
     """Why a run has failed whose server ended without a word, as far as mpirun tells."""
     if ending.signal:
         name = signal.Signals(ending.signal).name
-        return f"{name} came, and the run was not stopped within {PATIENCE_S:g} s"
+        return f"{name} came, and the run was ended before it could stop"
     killed = " (a rank was killed)" if ending.shell_code in (_KILLED, signal.SIGKILL) else ""  # Open MPI's, MPICH's
     return f"the server ended without a word, mpirun returned {ending.shell_code}{killed}"
 
@@ -73,12 +72,9 @@ def _read(path: Path) -> Status | None:
 
 
 def _mark(path: Path, status: Status) -> None:
-    """Set the status of a run file that nobody writes any more."""
-    import h5py
+    from areabench.status_record import mark
 
-    values = {item.name: getattr(status, item.name) for item in fields(status)}
     try:
-        with h5py.File(path, "r+") as file:
-            file["status"].attrs.update({**values, "state": status.state.text})
-    except (OSError, KeyError) as error:
-        print(f"areabench: {path}: cannot be marked as failed: {error}", file=sys.stderr)
+        mark(path, status)
+    except UserError as error:
+        print(f"areabench: {error}", file=sys.stderr)

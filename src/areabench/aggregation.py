@@ -18,6 +18,7 @@ class Criterion:
     updates: int | None
     times_s: Iterator[float]
     next_s: float = math.inf
+    passed: int = -1  # times that are over
 
     def __post_init__(self) -> None:
         """Look up the first time."""
@@ -30,6 +31,7 @@ class Criterion:
     def advance(self) -> None:
         """Go on to the next time."""
         self.next_s = next(self.times_s, math.inf)
+        self.passed += 1
 
 
 def build_criterion(experiment: Experiment, method: Method) -> Criterion:

@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     _ranks_option(launch)
     _tolerance_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
+    _resuming(commands)
     _sweeping(commands)
     purpose = "make the runs of a sweep on MPI; started by `areabench sweep`, not for typing"
     batch = commands.add_parser("batch", description=purpose)
@@ -101,8 +102,27 @@ def _running(
     _experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
     parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
+    _checkpoint_option(parser)
     _progress_option(parser)
     return parser
+
+
+def _checkpoint_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint-every", type=_seconds, default=60.0, metavar="SECONDS",
+        help="real time between checkpoints, from which `areabench resume` goes on (default 60; 0: only when a signal "
+        "stops the run)",
+    )  # fmt: skip
+
+
+def _resuming(commands: Commands) -> None:
+    purpose = "go on with a run that was stopped or killed, from its checkpoint"
+    parser = _command(commands, "resume", purpose, "runs/demo-area-0.h5", exit_codes=_EXIT_CODES_OF_A_RUN)
+    parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
+    _ranks_option(parser)
+    _tolerance_option(parser)
+    _checkpoint_option(parser)
+    _progress_option(parser)
 
 
 def _ranks_option(parser: argparse.ArgumentParser) -> None:
@@ -248,6 +268,17 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    """A duration, or zero."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds >= 0")
+    return seconds
 
 
 def _percent(text: str) -> float:

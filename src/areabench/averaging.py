@@ -11,17 +11,17 @@ class ErgodicMean:
     """The mean of x_{s,0}, ..., x_{s,K-1}; every iteration counts, also those that left the model as it was."""
 
     def __init__(self, start: Vector) -> None:
-        self._total = np.zeros(start.shape, dtype=np.float64)
-        self._since = 0  # the iteration that brought the current model
+        self.total = np.zeros(start.shape, dtype=np.float64)
+        self.since = 0  # the iteration that brought the current model
 
     def leave(self, model: Vector, iteration: int) -> None:
         """Iteration `iteration` replaces the model, which was current until then."""
-        self._total += (iteration - self._since) * model.astype(np.float64)
-        self._since = iteration
+        self.total = self.total + (iteration - self.since) * model.astype(np.float64)
+        self.since = iteration
 
     def value(self, model: Vector, iteration: int) -> Vector:
         """The mean after so many iterations, where `model` is current; the start before the first."""
         if iteration == 0:
             return model
-        mean = (self._total + (iteration - self._since) * model.astype(np.float64)) / iteration
+        mean = (self.total + (iteration - self.since) * model.astype(np.float64)) / iteration
         return mean.astype(model.dtype)

@@ -15,11 +15,11 @@ from areabench.arguments import build_parser
 from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
 
 if TYPE_CHECKING:
-    from areabench.commands import LaunchWishes
+    from areabench.launch import LaunchWishes
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
-_LAUNCHING = ("launch", "sweep", "doctor")  # start ranks on this machine
+_LAUNCHING = ("launch", "resume", "sweep", "doctor")  # start ranks on this machine
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -83,6 +83,14 @@ def _launch(options: argparse.Namespace) -> int:
     from areabench import commands
 
     return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _surroundings(options))
+
+
+def _resume(options: argparse.Namespace) -> int:
+    """In virtual time, on the ranks of this launch, or under an mpirun of its own: wherever the run was."""
+    from areabench.resuming import resume
+    from areabench.started_by import started_by
+
+    return resume(options.run, _launch_wishes(options), _surroundings(options), started_by(os.environ))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -230,6 +238,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "simulate": _simulate,
     "launch": _launch,
     "run": _run,
+    "resume": _resume,
     "sweep": _sweep,
     "batch": _batch,
     "job": _job,
@@ -251,12 +260,12 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def _surroundings(options: argparse.Namespace) -> Surroundings:
     from areabench.surroundings import Surroundings
 
-    return Surroundings(options.output, _cache(), _command_line(), _threads(), options.force, _style(options))
+    output, force = (options.run, True) if options.command == "resume" else (options.output, options.force)
+    return Surroundings(output, _cache(), _command_line(), _threads(), force, _style(options), options.checkpoint_every)
 
 
 def _launch_wishes(options: argparse.Namespace) -> LaunchWishes:
-    from areabench.commands import LaunchWishes
-    from areabench.launch import Tolerance
+    from areabench.launch import LaunchWishes, Tolerance
 
     return LaunchWishes(options.ranks, Tolerance(options.fault_tolerant))
 

@@ -17,6 +17,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_clients(experiment)
     _check_method(experiment)
     _check_problem(experiment)
+    _check_faults(experiment)
     if isinstance(experiment.problem, DrawnSettings):
         return experiment
     return replace(experiment, data=experiment.data or Mnist(), split=experiment.split or Dirichlet())
@@ -50,6 +51,20 @@ def _check_clients(experiment: Experiment) -> None:
     rates, count = experiment.rates, experiment.clients.count
     if isinstance(rates, ListedRates) and len(rates.values) != count:
         raise UserError(f"rates.values: {len(rates.values)} rates for clients.count = {count}; give one rate a client")
+
+
+def _check_faults(experiment: Experiment) -> None:
+    faults, count = experiment.faults, experiment.clients.count
+    if len(faults.lost) != len(faults.lost_at_s):
+        raise UserError(
+            f"faults.lost_at_s: {list(faults.lost_at_s)} is not one time for each client in faults.lost; give as many"
+        )
+    if any(client >= count for client in faults.lost) or len(set(faults.lost)) < len(faults.lost):
+        raise UserError(
+            f"faults.lost: {list(faults.lost)} are not different clients from 0 to {count - 1}; name each once"
+        )
+    if len(faults.lost) == count:
+        raise UserError(f"faults.lost: names all {count} clients; leave at least one")
 
 
 def _check_method(experiment: Experiment) -> None:

@@ -6,14 +6,14 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.experiment import Experiment
-from areabench.launch import Tolerance, mpirun_command
+from areabench.launch import LaunchWishes, Tolerance, mpirun_command
 from areabench.mpirun import supervise
 from areabench.placement import place
 from areabench.progress import ProgressLine, Style
@@ -33,14 +33,6 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     return report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-@dataclass(frozen=True)
-class LaunchWishes:
-    """How ranks are started: how many (None for one a client and the server), and what shall be when one dies."""
-
-    ranks: int | None = None
-    tolerance: Tolerance = Tolerance.AUTO
-
-
 def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surroundings) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one for each client unless told."""
     experiment = load_experiment(path, overrides)
@@ -49,24 +41,25 @@ def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surr
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
-    live = around.progress == Style.LIVE
-    arguments += ["--progress", "marked" if live else "never"]
     arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
-    return started(mpirun_command(ranks, arguments, how.tolerance), output, live=live)
+    return launch_ranks(arguments, ranks, replace(around, output=output), how.tolerance)
 
 
-def started(command: Sequence[str], output: Path, *, live: bool) -> int:
-    """Start mpirun on this machine and see to its end; the exit code of the run that it writes to `output`."""
+def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings, tolerance: Tolerance) -> int:
+    """Start `areabench ARGUMENTS`, which writes one run file, on so many ranks of this machine."""
     from areabench.aftermath import file_before, settle
 
-    before = file_before(output)
+    assert around.output is not None
+    live, before = around.progress == Style.LIVE, file_before(around.output)
+    options = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{around.checkpoint_s:g}"]
+    command = mpirun_command(ranks, [*arguments, *options], tolerance)
     try:
         ending = supervise(command, live=live)
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-    return settle(output, before, ending, trusted="--with-ft" not in command)
+    return settle(around.output, before, ending, trusted="--with-ft" not in command)
 
 
 def check(path: Path, overrides: Sequence[str], ended_in: Path | None = None) -> int:

@@ -7,17 +7,21 @@ between, and calls `finish` at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from areabench.aggregation import Criterion
+from areabench.errors import RunFailure
 from areabench.experiment import Experiment
+from areabench.flights import Flights, flaw
 from areabench.messages import Order, Update, UpdateHeader, digest
+from areabench.onlookers import Recording, TargetWatch
 from areabench.problems.base import Vector
 from areabench.schema import Event, Kind, Reason, State, Status
 from areabench.server import Server
-from areabench.tally import Tally
+from areabench.standing import Standing
 
+_PATIENCE = 3  # refusals in a row of every client at work, after which the run ends
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 
 
@@ -28,55 +32,7 @@ class Handling(NamedTuple):
     service_s: float = 0.0
 
 
-class TargetWatch(Protocol):
-    """Looks at snapshots for the target that ends a run."""
-
-    def offer(self, time_s: float, model: Vector) -> None:
-        """Here is a snapshot."""
-        ...
-
-    def reached(self) -> str | None:
-        """What was reached and when, once a snapshot that was offered meets the target."""
-        ...
-
-    def conclude(self) -> str | None:
-        """The same when the run is over and there is time to look at the last snapshot."""
-        ...
-
-
-class Recording(Protocol):
-    """Takes what a run leaves behind."""
-
-    tally: Tally  # counts all events
-
-    @property
-    def keeps_events(self) -> bool:
-        """Whether there is an event log."""
-        ...
-
-    def event(self, event: Event) -> None:
-        """Keep this in the event log."""
-        ...
-
-    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
-        """The model after the events so far, and the average of all models so far where it is kept."""
-        ...
-
-    def covers(self, time_s: float) -> bool:
-        """Whether the last snapshot shows the model at `time_s`, after all events so far."""
-        ...
-
-    def relieve(self) -> None:
-        """Write what has waited for long."""
-        ...
-
-    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
-        """A status with the counts so far."""
-        ...
-
-    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
-        """Why the run ends because of its model after a server step; empty where it does not."""
-        ...
+_NOTHING_HANDLED = Handling()
 
 
 class Conductor:
@@ -92,7 +48,8 @@ class Conductor:
         deliver: Callable[[Order], None],
         clock: Callable[[], float],
     ) -> None:
-        self._stop, self._record = experiment.stop, experiment.record
+        self._stop, self._record, self._faults = experiment.stop, experiment.record, experiment.faults
+        self._clients = experiment.clients.count
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
         self._deliver, self._clock = deliver, clock
         self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
@@ -104,7 +61,11 @@ class Conductor:
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
         self.updates = 0
         self.handling = Handling()  # of the last update
-        self._step_sizes: dict[int, float] = {}  # what each client was told last
+        self._flights = Flights()
+        self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
+        self._lost: list[int] = []
+        self._removed = 0  # of those that are lost
+        self._short = 0  # by how many updates the round of a synchronous method is shorter than it should be
 
     @property
     def timer_s(self) -> float:
@@ -113,20 +74,100 @@ class Conductor:
 
     def start(self) -> None:
         """Send the starting model out."""
-        self._send(self._server.begin())
+        self._send(self._server.begin(), 0.0)
 
     def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
         """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so."""
         self.pass_time(time_s)
         server, client = self._server, update.header.client
-        used = self._step_sizes[client]
-        self._send(server.receive(client, update.payload))
+        flight = self._flights.out.get(client)
+        if reason := flaw(update, flight):
+            self.refuse(client, reason, time_s, update)
+            return
+        self._flights.end(client)
+        self._send(server.receive(client, update.payload), time_s)
         self.updates += 1
         self.handling = Handling(queue_s, self._clock() - time_s)
-        self._note(Kind.UPDATE, update, time_s, used, self.handling)
+        assert flight is not None
+        self._note(Kind.UPDATE, update.header, time_s, flight.order.step_size, digest_of=update, handling=self.handling)
+        if self._refusals:
+            self._refusals.pop(client, None)
         self._see_end()
-        if self._criterion.counted(server.updates_since_step) and server.iteration < self._iterations:
-            self._step(time_s)
+        self._step_if_due(time_s)
+
+    def refuse(self, client: int, reason: Reason, time_s: float, update: Update | None = None) -> None:
+        """Use an update for nothing, and have its client work again; without an update it could not even be read.
+
+        The client takes its memory back to where it was before that update, which is where the server has it.
+        """
+        flight = self._flights.end(client)
+        header = UpdateHeader(client, -1, -1) if update is None else update.header._replace(client=client)
+        step_size = math.nan if flight is None else flight.order.step_size
+        self._note(Kind.REFUSED, header, time_s, step_size, digest_of=update, reason=reason)
+        what = f"an update of client {client} has {reason.text}"
+        if self._faults.bad_update == "stop":
+            raise RunFailure(f'{what}; look for the cause, or go on without it: faults.bad_update = "refuse"')
+        if flight is not None:
+            self._refusals[client] = self._refusals.get(client, 0) + 1
+            self._send([self._server.again(client)], time_s)
+            self._see_hopelessness(reason, what)
+
+    def _see_hopelessness(self, reason: Reason, what: str) -> None:
+        """End a run in which nobody at work sends anything that can be used."""
+        if any(self._refusals.get(client, 0) < _PATIENCE for client in self._flights.out):
+            return
+        said = f"the last {_PATIENCE} updates of every client at work were refused: {what}"
+        if reason != Reason.NOT_FINITE:
+            raise RunFailure(f"{said}; start all ranks from one installation")
+        self._diverged = said
+        self._see_end()
+
+    def lose(self, clients: Sequence[int], time_s: float) -> None:
+        """Go on without these clients, which are gone."""
+        self.pass_time(time_s)
+        for client in clients:
+            self._lose(client, time_s)
+        if len(self._lost) == self._clients:
+            raise RunFailure("all clients are lost")
+        self._step_if_due(time_s)
+
+    def _lose(self, client: int, time_s: float) -> None:
+        at_work = self._flights.out.pop(client, None) is not None
+        self._lost.append(client)
+        self._refusals.pop(client, None)
+        orders = self._server.lose(client, at_work=at_work)
+        self._short += self._server.synchronous and at_work and not orders
+        self._note(Kind.LOST, UpdateHeader(client, self._flights.rounds.get(client, 0), -1), time_s, math.nan)
+        self._send(orders, time_s)
+
+    @property
+    def lost(self) -> Sequence[int]:
+        """The clients that are gone, in the order in which they went."""
+        return self._lost
+
+    @property
+    def to_remove(self) -> int:
+        """How many lost clients are to be taken out of the average."""
+        wanted = self._faults.lost_client == "remove" and self._server.removes
+        return len(self._lost) - self._removed if wanted else 0
+
+    @property
+    def rounds_under_way(self) -> dict[int, int]:
+        """The clients that are left, each with the round it is in or will be in next."""
+        rounds = self._flights.rounds
+        return {client: rounds.get(client, 0) for client in range(self._clients) if client not in self._lost}
+
+    def recalled(self) -> Vector:
+        """The sum of the memories of all clients in the average."""
+        return self._server.recalled()
+
+    def remove(self, memories: Vector, time_s: float) -> None:
+        """Take the lost clients, whose memories add up to `memories`, out of the average."""
+        self.pass_time(time_s)
+        count = self.to_remove
+        self._server.remove(count, memories)
+        self._removed += count
+        self._note(Kind.REMOVED, UpdateHeader(self._lost[-1], count, -1), time_s, math.nan, digest_of=memories)
 
     def timer(self, time_s: float) -> None:
         """The clock says that the server steps."""
@@ -136,8 +177,9 @@ class Conductor:
 
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing."""
-        used = self._step_sizes[update.header.client]
-        self._note(Kind.DISCARDED, update, time_s, used, Handling())
+        flight = self._flights.end(update.header.client)
+        used = math.nan if flight is None else flight.order.step_size
+        self._note(Kind.DISCARDED, update.header, time_s, used, digest_of=update)
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.
@@ -173,30 +215,71 @@ class Conductor:
             return self._recorder.status(State.TARGET, reached, status.end_s)
         return self._recorder.status(status.state, status.reason, status.end_s)
 
+    def standing(self, time_s: float) -> Standing:
+        """Everything that is needed to go on from here, but for what the clients remember."""
+        recorder = self._recorder
+        return Standing(
+            time_s, self._server.standing(), dict(self._flights.rounds), tuple(self._flights.out.values()),
+            dict(self._refusals), tuple(self._lost), self._removed, self._short, self._grid_number, self._shown_s,
+            self._criterion.passed, recorder.tally.copy(), recorder.snapshots,
+        )  # fmt: skip
+
+    def resume(self, standing: Standing) -> None:
+        """Go on from there."""
+        self._server.resume(standing.server)
+        self._flights.rounds = dict(standing.rounds)
+        self._flights.out = standing.flights_of()
+        self._refusals, self._lost = dict(standing.refusals), list(standing.lost)
+        self._removed, self._short = standing.removed, standing.short
+        self._grid_number, self._shown_s = standing.grid_number, standing.shown_s
+        if self._record.snapshots == "grid":
+            self._grid_s = self._grid_number * self._record.interval_s
+        while self._criterion.passed < standing.timers_passed:
+            self._criterion.advance()
+        self.updates = standing.tally.status(State.RUNNING, "").updates
+
+    def _step_if_due(self, time_s: float) -> None:
+        """Step if enough updates have come in."""
+        server = self._server
+        if self._criterion.counted(server.updates_since_step + self._short) and server.iteration < self._iterations:
+            self._step(time_s)
+
     def _step(self, time_s: float) -> None:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate()
-        self._send(orders)
+        self._send(orders, time_s)
+        if self._lost and self._server.synchronous:  # there may be fewer clients left than a round should have
+            self._short = (self._criterion.updates or 0) - len(orders)
         step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
-        self._note(Kind.STEP, None, time_s, step_size, handling)
+        self._note(Kind.STEP, _NO_UPDATE, time_s, step_size, handling=handling)
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         self._see_end()
         self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
 
-    def _note(self, kind: Kind, update: Update | None, time_s: float, step_size: float, handling: Handling) -> None:
-        """Count an event that is over, and log it where there is a log."""
-        server, header = self._server, _NO_UPDATE if update is None else update.header
-        staleness = 0 if update is None else server.version - header.base_version
+    def _note(
+        self,
+        kind: Kind,
+        header: UpdateHeader,
+        time_s: float,
+        step_size: float,
+        *,
+        digest_of: Update | Vector | None = None,
+        handling: Handling = _NOTHING_HANDLED,
+        reason: Reason = Reason.NONE,
+    ) -> None:
+        """Count an event, and log it where there is a log: with the digest of what is given, or of the model."""
+        server = self._server
+        staleness = server.version - header.base_version if header.base_version >= 0 else 0
         self._recorder.tally.count(kind, time_s, header.client, staleness)
         if self._recorder.keeps_events:
             self._recorder.event(
                 Event(
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
-                    header.compute_s, handling.queue_s, handling.service_s, header.flags, Reason.NONE,
-                    digest(server.model if update is None else update.payload),
+                    header.compute_s, handling.queue_s, handling.service_s, header.flags, reason,
+                    _digest(server.model if digest_of is None else digest_of),
                 )
             )  # fmt: skip
 
@@ -210,7 +293,11 @@ class Conductor:
         self._recorder.snapshot(time_s, self._server.version, model, self._server.average)
         self._watch.offer(time_s, model)
 
-    def _send(self, orders: list[Order]) -> None:
+    def _send(self, orders: list[Order], time_s: float) -> None:
         for order in orders:
-            self._step_sizes[order.client] = order.step_size
+            self._flights.begin(order, time_s)
             self._deliver(order)
+
+
+def _digest(content: Update | Vector) -> int:
+    return digest(content.payload if isinstance(content, Update) else content)

@@ -190,8 +190,8 @@ def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
     if get_origin(option) is tuple:
         if not isinstance(value, list):
             raise place.error(f"{shown(value)} is not a list of numbers; write [1.0, 2.0, ...]")
-        entries = enumerate(value)
-        return tuple(_read_scalar(float, entry, place.inner(str(index)), limits) for index, entry in entries)
+        entries, scalar = enumerate(value), get_args(option)[0]
+        return tuple(_read_scalar(scalar, entry, place.inner(str(index)), limits) for index, entry in entries)
     return _read_scalar(option, value, place, limits)
 
 

@@ -99,6 +99,11 @@ class Delays:
             durations = self._durations[client] = self._open(client)
         return next(durations)
 
+    def skip(self, client: int, rounds: int) -> None:
+        """Go past so many of the client's rounds."""
+        for _ in range(rounds):
+            self.next_s(client)
+
     def _open(self, client: int) -> Iterator[float]:
         """All durations of a client, from its first round on."""
         rate = float(self._rates[client])

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from areabench.breaks import Breaks
+from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, require_checkpoint, write_checkpoint
 from areabench.config import to_toml
-from areabench.errors import RunFailure, one_line
+from areabench.errors import RunFailure, RunFileError, one_line
 from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
@@ -19,10 +22,11 @@ from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
+from areabench.reading import Run
+from areabench.recording import Earlier, Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import State, Status
-from areabench.surroundings import Surroundings
+from areabench.surroundings import Surroundings, refuse_existing
 from areabench.transports.simulator import Simulator
 
 
@@ -30,10 +34,75 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
     scenario, progress = build_scenario(experiment, around.cache), progress_line(experiment, around)
     solve_ahead(scenario, progress)
+    provenance = gather_provenance("simulator", around.command, around.threads, experiment.seed)
     recorder = open_recorder(scenario, around)
-    recorder.provenance(gather_provenance("simulator", around.command, around.threads, experiment.seed))
-    recorder.clients(scenario.client_table())
-    return record_run(recorder, scenario, progress, lambda: Simulator(scenario, recorder, progress).run())
+    recorder.begin(provenance, scenario.client_table())
+    return _simulate(scenario, recorder, progress, around)
+
+
+def resume_simulation(run: Run, around: Surroundings) -> Status:
+    """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop."""
+    scenario, progress = build_scenario(run.experiment, around.cache), progress_line(run.experiment, around)
+    solve_ahead(scenario, progress)
+    checkpoint = checkpoint_of(run, scenario)
+    recorder = continue_recorder(run, checkpoint)
+    return _simulate(scenario, recorder, progress, around, checkpoint)
+
+
+def _simulate(
+    scenario: Scenario,
+    recorder: Recorder,
+    progress: ProgressLine,
+    around: Surroundings,
+    checkpoint: Checkpoint | None = None,
+) -> Status:
+    clients = scenario.experiment.clients.count
+    with Breaks(around.checkpoint_s) as breaks:
+
+        def pause(simulator: Simulator) -> Status | None:
+            if not breaks.signal and not breaks.due():
+                return None
+            recorder.flush()
+            write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)
+            return recorder.status(State.STOPPED, breaks.signal) if breaks.signal else None
+
+        simulator = Simulator(scenario, recorder, progress, pause if breaks.enabled else None)
+        if checkpoint is not None:
+            simulator.resume(checkpoint)
+        return record_run(recorder, scenario, progress, simulator.run)
+
+
+def resumable(run: Run) -> None:
+    """A UserError unless there is something to go on with."""
+    if run.status.state in (State.DONE, State.TARGET, State.DIVERGED):
+        raise RunFileError(f"{run.path}: has ended ({run.status.state.text}); there is nothing to resume")
+    require_checkpoint(run.path)
+
+
+def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
+    """The checkpoint of a run that has not ended, if it fits the run."""
+    form = scenario.method.start(scenario.start).state
+    checkpoint = read_checkpoint(run.path, form, scenario.problem.dtype)
+    events, snapshots = len(run.events_array), len(run.snapshot_index)
+    if checkpoint.experiment != to_toml(run.experiment):
+        raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
+    wanted = checkpoint.standing.tally.events if run.experiment.record.events else 0
+    if events < wanted or snapshots < checkpoint.standing.snapshots:
+        raise RunFileError(
+            f"{run.path}: has {events:,} events and {snapshots:,} snapshots, fewer than its checkpoint; run it again"
+        )
+    return checkpoint
+
+
+def continue_recorder(run: Run, checkpoint: Checkpoint) -> Recorder:
+    """The run file as it was at the checkpoint, to be written on."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = run.provenance.resumed_at
+    provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
+    standing, held = checkpoint.standing, checkpoint.held
+    events = standing.tally.events if run.experiment.record.events else 0
+    earlier = Earlier(run, events, standing.snapshots, standing.tally, held.models, held.averages)
+    return Recorder.continued(earlier, provenance, run.clients_array)
 
 
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
@@ -51,8 +120,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     for lane, end in enumerate(ends):
         own = replace(scenario, experiment=experiments[lane])
         recorder = open_recorder(own, replace(around, output=outputs[lane]))
-        recorder.provenance(replace(provenance, lanes=len(ends), lane=lane))
-        recorder.clients(scenario.client_table())
+        recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
         end.write(recorder, metrics[lane])
     return [end.status for end in ends]
 
@@ -76,21 +144,24 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
-            progress.close("evaluating the snapshots")
-            versions = recorder.versions().tolist()
-            recorder.metrics(
-                _evaluate(problem, recorder.model_blocks(), versions, loss_every),
-                _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
-            )
+            if status.state != State.STOPPED:  # there is no time for it then; who resumes the run does it
+                progress.close("evaluating the snapshots")
+                versions = recorder.versions().tolist()
+                recorder.metrics(
+                    _evaluate(problem, recorder.model_blocks(), versions, loss_every),
+                    _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
+                )
             progress.close()
+            recorder.set_status(status)
     except BaseException as error:
         progress.close()
-        with suppress(RunFailure):  # a disc that is full takes no status either
+        with suppress(RunFailure):  # the first failure is the one to tell
             recorder.set_status(recorder.status(State.FAILED, one_line(error)))
             recorder.close()
         raise
-    recorder.set_status(status)
     recorder.close()
+    if status.state != State.STOPPED:
+        discard_checkpoint(recorder.path)
     return status
 
 
@@ -110,6 +181,8 @@ def open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
     output = around.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
+    refuse_existing(output, force=around.force)
+    discard_checkpoint(output)  # of a run that is overwritten
     return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
 
 

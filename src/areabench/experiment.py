@@ -240,6 +240,10 @@ class Faults:
         "the run as failed",
         "refuse",
     )
+    lost: tuple[int, ...] = key(
+        "in the simulator: clients that are lost, each at its time in `lost_at_s`", (), minimum=0
+    )
+    lost_at_s: tuple[float, ...] = key("when they are lost", (), unit="s", minimum=0)
 
 
 # ---------------------------------------------------------------------------------------------------- end, record

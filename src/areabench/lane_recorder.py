@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from areabench.conductor import Recording
 from areabench.evaluation import evaluate_models, loss_wanted
+from areabench.onlookers import Recording
 from areabench.problems.base import Metrics, Problem, Vector
 from areabench.recording import Recorder, divergence
 from areabench.scenario import Scenario
@@ -53,7 +53,7 @@ class LaneRecorder(Recording):
     keeps_events = False
 
     def __init__(self, lanes: int) -> None:
-        self.tally = Tally()
+        self.tally, self.snapshots = Tally(), 0
         self._snapshots: list[Snapshot] = []
         self._diverged: dict[int, LaneEnd] = {}
         self._lanes = lanes
@@ -63,6 +63,7 @@ class LaneRecorder(Recording):
 
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
         """Keep the models as they are after the events so far; a run with an average shares no pass."""
+        self.snapshots += 1
         self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model), average))
 
     def covers(self, time_s: float) -> bool:

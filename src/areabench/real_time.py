@@ -22,7 +22,7 @@ from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
 from areabench.stage import Stage, gather_footprints
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiWorkerLink
+from areabench.transports.mpi_worker import MpiWorkerLink
 from areabench.transports.waiting import Clock, sharpen_sleep
 from areabench.transports.work import HostedFailure, Seat, Worker
 from areabench.transports.world import World

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from areabench.conductor import TargetWatch
 from areabench.diagnosis import Observed, diagnose
 from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.execute import open_recorder, progress_line, record_run, solve_ahead
 from areabench.footprint import Footprint, Meter
+from areabench.onlookers import TargetWatch
 from areabench.placement import Placement
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
@@ -30,10 +30,10 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     experiment, world = scenario.experiment, stage.world
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    recorder = open_recorder(scenario, around)
     hosts = list(stage.hosts)
-    recorder.provenance(gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts))
-    recorder.clients(scenario.client_table(stage.placement, hosts))
+    provenance = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+    recorder = open_recorder(scenario, around)
+    recorder.begin(provenance, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(scenario, stage, recorder, progress)
 
 

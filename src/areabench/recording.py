@@ -3,45 +3,65 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.checkpoint import Held
+from areabench.claim import Claim
+from areabench.config import to_toml
 from areabench.diagnosis import Diagnosis
-from areabench.errors import RunFailure, RunFileError, WriteFailure
+from areabench.errors import RunFailure, WriteFailure, one_line
 from areabench.experiment import Record
+from areabench.layout import (
+    EVENTS_A_BLOCK,
+    Opening,
+    diagnosis_row,
+    first_content,
+    forget,
+    layout_of,
+    open_to_append,
+)
 from areabench.messages import digest
 from areabench.model_rows import ModelRows, append
 from areabench.problems.base import Metrics, Vector
-from areabench.schema import (
-    EVENT,
-    EVENT_ROW,
-    FORMAT,
-    METRIC,
-    SCHEMA_VERSION,
-    SNAPSHOT,
-    Event,
-    Provenance,
-    State,
-    Status,
-)
-from areabench.surroundings import refuse_existing
+from areabench.schema import EVENT, EVENT_ROW, METRIC, SNAPSHOT, Event, Provenance, State, Status
+from areabench.status_record import pack_status
 from areabench.tally import Tally
 
-_EVENTS_A_BLOCK = 256
+if TYPE_CHECKING:
+    from areabench.reading import Run
+
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
 MOST_SNAPSHOTS = 1_000_000
+_COPIED_AT_ONCE = 2**16  # events
+_WRITTEN_AT_THE_END = (
+    "metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """What of an earlier run goes on: its first events and snapshots, and the counts up to there.
+
+    Where its file has the last model only, also the models and averages of these snapshots, which only the run had.
+    """
+
+    run: Run
+    events: int
+    snapshots: int
+    tally: Tally
+    models: Sequence[Vector] = ()
+    averages: Sequence[Vector] = ()
 
 
 class Recorder:
@@ -58,34 +78,60 @@ class Recorder:
         record: Record = Record(),  # noqa: B008 - frozen
     ) -> None:
         self.path = path
-        self.keeps_events, last_only = record.events, record.models == "last"
-        self._file = _create(path, force=force)
-        self._file.attrs.update({"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": experiment})
-        self._events = _table(self._file, "events", EVENT, chunk=_EVENTS_A_BLOCK * 4)
-        self._index = _table(self._file, "snapshots/index", SNAPSHOT, chunk=_EVENTS_A_BLOCK)
-        self._models = ModelRows(self._file, "snapshots/model", (dimension, dtype), last_only=last_only)
-        self._averages: ModelRows | None = None
-        if record.average:
-            self._averages = ModelRows(self._file, "snapshots/average", (dimension, dtype), last_only=last_only)
+        self.keeps_events = record.events
+        self._opening = Opening(experiment, (dimension, dtype), record)
+        self._claim = Claim(path, force=force)
+        self._given_up, self._file = False, cast(Any, None)
         self._waiting_events = bytearray()  # rows of EVENT
         self._waiting_snapshots: list[tuple[tuple[float, int, int], Vector]] = []
         self._waiting_averages: list[Vector] = []
         self._last_snapshot: tuple[float, int, int] | None = None
-        self._snapshot_count = 0
+        self.snapshots = self._clients = 0
         self.tally = Tally()
         self._flushed_s = time.perf_counter()
-        self.set_status(self.status(State.RUNNING, "the run has not ended, or was killed"))
 
-    def provenance(self, provenance: Provenance) -> None:
-        """Say who runs what where."""
-        with self._writing():
-            self._file.require_group("provenance").attrs.update(asdict(provenance))
-            self._file.flush()
+    def begin(self, provenance: Provenance, clients: NDArray[Any], earlier: Earlier | None = None) -> None:
+        """Say who runs what where and who the clients are (rows of CLIENT), and give the file its name.
 
-    def clients(self, table: NDArray[Any]) -> None:
-        """Say who the clients are; rows of CLIENT."""
-        with self._writing():
-            self._file.create_dataset("clients", data=table)
+        From here on a run that is killed leaves a file that can be read up to the last flush.
+        """
+        try:
+            with self._writing():
+                image, self._status_at = first_content(self._opening, provenance, clients)
+                self._claim.write(0, image)
+                self._file = open_to_append(self._claim.making)
+                self._layout = layout_of(self._file, self._opening.record)
+                self._models, self._averages, self._clients = self._layout.models, self._layout.averages, len(clients)
+                if earlier is not None:
+                    self._take(earlier)
+                self._note(self.status(State.RUNNING, "the run has not ended, or was killed"))
+                self._claim.publish()
+        except WriteFailure:
+            self._claim.release()
+            raise
+
+    @classmethod
+    def continued(cls, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
+        """A recorder that goes on with a part of an earlier run, in a new file that takes the place of the old one."""
+        run = earlier.run
+        text, record = to_toml(run.experiment), run.experiment.record
+        recorder = cls(run.path, text, *run.model_size, force=True, record=record)
+        recorder.begin(provenance, clients, earlier)
+        return recorder
+
+    def _take(self, earlier: Earlier) -> None:
+        run, snapshots = earlier.run, earlier.snapshots
+        for first in range(0, earlier.events, _COPIED_AT_ONCE):
+            append(self._layout.events, run.rows("events", slice(first, min(first + _COPIED_AT_ONCE, earlier.events))))
+        append(self._layout.index, run.snapshot_index[:snapshots])
+        self._models.take(run, "snapshots/model", snapshots, earlier.models)
+        if self._averages is not None:
+            self._averages.take(run, "snapshots/average", snapshots, earlier.averages)
+        self._push()
+        self.tally, self.snapshots = earlier.tally, snapshots
+        if snapshots:
+            time_s, version, events, _ = run.snapshot_index[snapshots - 1].tolist()
+            self._last_snapshot = (time_s, version, events)
 
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
@@ -99,8 +145,8 @@ class Recorder:
         self, time_s: float, version: int, model: Vector, average: Vector | None = None, events: int | None = None
     ) -> None:
         """Keep a model, and the average where asked for, after `events` events or all so far; the arrays are held."""
-        self._snapshot_count += 1
-        if self._snapshot_count > MOST_SNAPSHOTS:
+        self.snapshots += 1
+        if self.snapshots > MOST_SNAPSHOTS:
             raise RunFailure(f"more than {MOST_SNAPSHOTS:,} snapshots at {time_s:g} s; use a larger record.interval_s")
         self._last_snapshot = (time_s, version, self.tally.events if events is None else events)
         self._waiting_snapshots.append((self._last_snapshot, model))
@@ -133,14 +179,14 @@ class Recorder:
 
     def _blocks_waiting(self) -> float:
         snapshots, events = len(self._waiting_snapshots), len(self._waiting_events) / EVENT_ROW.size
-        return max(snapshots / self._models.rows_a_block, events / _EVENTS_A_BLOCK)
+        return max(snapshots / self._models.rows_a_block, events / EVENTS_A_BLOCK)
 
     def flush(self) -> None:
         """Write everything that waits and hand it to the operating system."""
         with self._writing():
             self._write_snapshots()
             self._write_events()
-            self._file.flush()
+            self._push()
         self._flushed_s = time.perf_counter()
 
     def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
@@ -152,16 +198,14 @@ class Recorder:
             table["average_loss"] = np.concatenate([block.train_loss for block in averages])
             table["average_accuracy"] = np.concatenate([block.test_accuracy for block in averages])
         with self._writing():
-            self._file.create_dataset("metrics", data=table)
+            append(self._file["metrics"], table)
 
     def diagnosis(self, diagnosis: Diagnosis) -> None:
         """Add the diagnosis of a run that has ended."""
-        values = {item.name: getattr(diagnosis, item.name) for item in fields(diagnosis)}
         with self._writing():
-            group = self._file.create_group("diagnosis")
-            for name in ("clients", "quantiles"):
-                group.create_dataset(name, data=values.pop(name))
-            group.attrs.update(values)
+            append(self._file["diagnosis/clients"], diagnosis.clients)
+            append(self._file["diagnosis/quantiles"], diagnosis.quantiles)
+            append(self._file["diagnosis/summary"], diagnosis_row(diagnosis))
 
     def model_blocks(self) -> Iterator[list[Vector]]:
         """All snapshots flushed so far, some at a time: there may be more than fit into memory."""
@@ -172,46 +216,92 @@ class Recorder:
         if self._averages is not None:
             yield from _blocks(self._averages)
 
+    @property
+    def held(self) -> Held:
+        """Models and averages of snapshots that the file does not keep, as of the last flush."""
+        averages = () if self._averages is None else self._averages.held
+        return Held(self._models.held, averages)
+
     def versions(self) -> NDArray[np.int64]:
         """The model version of each snapshot flushed so far."""
-        versions: NDArray[np.int64] = self._index["version"]
+        versions: NDArray[np.int64] = self._layout.index["version"]
         return versions
 
     def set_status(self, status: Status) -> None:
-        """Say how the run stands."""
-        values = {item.name: getattr(status, item.name) for item in fields(status)}
-        with self._writing():
-            self._file.require_group("status").attrs.update({**values, "state": status.state.text})
-            self._file.flush()
+        """Say how the run stands, when everything that happened before is in the file.
+
+        Where it cannot be written any more the file is told so: its status needs no new room.
+        """
+        try:
+            if status.state != State.RUNNING:
+                self._complete()
+        except WriteFailure as failure:
+            reason = status.reason if status.state == State.FAILED else one_line(failure)
+            self._note(replace(status, state=State.FAILED, reason=reason))
+            if status.state != State.FAILED:  # a failure is on its way to the user already
+                raise
+        else:
+            self._note(status)
 
     def close(self) -> None:
         """Write what waits and close the file."""
+        if not self._given_up:
+            self._complete()
+            with self._writing():
+                self._file.close()
+        self._given_up = True
+        self._claim.release()
+
+    def _complete(self) -> None:
+        """Write everything that waits, and what is written at the end alone."""
         self.flush()
         with self._writing():
             for rows in (self._models, self._averages):
                 if rows is not None:
                     rows.close()
-            if not self.keeps_events:
-                self._write_tally()
-            self._file.close()
+            if not self.keeps_events and not len(self._file["tally/served"]):
+                append(self._file["tally/staleness"], self.tally.staleness)
+                append(self._file["tally/served"], self.tally.served(self._clients))
+            for name in _WRITTEN_AT_THE_END:
+                self._file[name].flush()
+            self._push()
+
+    def _push(self) -> None:
+        """Hand rows to the operating system before anything that says how many there are.
+
+        A plain flush of the file goes on where a dataset cannot be written, and tells of rows that are not there.
+        """
+        for rows in (self._models, self._averages, self._layout.index, self._layout.events):
+            if rows is not None:
+                rows.flush()
+        self._file.flush()
+
+    def _note(self, status: Status) -> None:
+        try:
+            self._claim.write(self._status_at, pack_status(status))
+        except OSError as error:
+            raise WriteFailure(f"{self.path}: cannot take its status: {error.strerror}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """A disc that is full, or has gone, ends the run in one line."""
-        if not self._file:
+        if self._given_up:
             raise WriteFailure(f"{self.path}: was given up, it could not be written; choose another --output")
         try:
             yield
         except (OSError, RuntimeError) as error:
-            _forget(self._file)
+            self._given_up = True
+            if self._file is not None:
+                forget(self._file)
             said = re.search(r"error message = '([^']*)'", str(error))  # the system's words amid those of HDF5
-            reason = said[1] if said else str(error).partition("\n")[0]
+            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            reason = said[1] if said else told.partition("\n")[0]
             raise WriteFailure(
                 f"{self.path}: cannot be written any more: {reason}; make room or choose another --output"
             ) from error
 
     def _write_events(self) -> None:
-        append(self._events, np.frombuffer(self._waiting_events, dtype=EVENT))
+        append(self._layout.events, np.frombuffer(self._waiting_events, dtype=EVENT))
         self._waiting_events = bytearray()
 
     def _write_snapshots(self) -> None:
@@ -222,45 +312,13 @@ class Recorder:
         if self._averages is not None:
             self._averages.extend(self._waiting_averages)
             self._waiting_averages.clear()
-        append(self._index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
+        append(self._layout.index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
         waiting.clear()
-
-    def _write_tally(self) -> None:
-        """What the event log would tell, where there is none."""
-        clients = len(self._file["clients"]) if "clients" in self._file else 0
-        group = self._file.require_group("tally")
-        group["staleness"], group["served"] = self.tally.staleness, self.tally.served(clients)
 
 
 def divergence(norm: float, bound: float, iteration: int) -> str:
     """The reason of a run that diverged."""
     return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"
-
-
-def _create(path: Path, *, force: bool) -> h5py.File:
-    """A new run file; an old one is kept unless `force`."""
-    refuse_existing(path, force=force)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return h5py.File(path, "w", libver=("v108", "v108"))  # from v110 on, HDF5 locks out readers after a kill
-    except FileExistsError as error:
-        raise RunFileError(f"{path}: {path.parent} is not a folder; choose another --output") from error
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise RunFileError(f"{path}: cannot be written: {reason}; choose another --output") from error
-
-
-def _forget(file: h5py.File) -> None:
-    """Close a file that cannot be written: HDF5 keeps trying and crashes in the end unless its writes go nowhere."""
-    if file.id.valid:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), file.id.get_vfd_handle())
-        with suppress(OSError, RuntimeError):
-            file.close()
-
-
-def _table(file: h5py.File, name: str, dtype: np.dtype[Any], *, chunk: int) -> h5py.Dataset:
-    return file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,))
 
 
 def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:

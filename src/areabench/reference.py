@@ -131,6 +131,8 @@ def _default(item: Field[Any]) -> str:
         return "none"
     if isinstance(item.default, bool):
         return f"`{str(item.default).lower()}`"
+    if isinstance(item.default, tuple):
+        return f"`{list(item.default)}`"
     return f'`"{item.default}"`' if isinstance(item.default, str) else f"`{item.default!r}`"
 
 

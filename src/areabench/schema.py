@@ -1,7 +1,7 @@
 """The run file: its HDF5 schema and the schema's version.
 
     /                  attributes: format, schema_version, experiment (TOML)
-    /status            attributes: state, reason, end_s, updates, discarded, server_steps, drain_s, refused, lost
+    /status            one record of fixed size: state, reason, end_s and counts
     /provenance        attributes: who ran what where
     /clients           one row a client
     /events            one row an event, in the order in which the server handled them
@@ -9,9 +9,10 @@
     /snapshots/average the running mean of the server's models, in the same rows, where asked for
     /tally             staleness and served, where there is no event log
     /metrics           one row a snapshot, written after the clock has stopped
-    /diagnosis         attributes: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
+    /diagnosis/summary one row: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
 
-docs/run-file.md documents every column with its unit.
+All of them are there from the start, most without a row, because while a run writes nothing can be added to the file
+but rows. docs/run-file.md documents every column with its unit.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ METRIC = np.dtype(
     [
         ("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("score_gap", "f8"),
         ("average_loss", "f8"), ("average_accuracy", "f8"),
+    ]
+)  # fmt: skip
+STATUS = np.dtype(
+    [
+        ("state", "S16"), ("reason", "S500"), ("end_s", "<f8"), ("updates", "<i8"), ("discarded", "<i8"),
+        ("server_steps", "<i8"), ("drain_s", "<f8"), ("refused", "<i8"), ("lost", "<i8"),
     ]
 )  # fmt: skip
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
@@ -137,6 +144,7 @@ class Provenance:
     seed: int
     lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
     lane: int = 0  # which of them this one was
+    resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
 
 
 class Event(NamedTuple):

@@ -6,13 +6,25 @@ the model from before a step that the same update triggers, and the step size of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from areabench.algorithms.base import Method, Step
 from areabench.averaging import ErgodicMean
-from areabench.messages import Flag, Order
+from areabench.messages import AGAIN, Flag, Order
 from areabench.problems.base import Vector
 from areabench.stepsizes import Schedule
+
+
+@dataclass(frozen=True)
+class ServerStanding:
+    """What a server knows between two events; `mean` is the sum of the ergodic mean and since when its model counts."""
+
+    state: Any
+    iteration: int
+    version: int
+    updates_since_step: int
+    mean: tuple[Vector, int] | None
 
 
 class Server:
@@ -59,6 +71,48 @@ class Server:
         if self._mean is not None:
             self._mean.leave(self.model, self.iteration)
         return self._follow(self._method.aggregate(self._state), Flag.NONE)
+
+    def again(self, client: int) -> Order:
+        """A client's update was refused: it forgets that update and works again, from the current model."""
+        return Order(client, self.model, self._schedule(self.iteration), self.version, self.iteration, AGAIN)
+
+    def lose(self, client: int, *, at_work: bool) -> list[Order]:
+        """A client is gone; who works in its place."""
+        if self._method.lose is None:
+            return []
+        return self._follow(self._method.lose(self._state, client, at_work), Flag.NONE)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether the method's own rounds decide when it steps."""
+        return self._method.updates_per_step is not None
+
+    @property
+    def removes(self) -> bool:
+        """Whether the method averages memories, from which those of lost clients can be removed."""
+        return self._method.remove is not None
+
+    def recalled(self) -> Vector:
+        """The sum of the memories of all clients in the average."""
+        assert self._method.recalled is not None
+        return self._method.recalled(self._state)
+
+    def remove(self, count: int, memories: Vector) -> None:
+        """Take so many lost clients, whose memories add up to `memories`, out of the average."""
+        assert self._method.remove is not None
+        self._state = self._method.remove(self._state, count, memories)
+
+    def standing(self) -> ServerStanding:
+        """Everything that the server knows."""
+        mean = None if self._mean is None else (self._mean.total, self._mean.since)
+        return ServerStanding(self._state, self.iteration, self.version, self.updates_since_step, mean)
+
+    def resume(self, standing: ServerStanding) -> None:
+        """Go on from there."""
+        self._state, self.iteration, self.version = standing.state, standing.iteration, standing.version
+        self.updates_since_step = standing.updates_since_step
+        if self._mean is not None and standing.mean is not None:
+            self._mean.total, self._mean.since = standing.mean
 
     def _follow(self, step: Step, flags: Flag) -> list[Order]:
         self._state = step.state

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     PROBLEM = 6
     SELECTION = 7
     AGGREGATION = 8
+    REPLACEMENT = 9
 
 
 def stream(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:

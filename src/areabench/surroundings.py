@@ -23,6 +23,7 @@ class Surroundings:
     threads: str
     force: bool
     progress: Style
+    checkpoint_s: float | None = None  # real seconds between checkpoints; 0: only at a signal; None: neither
 
     def output_for(self, experiment: Experiment) -> Path:
         """The run file: the one asked for, or one named after the experiment."""

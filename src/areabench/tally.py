@@ -15,14 +15,23 @@ class Tally:
     """Counts that go on with every event."""
 
     def __init__(self) -> None:
-        self._kinds = [0] * len(Kind)
+        self.kinds = [0] * len(Kind)
         self._staleness: Counter[int] = Counter()
         self._served: Counter[int] = Counter()
         self.last_time_s = 0.0
 
+    @classmethod
+    def of(cls, kinds: Sequence[int], staleness: Sequence[int], served: Sequence[int], last_time_s: float) -> Tally:
+        """A tally that goes on from these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ..."""
+        tally = cls()
+        tally.kinds, tally.last_time_s = list(kinds), last_time_s
+        tally._staleness = Counter({value: count for value, count in enumerate(staleness) if count})
+        tally._served = Counter({client: count for client, count in enumerate(served) if count})
+        return tally
+
     def count(self, kind: Kind, time_s: float, client: int = -1, staleness: int = 0) -> None:
         """One event more."""
-        self._kinds[kind] += 1
+        self.kinds[kind] += 1
         self.last_time_s = time_s
         if kind == Kind.UPDATE:
             self._staleness[staleness] += 1
@@ -31,7 +40,7 @@ class Tally:
     @property
     def events(self) -> int:
         """Events so far."""
-        return sum(self._kinds)
+        return sum(self.kinds)
 
     @property
     def staleness(self) -> NDArray[np.int64]:
@@ -45,12 +54,12 @@ class Tally:
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far; the end is that of the last event unless given."""
         end_s = self.last_time_s if end_s is None else end_s
-        return counted_status(state, reason, end_s, self._kinds)
+        return counted_status(state, reason, end_s, self.kinds)
 
     def copy(self) -> Tally:
         """The counts as they are now."""
         twin = Tally()
-        twin._kinds, twin.last_time_s = self._kinds.copy(), self.last_time_s
+        twin.kinds, twin.last_time_s = self.kinds.copy(), self.last_time_s
         twin._staleness, twin._served = self._staleness.copy(), self._served.copy()
         return twin
 

@@ -26,7 +26,8 @@ from areabench.messages import (
     tag_of,
 )
 from areabench.placement import place
-from areabench.transports.mpi import MpiServerLink, MpiWorkerLink
+from areabench.transports.mpi import MpiServerLink
+from areabench.transports.mpi_worker import MpiWorkerLink
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
 from areabench.transports.world import World

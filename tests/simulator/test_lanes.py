@@ -286,14 +286,18 @@ def test_what_was_changed_is_found(name: str, words: str, tmp_path: Path) -> Non
 def test_the_status_is_compared(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
     with h5py.File(path, "r+", locking=False) as file:
-        file["status"].attrs["updates"] += 1
+        status = file["status"][()]
+        status["updates"] += 1
+        file["status"][...] = status
     assert outcome(open_run(path), tmp_path).startswith("status ")
 
 
 def test_a_run_that_has_not_ended_cannot_be_repeated(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
     with h5py.File(path, "r+", locking=False) as file:
-        file["status"].attrs["state"] = "failed"
+        status = file["status"][()]
+        status["state"] = b"failed"
+        file["status"][...] = status
     with pytest.raises(RunFileError, match="is failed and has no event log"):
         outcome(open_run(path), tmp_path)
 

@@ -269,7 +269,8 @@ def test_a_value_is_no_section(section: str, value: str) -> None:
     message = refusal(QUADRATIC, f"{section}={value}")
     assert message.startswith(f"try.toml: {section}: ")
     assert (
-        f"is a value; write {'it as ' if section in ('clients', 'stop', 'record', 'clock') else ''}a section" in message
+        f"is a value; write {'it as ' if section in ('clients', 'stop', 'record', 'clock', 'faults') else ''}a section"
+        in message
     )
 
 
@@ -565,6 +566,8 @@ def mended(experiment: Experiment) -> Experiment:
         experiment = replace(experiment, problem=replace(experiment.problem, dimension=1))
     if isinstance(experiment.problem, Logistic):
         experiment = replace(experiment, problem=replace(experiment.problem, regularisation=0.25))
+    losses = ((1,), (2.5,)) if experiment.clients.count > 1 else ((), ())
+    experiment = replace(experiment, faults=replace(experiment.faults, lost=losses[0], lost_at_s=losses[1]))
     return replace(experiment, data=None, split=None) if isinstance(experiment.problem, DrawnSettings) else experiment
 
 

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -203,8 +204,7 @@ def test_json_has_every_field_and_null_for_what_is_not_known() -> None:
 def recorder(tmp_path: Path) -> Iterator[Recorder]:
     """A recorder of a run on MPI with two events of client 0."""
     recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "", 0))
-    recorder.clients(observed().clients)
+    recorder.begin(gather_provenance("mpi", "", "", 0), observed().clients)
     for time_s in (1.0, 2.0):
         recorder.tally.count(Kind.UPDATE, time_s, 0)
         times = {"drawn_delay_s": 1.0, "realised_delay_s": 1.5, "compute_s": 1.25, "flags": int(Flag.OVERRUN)}
@@ -245,7 +245,7 @@ def test_a_run_that_did_not_end_is_judged_by_its_events(recorder: Recorder) -> N
 
 def test_a_run_without_any_event_cannot_be_judged(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "", 0))
+    recorder.begin(gather_provenance("mpi", "", "", 0), observed().clients)
     recorder.close()
     with open_run(recorder.path) as run, pytest.raises(RunFileError, match="nothing to judge"):
         diagnosis_of(run)
@@ -253,9 +253,11 @@ def test_a_run_without_any_event_cannot_be_judged(tmp_path: Path) -> None:
 
 def test_a_damaged_diagnosis_is_told(recorder: Recorder) -> None:
     recorder.diagnosis(diagnose(observed()))
-    del recorder._file["diagnosis"].attrs["updates"]
     recorder.close()
-    with open_run(recorder.path) as run, pytest.raises(RunFileError, match=r"/diagnosis is damaged .*'updates'"):
+    with h5py.File(recorder.path, "r+") as file:
+        del file["diagnosis/summary"]
+        file["diagnosis/summary"] = np.zeros(1, [("verdict", "S32")])
+    with open_run(recorder.path) as run, pytest.raises(RunFileError, match=r"/diagnosis/summary has columns"):
         _ = run.diagnosis
 
 

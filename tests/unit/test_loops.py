@@ -39,7 +39,7 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import Kind, State, Status
+from areabench.schema import CLIENT, Kind, State, Status
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff, Clock
@@ -59,9 +59,9 @@ EXPERIMENT = Experiment(
 # ---------------------------------------------------------------------------------------------------- the server
 
 
-def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE) -> Update:
+def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int = 0, version: int = 0) -> Update:
     """A message of a client."""
-    return Update(UpdateHeader(client, 0, 0, flags=flags), np.array([entry, entry]))
+    return Update(UpdateHeader(client, number, version, flags=flags), np.array([entry, entry]))
 
 
 @dataclass
@@ -101,7 +101,7 @@ def serving(path: Path, experiment: Experiment, link: ScriptedLink) -> Iterator[
     """A server on a scripted wire, writing to `path`."""
     scenario = build_scenario(experiment, path.parent)
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "1", experiment.seed))
+    recorder.begin(gather_provenance("mpi", "", "1", experiment.seed), np.zeros(0, CLIENT))
     yield RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
     recorder.close()
 
@@ -116,7 +116,7 @@ def serve(path: Path, experiment: Experiment, link: ScriptedLink) -> tuple[Statu
 
 
 def test_all_arrivals_of_a_poll_are_served(tmp_path: Path) -> None:
-    link = ScriptedLink([[], [update(2), update(0), update(1)], [update(1), update(2)]])
+    link = ScriptedLink([[], [update(2), update(0), update(1)], [update(1, number=1), update(2, number=1)]])
     status, events = serve(tmp_path / "run.h5", EXPERIMENT, link)
     assert events["client"].tolist() == [2, 0, 1, -1, 1, 2]
     assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1, 1, 2]
@@ -127,7 +127,7 @@ def test_all_arrivals_of_a_poll_are_served(tmp_path: Path) -> None:
 
 
 def test_replies_carry_the_model_from_before_the_step(tmp_path: Path) -> None:
-    link = ScriptedLink([[update(2), update(0), update(1)], [update(1), update(2)]])
+    link = ScriptedLink([[update(2), update(0), update(1)], [update(1, number=1), update(2, number=1)]])
     serve(tmp_path / "run.h5", EXPERIMENT, link)
     start = link.orders[0].model
     replies = link.orders[3:]
@@ -220,6 +220,9 @@ class SlowBowl:
 
     def __init__(self, compute_s: float = 0.0) -> None:
         self.compute_s, self.begun_s = compute_s, list[float]()
+
+    def skip(self, rounds: int) -> None:
+        """Nothing is drawn."""
 
     def descend(self, model: Vector, step_size: float) -> Vector:
         self.begun_s.append(time.perf_counter())
@@ -535,7 +538,7 @@ def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSett
         for rank, end in link.ends.items()
     ]
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
-    recorder.provenance(gather_provenance("mpi", "", "1", 0))
+    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
     server = RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
     for thread in threads:
         thread.start()

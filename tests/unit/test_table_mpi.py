@@ -104,7 +104,9 @@ def changed(folder: Path, factor: float, updates: int) -> None:
             metrics = file["metrics"][()]
             metrics["train_loss"] *= factor
             file["metrics"][...] = metrics
-            file["status"].attrs["updates"] -= updates
+            status = file["status"][()]
+            status["updates"] -= updates
+            file["status"][...] = status
 
 
 def test_page_says_how_many_cells_agree(table_mpi: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 C. Iakovidou, K. Kim: Asynchronous Federated Stochastic Optimization for Heterogeneous Objectives Under
 Arbitrary Delays, Algorithm 1 (server) and Algorithm 2 (client).
 
-Invariant, after every event: x_s + u equals the mean of the clients' memories as the server has heard of them.
+Invariant, after every event: x_s + u equals the mean of the clients' memories as the server has heard of them. A lost
+client stays in that mean with the last memory that was heard of, unless it is removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class AreaState(NamedTuple):
 
     model: Vector
     residuals: Buffer
-    clients: int  # n
+    clients: int  # n, those in the average
 
     @property
     def aggregator(self) -> Vector:
@@ -44,9 +45,27 @@ def area(clients: int) -> Method:
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
     def receive(state: AreaState, client: int, payload: Vector) -> Step:  # u <- u + m_i/n; x_s goes back to client i
-        return Step(AreaState(state.model, state.residuals.add(payload), clients), (client,))
+        return Step(state._replace(residuals=state.residuals.add(payload)), (client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
-        return Step(AreaState(state.model + state.aggregator, Buffer(), clients))
+        return Step(AreaState(state.model + state.aggregator, Buffer(), state.clients))
 
-    return Method("area", remember, report, start, receive, aggregate)
+    return Method("area", remember, report, start, receive, aggregate, recalled=recalled, remove=remove)
+
+
+def recalled(state: AreaState) -> Vector:
+    """The sum of all memories: n (x_s + u), in double precision."""
+    total = state.residuals.total
+    weighted: Vector = state.clients * state.model.astype(np.float64)
+    return weighted if total is None else weighted + total
+
+
+def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
+    """Take so many clients, whose memories add up to `memories`, out of the average.
+
+    x_s stays; the sum of the residuals becomes what leads it to the mean of the others at the next server step:
+    (n - count) (x_s + u') = n (x_s + u) - memories.
+    """
+    shift = count * state.model - memories
+    total, size = state.residuals
+    return AreaState(state.model, Buffer(shift if total is None else total + shift, size), state.clients - count)

@@ -1,7 +1,8 @@
 """What a method is: a client rule and a server rule. It knows no clock, no rank and no file.
 
-A method is a value: a record of five functions. Server states are named tuples; the arrays in them are
-replaced, never changed, so a model that was sent out stays what it was.
+A method is a value: a record of functions. Server states are named tuples of vectors, numbers, tuples of numbers and
+other such states, so that a checkpoint can hold any of them; the arrays in them are replaced, never changed, so a model
+that was sent out stays what it was.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ class Method:
     start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
     receive   (state, client, payload) -> Step: an update came in; `payload` is lent for the call only
     aggregate (state) -> Step: the aggregation criterion is satisfied
+
+    and, where a client that is lost concerns the method:
+
+    lose      (state, client, at_work) -> Step: it is gone, and had an order or not; who works in its place
+    recalled  (state) -> the sum of the memories of all clients in the average, in double precision
+    remove    (state, count, memories) -> state without so many clients, whose memories add up to `memories`
     """
 
     name: str
@@ -45,3 +52,6 @@ class Method:
     receive: Callable[[Any, int, Vector], Step]
     aggregate: Callable[[Any], Step]
     updates_per_step: int | None = None  # set where the method itself decides when to step
+    lose: Callable[[Any, int, bool], Step] | None = None
+    recalled: Callable[[Any], Vector] | None = None
+    remove: Callable[[Any, int, Vector], Any] | None = None

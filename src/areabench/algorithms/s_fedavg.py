@@ -16,31 +16,49 @@ from areabench.streams import Purpose, stream
 
 
 class RoundState(NamedTuple):
-    """The state of plain averaging, and the number of the round under way."""
+    """The state of plain averaging, the number of the round under way, who was drawn for it, and who is lost."""
 
     model: Vector
     buffer: Buffer
     round: int
+    drawn: tuple[int, ...]
+    lost: tuple[int, ...] = ()
 
 
 def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
     """S-FedAvg that draws `clients_per_round` of `clients` clients, uniformly without replacement."""
 
-    def draw(round_number: int) -> tuple[int, ...]:
-        generator = stream(seed, Purpose.SELECTION, round_number)
-        return tuple(int(client) for client in generator.choice(clients, clients_per_round, replace=False))
+    def draw(round_number: int, lost: tuple[int, ...] = ()) -> tuple[int, ...]:
+        left = [client for client in range(clients) if client not in lost] if lost else clients
+        count = min(clients_per_round, clients - len(lost))
+        return tuple(stream(seed, Purpose.SELECTION, round_number).choice(left, count, replace=False).tolist())
 
     def remember(_start: Vector) -> None:
         return None
 
     def start(model: Vector) -> Step:
-        return Step(RoundState(model, Buffer(), round=0), draw(0))
+        drawn = draw(0)
+        return Step(RoundState(model, Buffer(), round=0, drawn=drawn), drawn)
 
     def receive(state: RoundState, _client: int, payload: Vector) -> Step:
         return Step(state._replace(buffer=state.buffer.add(payload)))  # nobody is told to work until the round is full
 
     def aggregate(state: RoundState) -> Step:
         averaged: AveragingState = aggregate_models(AveragingState(state.model, state.buffer)).state
-        return Step(RoundState(*averaged, round=state.round + 1), draw(state.round + 1))
+        number = state.round + 1
+        drawn = draw(number, state.lost)
+        return Step(RoundState(*averaged, round=number, drawn=drawn, lost=state.lost), drawn)
 
-    return Method("s-fedavg", remember, send_model, start, receive, aggregate, updates_per_step=clients_per_round)
+    def lose(state: RoundState, client: int, at_work: bool) -> Step:
+        """Draw another client for the round, uniformly from those that it has not drawn, if there is one."""
+        state = state._replace(lost=(*state.lost, client))
+        taken = {*state.drawn, *state.lost}
+        generator = stream(seed, Purpose.REPLACEMENT, state.round)
+        others = [other for other in generator.permutation(clients).tolist() if other not in taken]
+        if not at_work or not others:
+            return Step(state)
+        return Step(state._replace(drawn=(*state.drawn, others[0])), (others[0],))
+
+    return Method(
+        "s-fedavg", remember, send_model, start, receive, aggregate, updates_per_step=clients_per_round, lose=lose
+    )

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import h5py
-
 from areabench.errors import UserError
+from areabench.opening import DAMAGE, open_file
 from areabench.paper.page_tables import paragraph
 from areabench.reading import open_run
 from areabench.schema import Provenance
@@ -54,7 +53,7 @@ def read_makers(paths: Iterable[Path]) -> list[Maker]:
     """Who made each run file, in their order; of each file a few attributes are read, in less than a millisecond."""
     makers = []
     for path in paths:
-        with suppress(OSError, KeyError), h5py.File(path, "r") as file:
+        with suppress(*DAMAGE), open_file(path) as file:
             attributes = file["provenance"].attrs
             makers.append(Maker(*(str(attributes[name]) for name in Maker.__dataclass_fields__)))
     return makers

@@ -29,6 +29,10 @@ class LocalProblem(Protocol):
         """The model after the M local steps of the next round; a new array, `model` is left alone."""
         ...
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw, without computing them: a run that is resumed has had them."""
+        ...
+
 
 class Problem(Protocol):
     """The global objective and its parts."""

@@ -225,6 +225,10 @@ class LocalLogistic:
             before = after
         return after.reshape(-1)
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._batches.skip(rounds)
+
     def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
         """One step, from one array into another, which may be the same."""
         problem, work = self._problem, self._problem.workspace

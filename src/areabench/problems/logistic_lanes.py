@@ -103,6 +103,10 @@ class LogisticLanes:
             source = local
         return local.reshape(models.shape)
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._batches.skip(rounds)
+
     def _plan(self, step_sizes: NDArray[np.float64]) -> list[Step]:
         problem = self._problem
         rates = step_sizes * self._weight

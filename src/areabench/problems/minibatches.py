@@ -38,3 +38,8 @@ class Minibatches:
         self._next += 1
         rows: NDArray[np.int64] = self._block[self._next - 1]
         return rows
+
+    def skip(self, rounds: int) -> None:
+        """Go past so many rounds."""
+        for _ in range(rounds):
+            self.next_round()

@@ -181,6 +181,11 @@ class LocalQuadratic:
                 result -= step_size * (self._bowl.gradient(result) + noise)
         return result
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        for _ in range(rounds):
+            self._next_noise()
+
     def _next_noise(self) -> Matrix:
         """The gradient noise of the next round, shape (local_steps, d)."""
         if self._deviation == 0:

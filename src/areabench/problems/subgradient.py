@@ -45,6 +45,10 @@ class LocalSubgradient:
             result -= step_size * self._weight * self._function.subgradient(result, rows)
         return result
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._batches.skip(rounds)
+
 
 # ---------------------------------------------------------------------------------------------------- drawn samples
 

@@ -292,6 +292,11 @@ class LocalTorch:
                 self._step(rows, step_size * self._weight)
         return flat.array.copy()
 
+    def skip(self, rounds: int) -> None:
+        """Draw what so many rounds draw."""
+        self._seeds.integers(_SEEDS, size=rounds)
+        self._batches.skip(rounds)
+
     def _step(self, rows: NDArray[np.int64], rate: float) -> None:
         problem, flat = self._problem, self._problem.flat
         problem.batch.load(problem.data, rows)

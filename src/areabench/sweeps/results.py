@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from areabench.config import to_toml
 from areabench.errors import UserError
 from areabench.experiment import Experiment
-from areabench.reading import DAMAGE, open_run, status_of
+from areabench.opening import DAMAGE, left_open, open_file
+from areabench.reading import open_run
 from areabench.schema import FORMAT, SCHEMA_VERSION, State, Status
+from areabench.status_record import status_of
 
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again
 
@@ -90,7 +92,7 @@ def read_result(path: Path) -> Result:
 def ended_state(path: Path, experiment: Experiment) -> State | None:
     """How the run of this very experiment ended; None where the file holds another one, or none that ended."""
     try:
-        with h5py.File(path, "r") as file:
+        with open_file(path) as file:
             state = status_of(file).state if _holds(file, experiment) else None
     except DAMAGE:
         return None
@@ -103,10 +105,11 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
     Reads less than `read_result`: of hundreds of files most of the time goes into experiments and provenance.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
-            result = _from_tally(path, file, experiment) if "tally" in file and "metrics" in file else None
+            counted = not experiment.record.events and len(file["metrics"]) and not left_open(file)
+            result = _from_tally(path, file, experiment) if counted else None
         result = result or read_result(path)
     except (*DAMAGE, UserError):
         return None

@@ -1,8 +1,10 @@
-"""The wire: buffers and requests of both ends. This module and `world` alone import mpi4py."""
+"""The wire, the server's end: buffers and requests. This module, `mpi_worker` and `world` alone import mpi4py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,17 +17,17 @@ from areabench.messages import (
     OrderHeader,
     Tag,
     Update,
-    UpdateHeader,
+    flaw_of,
     pack_order,
-    pack_update,
     tag_of,
-    unpack_order,
     unpack_update,
 )
 from areabench.placement import Placement
 from areabench.problems.base import Vector
-from areabench.transports.waiting import Backoff
+from areabench.schema import Reason
 from areabench.transports.world import World
+
+_STOP_SHRUNK = Flag.STOP | Flag.SHRUNK
 
 
 class Buffer:
@@ -38,7 +40,7 @@ class Buffer:
         self.vector: Vector = self.whole[HEADER_BYTES:].view(dtype)
 
 
-def _completed(requests: Sequence[MPI.Request]) -> list[int]:
+def completed(requests: Sequence[MPI.Request]) -> list[int]:
     """Which requests are complete: Open MPI moves messages on after it has looked, so an empty look is looked again."""
     return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
 
@@ -63,24 +65,77 @@ class MpiServerLink:
             self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
             for client, buffer in enumerate(outgoing)
         ]
-        self._stops: list[tuple[MPI.Request, bytearray]] = []  # under way, and what they send
+        self._world, self._payload_bytes = world, dimension * dtype.itemsize
+        self._words: list[tuple[MPI.Request, bytearray]] = []  # headers under way: stops and questions
         self._armed = [True] * placement.clients
+        self._dead: set[int] = set()  # clients whose rank has died
+        self._lost: list[int] = []  # of those, the ones that were not told yet
+        self._flawed: list[tuple[int, Reason]] = []
+        self.recall = Recall(self._comm, self._ranks, Buffer(dimension, dtype), self._say)
         MPI.Prequest.Startall(self._receives)
 
     def arrivals(self) -> list[Update]:
-        """All updates that are here now."""
-        done = _completed(self._receives)
+        """All updates that are here now; what cannot be read is left to `flawed`."""
+        try:
+            done = completed(self._receives)
+        except MPI.Exception as error:
+            done = self._sort_out(error)
+        found = []
         for slot in done:
             self._armed[slot] = False
-        return [Update(unpack_update(self._updates[slot]), self._payloads[slot]) for slot in done]
+            if flaw := flaw_of(self._updates[slot], slot, self._payload_bytes):
+                self._flawed.append((slot, flaw))
+            else:
+                found.append(Update(unpack_update(self._updates[slot]), self._payloads[slot]))
+        return found
+
+    def flawed(self) -> list[tuple[int, Reason]]:
+        """The clients whose messages could not be read, since the last call, and why."""
+        flawed, self._flawed = self._flawed, []
+        return flawed
+
+    def lost(self) -> list[int]:
+        """The clients whose rank has died, since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    def _sort_out(self, error: MPI.Exception) -> list[int]:
+        """What is complete, after MPI has said that something failed: a rank has died, or a message was too long."""
+        ranks = set(self._world.lost())
+        fallen = [client for client, rank in enumerate(self._ranks) if rank in ranks and client not in self._dead]
+        for client in fallen:
+            self._bury(client)
+        done = [client for client, armed in enumerate(self._armed) if armed and self._is_complete(client)]
+        if not fallen and not done:
+            raise error
+        return done
+
+    def _bury(self, client: int) -> None:
+        """Nothing more is received from, or sent to, this client."""
+        self._dead.add(client)
+        self._lost.append(client)
+        self._armed[client] = False
+        request, self._receives[client] = self._receives[client], MPI.REQUEST_NULL
+        with suppress(MPI.Exception):
+            request.Free()
+
+    def _is_complete(self, client: int) -> bool:
+        """Whether the client's message is here; one that was too long is, and its header tells."""
+        try:
+            return self._receives[client].Test()
+        except MPI.Exception:
+            return True
 
     def rearm(self, client: int) -> None:
         """Receive the client's next message into the same buffer."""
-        self._receives[client].Start()
-        self._armed[client] = True
+        if client not in self._dead:
+            self._receives[client].Start()
+            self._armed[client] = True
 
     def order(self, order: Order) -> None:
         """Send header and model without waiting for the client."""
+        if order.client in self._dead:
+            return
         send = self._sends[order.client]
         send.Wait()  # complete already: the client has answered
         pack_order(self._orders[order.client], order)
@@ -89,13 +144,20 @@ class MpiServerLink:
 
     def stop_all(self) -> None:
         """Tell every client to stop, and be ready for the last message of each."""
+        flags = _STOP_SHRUNK if self._dead else Flag.STOP
         for client, armed in enumerate(self._armed):
             if not armed:
                 self.rearm(client)
-            stop = bytearray(HEADER_BYTES)
-            pack_order(stop, OrderHeader(0.0, 0, 0, Flag.STOP))
-            request = self._comm.Isend([stop, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-            self._stops.append((request, stop))
+            self._say(client, OrderHeader(0.0, 0, 0, flags))
+
+    def _say(self, client: int, header: OrderHeader) -> None:
+        """Send a header without a model."""
+        if client not in self._dead:
+            words = bytearray(HEADER_BYTES)
+            pack_order(words, header)
+            request = self._comm.Isend([words, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
+            self._words = [said for said in self._words if not said[0].Test()]
+            self._words.append((request, words))
 
     def failure(self, client: int) -> str:
         """What a client that has failed says about it."""
@@ -104,108 +166,77 @@ class MpiServerLink:
 
     def close(self) -> None:
         """Complete all sends and give the requests back."""
-        MPI.Request.Waitall([*(request for request, _ in self._stops), *self._sends])
+        if not self._dead:  # what was said to a dead rank never completes
+            MPI.Request.Waitall([*(request for request, _ in self._words), *self._sends])
         for request, armed in zip(self._receives, self._armed, strict=True):
             if armed:  # a client that has failed sends nothing more
                 request.Cancel()
                 request.Wait()
-        for request in self._receives + self._sends:
-            request.Free()
+        for client, request in enumerate(self._receives + self._sends):
+            if client % len(self._receives) not in self._dead:
+                request.Free()
 
 
-class _Line:
-    """One client's part of a worker's link.
+class Recall:
+    """What clients remembered when given rounds began: all are asked at once, and answer one after the other.
 
-    Orders come into two buffers by turns: while the client works from one, the receive of the next is posted into the
-    other, so that a stop is noticed.
+    One vector is on its way at a time, whatever the number of clients. A question carries its number, so that answers
+    to an earlier one that was given up are told apart.
     """
 
-    def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
-        self.client, self.stopped, self.failed = client, False, False
-        self._buffers = [Buffer(dimension, dtype) for _ in range(2)]
-        self._receives = [
-            comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
-            for buffer in self._buffers
-        ]
-        self.outgoing, self._turn = Buffer(dimension, dtype), 0
-        self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
-        self.next_order.Start()
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        ranks: Sequence[int],
+        buffer: Buffer,
+        say: Callable[[int, OrderHeader], None],
+    ) -> None:
+        self._comm, self._ranks, self._buffer, self._say = comm, ranks, buffer, say
+        self._number = 0
+        self._awaited: deque[tuple[int, int]] = deque()  # clients and the number of the question that they answer
+        self._receive: MPI.Request | None = None
+
+    def ask(self, rounds: Mapping[int, int]) -> None:
+        """Ask clients what they remembered when these rounds began; answers come in this order."""
+        self._number += 1
+        for client, number in rounds.items():
+            self._say(client, OrderHeader(0.0, number, self._number, Flag.RECALL))
+            self._awaited.append((client, self._number))
+
+    def give_up(self, lost: Collection[int]) -> None:
+        """These clients are gone and will not answer; what others still answer to is thrown away."""
+        if self._receive is not None and self._awaited[0][0] in lost:
+            with suppress(MPI.Exception):
+                self._receive.Cancel()
+                self._receive.Free()
+            self._receive = None
+        self._awaited = deque(each for each in self._awaited if each[0] not in lost)
+        self._number += 1
 
     @property
-    def next_order(self) -> MPI.Prequest:
-        """The receive that is posted."""
-        return self._receives[self._turn]
+    def awaited(self) -> bool:
+        """Whether answers are still to come."""
+        return bool(self._awaited)
 
-    def take(self) -> Order | None:
-        """An order is here: post the receive of the next; None for a stop."""
-        buffer = self._buffers[self._turn]
-        header = unpack_order(buffer.header)
-        if header.flags is Flag.STOP:
-            self.stopped = True
-            return None
-        self._turn = 1 - self._turn
-        self.next_order.Start()
-        return Order(self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags)
+    def answer(self) -> tuple[int, Vector] | None:
+        """The next answer, if it is here; the vector is lent until the next call."""
+        while self._awaited:
+            client, number = self._awaited[0]
+            if self._receive is None:
+                tag = tag_of(Tag.MEMORY, client)
+                self._receive = self._comm.Irecv([self._buffer.whole, MPI.BYTE], self._ranks[client], tag)
+            if not self._arrived():
+                return None
+            self._receive = None
+            self._awaited.popleft()
+            if number == self._number:
+                return client, self._buffer.vector
+        return None
 
-    def close(self) -> None:
-        """Give the requests back."""
-        for request in (*self._receives, self.send):
-            request.Free()
-
-
-class MpiWorkerLink:
-    """A worker rank's end, for all clients that it hosts."""
-
-    def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
-        self._comm = world.comm
-        self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
-        self._by_client = {line.client: line for line in self._lines}
-        self._next_orders = [line.next_order for line in self._lines]
-        self.stopped = False
-
-    def orders(self, *, wait: bool = False) -> list[Order]:
-        """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
-        done = MPI.Request.Waitsome(self._next_orders) or () if wait else _completed(self._next_orders)
-        return [order for slot in done if (order := self._take(slot)) is not None]
-
-    def _take(self, slot: int) -> Order | None:
-        line = self._lines[slot]
-        order = line.take()
-        self._next_orders[slot] = line.next_order
-        self.stopped = self.stopped or line.stopped
-        return order
-
-    def load(self, client: int, payload: Vector) -> None:
-        """Keep what will be sent."""
-        line = self._by_client[client]
-        line.send.Wait()  # complete already: the server has answered
-        np.copyto(line.outgoing.vector, payload)
-
-    def send(self, header: UpdateHeader) -> None:
-        """Send what was loaded."""
-        line = self._by_client[header.client]
-        pack_update(line.outgoing.header, header)
-        line.send.Start()
-
-    def fail(self, client: int, text: str) -> None:
-        """Tell the server that a client has failed; it will say stop."""
-        line = self._by_client[client]
-        line.failed = True
-        self._last_words(line, Flag.FAILED)
-        self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
-
-    def depart(self) -> None:
-        """Wait until the server has said stop to every client, and say farewell for each."""
-        backoff = Backoff(50e-6, 5e-3)
-        while not all(line.stopped for line in self._lines):
-            self.orders()
-            backoff.pause(1.0)
-        for line in self._lines:
-            if not line.failed:
-                self._last_words(line, Flag.FAREWELL)
-            line.close()
-
-    def _last_words(self, line: _Line, flag: Flag) -> None:
-        line.send.Wait()
-        pack_update(line.outgoing.header, UpdateHeader(line.client, -1, -1, flags=flag))
-        self._comm.Send([line.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))
+    def _arrived(self) -> bool:
+        """Whether the answer is here; that its client is gone is found out elsewhere."""
+        assert self._receive is not None
+        try:
+            return self._receive.Test()
+        except MPI.Exception:
+            return False

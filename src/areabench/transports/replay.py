@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from areabench.messages import Order, digest
 from areabench.problems.base import Vector
 from areabench.reading import Run
+from areabench.removal import Removal
 from areabench.scenario import ClientPool, Scenario
 from areabench.schema import Kind, State
 
@@ -39,6 +41,8 @@ class Replay:
         self._server = scenario.server()
         self._clients = ClientPool(scenario)
         self._orders: dict[int, Order] = {}
+        self._lost: list[int] = []
+        self._removal: Removal | None = None
         self._next_snapshot = 0
 
     def run(self) -> Outcome:
@@ -58,8 +62,19 @@ class Replay:
         return Outcome(number, self._next_snapshot, difference or self._check_end(number))
 
     def _event(self, number: int, row: np.void) -> Difference | None:
-        what = self._step(row) if row["kind"] == Kind.STEP else self._update(row)
+        what = self._handlers[row["kind"]](row)
         return Difference(number, what) if what else None
+
+    @cached_property
+    def _handlers(self) -> dict[int, Callable[[np.void], str | None]]:
+        return {
+            Kind.UPDATE: self._update,
+            Kind.STEP: self._step,
+            Kind.DISCARDED: self._update,
+            Kind.REFUSED: self._refusal,
+            Kind.LOST: self._loss,
+            Kind.REMOVED: self._remove,
+        }
 
     def _step(self, row: np.void) -> str | None:
         self._keep(self._server.aggregate())
@@ -80,6 +95,37 @@ class Replay:
         if row["kind"] == Kind.UPDATE:
             self._keep(self._server.receive(number, payload))
         return self._compare(row, payload, f"the update of client {number}, round {row['round']}") or self._count(row)
+
+    def _refusal(self, row: np.void) -> str | None:
+        """The client's round took place, whatever became of its update on the way; it works again."""
+        number = int(row["client"])
+        order = self._orders.pop(number, None)
+        if order is not None:  # else it was no answer to anything, and was not answered
+            self._clients[number].work(order.model, order.step_size)
+            self._clients[number].take_back()
+            self._keep([self._server.again(number)])
+        return self._count(row)
+
+    def _loss(self, row: np.void) -> str | None:
+        """A client is gone; what it has left in the average follows from what the others remember at this moment."""
+        number = int(row["client"])
+        at_work = self._orders.pop(number, None) is not None
+        self._lost.append(number)
+        self._keep(self._server.lose(number, at_work=at_work))
+        if self._server.removes:
+            self._removal = Removal(self._server.recalled())
+            for other in range(self._scenario.experiment.clients.count):
+                memory = self._clients[other].memory
+                if other not in self._lost and memory is not None:
+                    self._removal.take(memory)
+        return self._compare(row, self._server.model, "the model when a client was lost") or self._count(row)
+
+    def _remove(self, row: np.void) -> str | None:
+        if self._removal is None:
+            return "clients were removed that had not been lost"
+        memories = self._removal.left(self._scenario.problem.dtype)
+        self._server.remove(int(row["round"]), memories)
+        return self._compare(row, memories, "the memories of lost clients") or self._count(row)
 
     def _compare(self, row: np.void, vector: Vector, what: str) -> str | None:
         found = digest(vector)
@@ -102,7 +148,7 @@ class Replay:
     def _compare_snapshot(self, number: int) -> str | None:
         """Bit for bit where the model is kept, else by checksum."""
         run, model = self._run, self._server.model
-        if run.experiment.record.models == "last" and number + 1 < len(run.snapshot_index):
+        if not run.has_model(number):
             found, recorded = digest(model), int(run.snapshot_index[number]["digest"])
             return None if found == recorded else f"digest {found:#x}, recorded {recorded:#x}"
         stored = run.model(number)

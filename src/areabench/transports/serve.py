@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from areabench.conductor import Conductor, TargetWatch
+from areabench.conductor import Conductor
 from areabench.errors import RunFailure
 from areabench.messages import Flag, Order, Update
+from areabench.onlookers import TargetWatch
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import Status

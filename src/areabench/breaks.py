@@ -1,0 +1,52 @@
+"""When a run interrupts its work: for a checkpoint each so many real seconds, and for good when a signal says so."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class Breaks:
+    """Notes signals while it is used as a context; a second SIGINT ends the run at once.
+
+    Without an interval there are no checkpoints at all, and signals do what they always do.
+    """
+
+    def __init__(self, every_s: float | None) -> None:
+        self.enabled = every_s is not None
+        self._every_s = every_s or math.inf  # zero: only when a signal says so
+        self._next_s = time.perf_counter() + self._every_s
+        self.signal = ""  # the first that came
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Breaks:
+        """Take the signals over; only a main thread can."""
+        if self.enabled and threading.current_thread() is threading.main_thread():
+            self._before = {each: signal.signal(each, self._hear) for each in STOPPING}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give the signals back."""
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint; counts the next interval from now if so."""
+        now_s = time.perf_counter()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._every_s
+        return True
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if self.signal and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signal = self.signal or signal.Signals(number).name

@@ -1,0 +1,294 @@
+"""Checkpoints: where a run stands, in a file beside the run file, from which `areabench resume` goes on.
+
+A checkpoint is written under another name and renamed when it is whole, so there is always a good one. It holds
+numbers and one text, the experiment; nothing in it is executed.
+
+    /            attributes: format, version, experiment (TOML), and the numbers of `Standing`
+    /clients     rounds that each client has come back from, refusals in a row
+    /flights     orders under way, one row each; `model` is a row of /models
+    /models      the models that they carry
+    /state       the server's state as its method has it; /mean the sum of its models, where it is kept
+    /tally       counts so far
+    /memories    what each client remembers, one row a client; /remembered says which rows count
+    /heap        the simulator's arrivals to come
+    /held        models and averages of snapshots that the run file does not keep
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from areabench.errors import RunFileError, WriteFailure
+from areabench.flights import Flight
+from areabench.messages import Flag, Order
+from areabench.problems.base import Vector
+from areabench.server import ServerStanding
+from areabench.standing import Standing
+from areabench.tally import Tally
+
+FORMAT, VERSION = "areabench-checkpoint", 1
+_CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
+_FLIGHT = np.dtype(
+    [
+        ("client", "<i8"), ("model", "<i8"), ("step_size", "<f8"), ("version", "<i8"), ("iteration", "<i8"),
+        ("flags", "<i8"), ("round", "<i8"), ("since_s", "<f8"),
+    ]
+)  # fmt: skip
+_PENDING = np.dtype([("time_s", "<f8"), ("sequence", "<i8"), ("delay_s", "<f8"), ("client", "<i8")])
+_NUMBERS = ("time_s", "removed", "short", "grid_number", "shown_s", "timers_passed", "snapshots")
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError)
+
+
+class Pending(NamedTuple):
+    """An arrival that the simulator has in store for a client that works on an order."""
+
+    time_s: float
+    sequence: int
+    delay_s: float
+    client: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """Models and averages of snapshots that wait in memory because the run file keeps the last one only."""
+
+    models: Sequence[Vector] = ()
+    averages: Sequence[Vector] = ()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run as it stood, with what its clients remembered then; a client that is not there remembers the start."""
+
+    experiment: str
+    standing: Standing
+    memories: Mapping[int, Vector] = field(default_factory=dict)
+    heap: Sequence[Pending] = ()
+    sequence: int = 0  # of the simulator's last arrival
+    held: Held = Held()
+
+
+def checkpoint_path(run_file: Path) -> Path:
+    """The checkpoint that belongs to a run file."""
+    return run_file.with_name(run_file.name + ".checkpoint")
+
+
+def discard_checkpoint(run_file: Path) -> None:
+    """The run has ended, or another one begins in its place."""
+    path = checkpoint_path(run_file)
+    for each in (path, _new(path)):
+        with suppress(OSError):
+            each.unlink(missing_ok=True)
+
+
+def _new(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
+
+
+# ---------------------------------------------------------------------------------------------------- writing
+
+
+class CheckpointWriter:
+    """Writes one checkpoint: everything but the memories at once, these one by one, and renames it in the end."""
+
+    def __init__(self, run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
+        self.path = checkpoint_path(run_file)
+        standing, self._clients = checkpoint.standing, clients
+        with self._writing():
+            self._file = h5py.File(_new(self.path), "w")
+            _write_numbers(self._file, checkpoint, clients)
+            _write_flights(self._file, standing.flights)
+            _write_state(self._file.create_group("state"), standing.server.state)
+            if standing.server.mean is not None:
+                self._file["mean"], self._file.attrs["mean_since"] = standing.server.mean
+            self._file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
+            _write_held(self._file, checkpoint.held)
+        for client, memory in checkpoint.memories.items():
+            self.memory(client, memory)
+
+    def memory(self, client: int, memory: Vector) -> None:
+        """What a client remembered then."""
+        with self._writing():
+            if "memories" not in self._file:
+                shape = (self._clients, len(memory))
+                self._file.create_dataset("memories", shape, memory.dtype)
+                self._file["remembered"] = np.zeros(self._clients, bool)
+            self._file["memories"][client] = memory
+            self._file["remembered"][client] = True
+
+    def close(self) -> None:
+        """It is whole: let it take the place of the last one."""
+        with self._writing():
+            self._file.close()
+            _new(self.path).replace(self.path)
+
+    def abandon(self) -> None:
+        """It will not become whole; the last one stays."""
+        with suppress(OSError, RuntimeError):
+            self._file.close()
+        with suppress(OSError):
+            _new(self.path).unlink(missing_ok=True)
+
+    def _writing(self) -> _Writing:
+        return _Writing(self)
+
+
+class _Writing:
+    """A disc that is full costs the checkpoint, in one line; the last one stays."""
+
+    def __init__(self, writer: CheckpointWriter) -> None:
+        self._writer = writer
+
+    def __enter__(self) -> None:
+        """Begin to write."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        """Say what went wrong."""
+        if isinstance(error, OSError | RuntimeError):
+            with suppress(AttributeError):
+                self._writer.abandon()
+            raise WriteFailure(f"{self._writer.path}: cannot be written: {error}; make room") from error
+
+
+def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
+    """Write a checkpoint whose memories are all at hand."""
+    CheckpointWriter(run_file, checkpoint, clients).close()
+
+
+def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> None:
+    standing, server, tally = checkpoint.standing, checkpoint.standing.server, checkpoint.standing.tally
+    file.attrs.update({"format": FORMAT, "version": VERSION, "experiment": checkpoint.experiment})
+    file.attrs.update({name: getattr(standing, name) for name in _NUMBERS})
+    file.attrs.update({"iteration": server.iteration, "model_version": server.version})
+    file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
+    rows = [(each, standing.rounds.get(each, 0), standing.refusals.get(each, 0)) for each in range(clients)]
+    file["clients"], file["lost"] = np.array(rows, _CLIENT), np.array(standing.lost, np.int64)
+    group = file.create_group("tally")
+    group["kinds"], group["staleness"], group["served"] = tally.kinds, tally.staleness, tally.served(clients)
+    group.attrs["last_time_s"] = tally.last_time_s
+
+
+def _write_flights(file: h5py.File, flights: Iterable[Flight]) -> None:
+    """Orders of one version carry one model, which is written once."""
+    rows, models = [], dict[int, Vector]()
+    for order, number, since_s in flights:
+        models.setdefault(order.version, order.model)
+        row = list(models).index(order.version)
+        numbers = (order.step_size, order.version, order.iteration, int(order.flags), number, since_s)
+        rows.append((order.client, row, *numbers))
+    file["flights"] = np.array(rows, _FLIGHT)
+    if models:
+        file["models"] = np.stack(list(models.values()))
+
+
+def _write_state(group: h5py.Group, state: Any) -> None:
+    """A named tuple of vectors, numbers, tuples of numbers and other such; what is None is left out."""
+    for name, value in state._asdict().items():
+        if hasattr(value, "_asdict"):
+            _write_state(group.create_group(name), value)
+        elif isinstance(value, tuple):
+            group[name] = np.array(value, np.int64)
+        elif isinstance(value, np.ndarray):
+            group[name] = value
+        elif value is not None:
+            group.attrs[name] = value
+
+
+def _write_held(file: h5py.File, held: Held) -> None:
+    for name, vectors in (("models", held.models), ("averages", held.averages)):
+        if vectors:
+            file[f"held/{name}"] = np.stack(vectors)
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def require_checkpoint(run_file: Path) -> Path:
+    """The path of a run file's checkpoint; a UserError where there is none."""
+    path = checkpoint_path(run_file)
+    if not path.is_file():
+        raise RunFileError(
+            f"{run_file}: has no checkpoint ({path.name}) to go on from; run the experiment again, with a shorter "
+            "--checkpoint-every"
+        )
+    return path
+
+
+def read_checkpoint(run_file: Path, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
+    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
+    path = require_checkpoint(run_file)
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
+                raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
+            return _read(file, state, dtype)
+    except _DAMAGE as error:
+        raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
+
+
+def _read(file: h5py.File, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
+    attributes, clients = dict(file.attrs), file["clients"][:].tolist()
+    numbers = {name: attributes[name].item() for name in _NUMBERS}
+    mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
+    counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
+    standing = Standing(
+        server=ServerStanding(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
+        rounds={client: rounds for client, rounds, _ in clients if rounds},
+        flights=_read_flights(file),
+        refusals={client: refusals for client, _, refusals in clients if refusals},
+        lost=tuple(file["lost"][:].tolist()),
+        tally=_read_tally(file["tally"]),
+        **numbers,
+    )
+    heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
+    return Checkpoint(
+        str(attributes["experiment"]), standing, _read_memories(file, dtype), heap, int(attributes["sequence"]),
+        Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
+    )  # fmt: skip
+
+
+def _read_state(group: h5py.Group, form: Any) -> Any:
+    values = {}
+    for name, value in form._asdict().items():
+        if hasattr(value, "_asdict"):
+            values[name] = _read_state(group[name], value)
+        elif isinstance(value, tuple):
+            values[name] = tuple(group[name][:].tolist())
+        elif isinstance(value, int | float):
+            values[name] = type(value)(group.attrs[name])
+        else:
+            values[name] = group[name][:] if name in group else None
+    return type(form)(**values)
+
+
+def _read_flights(file: h5py.File) -> tuple[Flight, ...]:
+    models = _vectors(file, "models")
+    return tuple(
+        Flight(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
+        for client, row, step_size, version, iteration, flags, number, since_s in file["flights"][:].tolist()
+    )
+
+
+def _read_tally(group: h5py.Group) -> Tally:
+    kinds, staleness, served = (group[name][:].tolist() for name in ("kinds", "staleness", "served"))
+    return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
+
+
+def _read_memories(file: h5py.File, dtype: np.dtype[Any]) -> dict[int, Vector]:
+    if "memories" not in file:
+        return {}
+    rows = file["memories"]
+    if rows.dtype != dtype:
+        raise ValueError(f"memories are {rows.dtype}, expected {dtype}")
+    return {client: rows[client] for client in np.flatnonzero(file["remembered"][:]).tolist()}
+
+
+def _vectors(file: h5py.File, name: str) -> list[Vector]:
+    return list(file[name][:]) if name in file else []

@@ -1,0 +1,138 @@
+"""The claim on a run file: one run writes it at a time, and it takes its name when it can be read, not before.
+
+A run locks `.NAME.new` beside the file, and the file itself where there is one, writes the beginning there, and renames
+it over the file. A run that is killed until then leaves the old file as it was. The lock ends with the process, however
+that ends; where the file system has no locks there is none.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from areabench.errors import RunFileError
+from areabench.surroundings import refuse_existing
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Claim:
+    """Holds a run file for one run, with a descriptor of its own that stays good when HDF5 has given up."""
+
+    def __init__(self, path: Path, *, force: bool) -> None:
+        refuse_existing(path, force=force)
+        self.path = path
+        self._target = Path(os.path.realpath(path))  # a link stays a link
+        self.making = self._target.with_name(f".{self._target.name}.new")
+        held = _Held(self.making)
+        self._held, self._finalize = held, weakref.finalize(self, held.release)
+        try:
+            self._take(force=force)
+        except BlockingIOError as error:
+            self.release()
+            raise RunFileError(f"{path}: {error}; choose another --output or wait") from error
+        except RunFileError:
+            self.release()
+            raise
+        except OSError as error:
+            self.release()
+            reason = error.strerror or str(error)
+            raise RunFileError(f"{path}: cannot be written: {reason}; choose another --output") from error
+
+    def _take(self, *, force: bool) -> None:
+        try:
+            self.making.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise RunFileError(f"{self.path}: {self.path.parent} is not a folder; choose another --output") from error
+        self._held.new = lock(self.making, os.O_CREAT | os.O_NOFOLLOW)
+        os.ftruncate(self._held.new, 0)  # what a run that was killed has left
+        refuse_existing(self.path, force=force)  # a run may have begun meanwhile
+        if self._target.exists() and not self._target.is_dir() and not self._target.is_file():
+            raise RunFileError(f"{self.path}: is neither a file nor free; choose another --output")
+        if self._target.exists():
+            self._held.old = lock(self._target)
+
+    def publish(self) -> None:
+        """Give the file its name; from now on readers that lock what they read get in."""
+        self.making.replace(self._target)
+        self._held.making = None
+        with suppress(OSError):  # no locks here
+            fcntl.flock(self._held.new, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        self._held.drop_old()
+
+    def write(self, offset: int, content: bytes) -> None:
+        """Put bytes into the file; where it has the room already that needs neither HDF5 nor space on the disc."""
+        while content:
+            written = os.pwrite(self._held.new, content, offset)
+            content, offset = content[written:], offset + written
+
+    def release(self) -> None:
+        """Let others have the file; what was never given its name is removed."""
+        self._finalize()
+
+
+class _Held:
+    """What a claim holds, apart from it so that it can be let go when the claim is forgotten."""
+
+    def __init__(self, making: Path) -> None:
+        self.making: Path | None = making
+        self.new = self.old = -1
+
+    def release(self) -> None:
+        if self.new >= 0:
+            if self.making is not None:
+                self.making.unlink(missing_ok=True)
+            os.close(self.new)
+        self.drop_old()
+
+    def drop_old(self) -> None:
+        if self.old >= 0:
+            os.close(self.old)
+            self.old = -1
+
+
+def lock(path: Path, flags: int = 0) -> int:
+    """A descriptor of the file that has this name, under our lock; a BlockingIOError where another has it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        try:
+            _flock(descriptor, path)
+            if _has_name(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it was renamed or removed before we had the lock
+
+
+def _flock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(f"is being written by another run{_holder(path)}") from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+def _has_name(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    """The process that holds the lock, where the system tells; it does for those of this machine."""
+    with suppress(OSError, ValueError, IndexError):
+        about = path.stat()
+        where = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            words = line.split()
+            if words[1] == "FLOCK" and words[5] == where and int(words[4]) > 0:
+                return f" (PID {words[4]})"
+    return ""

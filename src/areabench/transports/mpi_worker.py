@@ -1,0 +1,137 @@
+"""The wire, a worker rank's end: buffers and requests of all clients that it hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from areabench.messages import Flag, Order, Tag, UpdateHeader, pack_update, tag_of, unpack_order
+from areabench.problems.base import Vector
+from areabench.transports.mpi import Buffer, completed
+from areabench.transports.waiting import Backoff
+from areabench.transports.world import World
+
+
+class _Line:
+    """One client's part of a worker's link.
+
+    Orders come into two buffers by turns: while the client works from one, the receive of the next is posted into the
+    other, so that a stop is noticed.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
+        self.client, self.stopped, self.shrunk, self.failed = client, False, False, False
+        self.question: tuple[int, int] | None = None  # the round that is asked about, and the question's number
+        self._buffers = [Buffer(dimension, dtype) for _ in range(2)]
+        self._receives = [
+            comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
+            for buffer in self._buffers
+        ]
+        self.outgoing, self._turn = Buffer(dimension, dtype), 0
+        self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
+        self.next_order.Start()
+
+    @property
+    def next_order(self) -> MPI.Prequest:
+        """The receive that is posted."""
+        return self._receives[self._turn]
+
+    def take(self) -> Order | None:
+        """An order is here: post the receive of the next; None for a stop."""
+        buffer = self._buffers[self._turn]
+        header = unpack_order(buffer.header)
+        if Flag.STOP in header.flags:
+            self.stopped, self.shrunk = True, Flag.SHRUNK in header.flags
+            return None
+        if header.flags is Flag.RECALL:
+            self.question = (header.version, header.iteration)
+            self.next_order.Start()
+            return None
+        self._turn = 1 - self._turn
+        self.next_order.Start()
+        return Order(self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags)
+
+    def close(self) -> None:
+        """Give the requests back."""
+        for request in (*self._receives, self.send):
+            request.Free()
+
+
+class MpiWorkerLink:
+    """A worker rank's end, for all clients that it hosts."""
+
+    def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
+        self._comm = world.comm
+        self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
+        self._by_client = {line.client: line for line in self._lines}
+        self._next_orders = [line.next_order for line in self._lines]
+        self._answers: list[tuple[MPI.Request, Buffer]] = []  # under way, and what they send
+        self.stopped = self.shrunk = False
+
+    def orders(self, *, wait: bool = False) -> list[Order]:
+        """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
+        done = MPI.Request.Waitsome(self._next_orders) or () if wait else completed(self._next_orders)
+        return [order for slot in done if (order := self._take(slot)) is not None]
+
+    def _take(self, slot: int) -> Order | None:
+        line = self._lines[slot]
+        order = line.take()
+        self._next_orders[slot] = line.next_order
+        self.stopped = self.stopped or line.stopped
+        self.shrunk = self.shrunk or line.shrunk
+        return order
+
+    def questions(self) -> list[tuple[int, int]]:
+        """The clients that are asked what they remembered, and when which round began."""
+        return [(line.client, line.question[0]) for line in self._lines if line.question is not None]
+
+    def answer(self, client: int, memory: Vector) -> None:
+        """Tell what a client that was asked remembered."""
+        line = self._by_client[client]
+        assert line.question is not None
+        (number, question), line.question = line.question, None
+        buffer = Buffer(len(memory), memory.dtype)
+        pack_update(buffer.header, UpdateHeader(client, question, number), memory.nbytes)
+        np.copyto(buffer.vector, memory)
+        self._answers = [sent for sent in self._answers if not sent[0].Test()]
+        request = self._comm.Isend([buffer.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.MEMORY, client))
+        self._answers.append((request, buffer))
+
+    def load(self, client: int, payload: Vector) -> None:
+        """Keep what will be sent."""
+        line = self._by_client[client]
+        line.send.Wait()  # complete already: the server has answered
+        np.copyto(line.outgoing.vector, payload)
+
+    def send(self, header: UpdateHeader) -> None:
+        """Send what was loaded."""
+        line = self._by_client[header.client]
+        pack_update(line.outgoing.header, header, line.outgoing.vector.nbytes)
+        line.send.Start()
+
+    def fail(self, client: int, text: str) -> None:
+        """Tell the server that a client has failed; it will say stop."""
+        line = self._by_client[client]
+        line.failed = True
+        self._last_words(line, Flag.FAILED)
+        self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
+
+    def depart(self) -> None:
+        """Wait until the server has said stop to every client, and say farewell for each."""
+        backoff = Backoff(50e-6, 5e-3)
+        while not all(line.stopped for line in self._lines):
+            self.orders()
+            backoff.pause(1.0)
+        for line in self._lines:
+            if not line.failed:
+                self._last_words(line, Flag.FAREWELL)
+            line.close()
+        MPI.Request.Waitall([request for request, _ in self._answers])  # the server takes them in before it leaves
+
+    def _last_words(self, line: _Line, flag: Flag) -> None:
+        line.send.Wait()
+        pack_update(line.outgoing.header, UpdateHeader(line.client, -1, -1, flags=flag))
+        self._comm.Send([line.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))

@@ -1,0 +1,434 @@
+"""Nothing lost: run files of runs that are under way or were killed, full discs, claims, and runs that go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+
+from areabench.cli import main
+from areabench.config import parse_experiment, to_toml
+from areabench.errors import RunFileError, WriteFailure
+from areabench.execute import simulate
+from areabench.messages import digest
+from areabench.opening import whole_events, whole_snapshots
+from areabench.progress import Style
+from areabench.provenance import gather_provenance
+from areabench.reading import open_run
+from areabench.recording import Earlier, Recorder
+from areabench.scenario import build_scenario
+from areabench.schema import CLIENT, EVENT, SNAPSHOT, STATUS, Event, Kind, State, Status
+from areabench.status_record import cut, mark
+from areabench.surroundings import Surroundings
+from areabench.tally import Tally
+from areabench.transports.replay import Replay
+
+EXPERIMENT = """
+name = "tiny"
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 3000
+[problem]
+name = "quadratic"
+dimension = 50
+[record]
+snapshots = "grid"
+interval_s = 0.1
+"""
+FLOAT = np.dtype(np.float64)
+# Simulates in a process that says when it has written so many blocks and then waits to be killed.
+WRITER = """
+import sys
+from pathlib import Path
+from areabench.config import load_experiment
+from areabench.execute import simulate
+from areabench.progress import Style
+from areabench.recording import Recorder
+from areabench.surroundings import Surroundings
+
+flushed, real = [0], Recorder.flush
+
+def flush(recorder):
+    real(recorder)
+    flushed[0] += 1
+    if flushed[0] == int(sys.argv[3]):
+        print("ready", flush=True)
+        sys.stdin.read()
+
+Recorder.flush = flush
+Recorder.relieve = lambda recorder: recorder.spare_moment()
+simulate(load_experiment(Path(sys.argv[1]), ()), Surroundings(Path(sys.argv[2]), Path(), "", "", True, Style.NONE))
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def writing(experiment: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has flushed five times into run.h5 and waits."""
+    command = [sys.executable, "-c", WRITER, str(experiment), str(tmp_path / "run.h5"), "5"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            said: IO[str] | None = writer.stdout
+            assert said is not None
+            assert said.readline() == "ready\n"
+            yield writer
+        finally:
+            writer.kill()
+
+
+def surroundings(output: Path, *, force: bool = False) -> Surroundings:
+    return Surroundings(output, output.parent, "", "", force, Style.NONE)
+
+
+def replayed(path: Path) -> tuple[int, int]:
+    """Replay a run file to its end; how many events and snapshots there were."""
+    with open_run(path) as run:
+        outcome = Replay(run, build_scenario(run.experiment, path.parent), lambda _time_s, _number: None).run()
+        assert outcome.difference is None
+        assert (outcome.events, outcome.snapshots) == (len(run.events_array), len(run.snapshot_index))
+        return outcome.events, outcome.snapshots
+
+
+# ---------------------------------------------------------------------------------------------------- killed
+
+
+def test_a_run_under_way_can_be_read(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+    events, snapshots = replayed(tmp_path / "run.h5")
+    assert events > 100
+    assert snapshots > 20
+    with open_run(tmp_path / "run.h5") as run:
+        assert run.status.state == State.RUNNING
+        assert run.status.updates + run.status.server_steps == events
+
+
+def test_a_killed_run_can_be_read_by_every_command(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    writing.kill()
+    writing.wait()
+    assert replayed(path)[0] > 100
+    for command in ("show", "summary", "diagnose", "replay"):
+        assert main([command, str(path)]) == 0
+
+
+@pytest.mark.parametrize("models", ["all", "last"])
+def test_a_run_that_was_killed_at_any_moment(models: str, experiment: Path, tmp_path: Path) -> None:
+    """A process that never stops writing, killed when it has written so and so many bytes."""
+    text = EXPERIMENT.replace("iterations = 3000", "iterations = 1000000000") + f'models = "{models}"\n'
+    experiment.write_text(text, encoding="utf-8")
+    for bytes_ in (0, 50_000, 300_000, 1_000_000):
+        path = tmp_path / f"{bytes_}.h5"
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(experiment), str(path), "-1"]) as writer:
+            while not path.exists() or path.stat().st_size < bytes_:
+                assert writer.poll() is None
+            writer.kill()
+        replayed(path)
+
+
+def test_the_status_of_a_killed_run_can_be_set(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+    path, failed = tmp_path / "run.h5", Status(State.FAILED, "client 1 lost", 0.0, 0, 0, 0, lost=1)
+    with pytest.raises(RunFileError, match=rf"is being written by another run \(PID {writing.pid}\); wait"):
+        mark(path, failed)
+    writing.kill()
+    writing.wait()
+    assert mark(path, failed)
+    assert not mark(path, replace(failed, reason="another"))
+    events, _ = replayed(path)
+    with open_run(path) as run:
+        assert (run.status.state, run.status.reason, run.status.lost) == (State.FAILED, "client 1 lost", 1)
+        assert run.status.updates + run.status.server_steps == events
+        assert run.status.end_s == run.events_array["time_s"][-1]
+
+
+# ---------------------------------------------------------------------------------------------------- last rows
+
+
+def events_of(count: int) -> np.ndarray:
+    rows = np.zeros(count, EVENT)
+    rows["time_s"], rows["iteration"], rows["digest"] = 1.0, np.arange(1, count + 1), 7
+    return rows
+
+
+def test_rows_that_were_never_filled_are_left_out() -> None:
+    rows = events_of(6)
+    assert whole_events(rows) == 6
+    rows[4:] = 0
+    assert whole_events(rows) == 4
+    rows[3]["digest"] = 0  # its end was not written
+    assert whole_events(rows) == 3
+    assert whole_events(rows[:0]) == 0
+
+
+def test_a_first_event_of_zeros_but_for_its_kind_is_one() -> None:
+    rows = events_of(2)
+    rows[0] = 0
+    rows[0]["kind"] = Kind.LOST
+    assert whole_events(rows) == 2
+
+
+def test_snapshots_without_their_events_or_models_are_left_out() -> None:
+    models = [np.full(2, float(number)) for number in range(4)]
+    index = np.array([(number, number, 10 * number, digest(models[number])) for number in range(4)], SNAPSHOT)
+    assert whole_snapshots(index, 30, models.__getitem__, 2) == 4
+    assert whole_snapshots(index, 29, models.__getitem__, 2) == 3
+    assert whole_snapshots(index, None, models.__getitem__, 2) == 4
+    models[2] = np.zeros(2)
+    assert whole_snapshots(index, None, models.__getitem__, 2) == 2
+    assert whole_snapshots(index, None, models.__getitem__, 1) == 4
+    assert whole_snapshots(index[:0], 0, models.__getitem__, 2) == 0
+
+
+def test_a_text_is_cut_between_characters() -> None:
+    assert [cut("aüb", size) for size in (1, 2, 3, 9)] == [b"a", b"a", "aü".encode(), "aüb".encode()]
+
+
+def test_a_long_reason_is_cut(tmp_path: Path) -> None:
+    with begun(tmp_path / "run.h5") as path:
+        mark(path, Status(State.FAILED, "ü" * 600, 0.0, 0, 0, 0))
+        with open_run(path) as run:
+            assert run.status.reason == "ü" * (STATUS["reason"].itemsize // 2)
+
+
+# ---------------------------------------------------------------------------------------------------- full discs
+
+
+class begun:  # noqa: N801 - used as a function
+    """A run file with nothing but its beginning, as a killed run leaves it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
+        recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
+        from areabench.layout import forget
+
+        forget(recorder._file)
+        recorder._claim.release()
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+LIMITED = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes}, {bytes}))
+"""
+
+
+def simulated_in_a_process(experiment: Path, output: Path, before: str = "") -> subprocess.CompletedProcess[str]:
+    code = f"import sys\n{before}\nfrom areabench.cli import main\nsys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "simulate", str(experiment), "-o", str(output)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def check_failed_on_full_disc(path: Path, reason: str) -> int:
+    events, _ = replayed(path)
+    with open_run(path) as run:
+        assert run.status.state == State.FAILED
+        assert f"cannot be written any more: {reason}; make room" in run.status.reason
+        assert run.status.updates + run.status.server_steps == events
+    return events
+
+
+def test_a_full_disc_leaves_what_was_written(experiment: Path, tmp_path: Path) -> None:
+    """Whatever is written when there is no more room: rows, models, indices."""
+    experiment.write_text(EXPERIMENT.replace("interval_s = 0.1", "interval_s = 0.02"), encoding="utf-8")
+    found = set()
+    for number, size in enumerate((40_000, 131_000, 250_000, 401_000)):
+        path = tmp_path / f"{number}.h5"
+        done = simulated_in_a_process(experiment, path, LIMITED.format(bytes=size))
+        assert done.returncode == 1
+        assert "cannot be written any more: File too large; make room or choose another --output\n" in done.stderr
+        assert done.stderr.count("\n") == 1
+        found.add(check_failed_on_full_disc(path, "File too large"))
+    assert len(found) > 1
+
+
+def test_a_full_disc_at_the_very_start_leaves_nothing(experiment: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "run.h5"
+    done = simulated_in_a_process(experiment, path, LIMITED.format(bytes=3_000))
+    assert (done.returncode, list(path.parent.iterdir())) == (1, [])
+
+
+@pytest.fixture
+def small_disc(tmp_path: Path) -> Iterator[Path]:
+    """A disc of 256 kB."""
+    folder = tmp_path / "disc"
+    folder.mkdir()
+    try:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)]
+        made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"no mount here: {error}")
+    if made.returncode:
+        pytest.skip(f"a disc cannot be mounted here: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_small_disc(experiment: Path, small_disc: Path) -> None:
+    experiment.write_text(EXPERIMENT.replace("interval_s = 0.1", "interval_s = 0.02"), encoding="utf-8")
+    done = simulated_in_a_process(experiment, small_disc / "run.h5")
+    assert done.returncode == 1
+    assert check_failed_on_full_disc(small_disc / "run.h5", "No space left on device") > 0
+
+
+def test_rows_come_before_the_word_that_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose last rows do not fit is not done."""
+    recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
+    recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
+    recorder.event(Event(1.0, Kind.UPDATE, iteration=1, digest=7))
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("areabench.recording.append", refuse)
+    with pytest.raises(WriteFailure):
+        recorder.set_status(recorder.status(State.DONE, "horizon"))
+    recorder.close()
+    with open_run(recorder.path) as run:
+        assert run.status.state == State.FAILED
+        assert "No space left" in run.status.reason
+
+
+# ---------------------------------------------------------------------------------------------------- claims
+
+
+def test_two_runs_into_one_file(writing: subprocess.Popen[str], experiment: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    with pytest.raises(RunFileError, match="exists already"):
+        Recorder(path, "", 2, FLOAT, force=False)
+    with pytest.raises(RunFileError, match=rf"by another run \(PID {writing.pid}\); choose another --output or wait"):
+        Recorder(path, "", 2, FLOAT, force=True)
+    assert main(["simulate", str(experiment), "-o", str(path), "--force"]) == 2
+    assert replayed(path)[0] > 100
+    writing.communicate("")  # go on
+    assert writing.returncode == 0
+    with open_run(path) as run:
+        assert (run.status.state, len(run.events_array)) == (State.DONE, 3000)
+    replayed(path)
+    assert not list(tmp_path.glob(".*.new"))
+
+
+def test_two_runs_that_begin_at_once(tmp_path: Path) -> None:
+    first = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
+    with pytest.raises(RunFileError, match=rf"is being written by another run \(PID {os.getpid()}\)"):
+        Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
+    first.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
+    first.close()
+    Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=True)  # free again
+
+
+def test_an_old_file_stays_until_the_new_one_has_begun(tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    path.write_bytes(b"old")
+    recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=True)
+    assert path.read_bytes() == b"old"
+    del recorder
+    assert [file.name for file in tmp_path.iterdir()] == ["run.h5"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), surroundings(tmp_path / "run.h5"))
+    assert replayed(tmp_path / "run.h5")[0] == 20
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "run.h5").symlink_to(tmp_path / "far" / "real.h5")
+    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), surroundings(tmp_path / "run.h5"))
+    assert (tmp_path / "run.h5").is_symlink()
+    assert replayed(tmp_path / "far" / "real.h5")[0] == 20
+
+
+def test_other_users_may_read_but_not_write(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with begun(tmp_path / "run.h5") as path:
+            assert path.stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+
+# ---------------------------------------------------------------------------------------------------- going on
+
+
+def tally_of(rows: np.ndarray) -> Tally:
+    tally = Tally()
+    for row in rows:
+        tally.count(Kind(row["kind"]), float(row["time_s"]), int(row["client"]), int(row["staleness"]))
+    return tally
+
+
+@pytest.mark.parametrize("models", ["all", "last"])
+def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) -> None:
+    overrides = ["stop.iterations=400", "record.average=true", f"record.models={models}"]
+    settings = parse_experiment(EXPERIMENT, overrides=overrides)
+    path, whole = tmp_path / "run.h5", tmp_path / "whole.h5"
+    simulate(settings, surroundings(path))
+    whole.write_bytes(path.read_bytes())
+    full = tmp_path / "full.h5"
+    simulate(replace(settings, record=replace(settings.record, models="all")), surroundings(full))
+    with open_run(path) as run, open_run(full) as every:
+        events, index = run.events_array, run.snapshot_index
+        snapshots = 8
+        kept = int(index["event"][snapshots - 1]) + 1
+        held = {"models": list(every.models[:snapshots]), "averages": list(every.averages[:snapshots])}
+        earlier = Earlier(run, kept, snapshots, tally_of(events[:kept]), **(held if models == "last" else {}))
+        going_on = Recorder.continued(earlier, run.provenance, run.clients_array)
+        with pytest.raises(RunFileError, match="is being written by another run"):
+            Recorder(path, "", 2, FLOAT, force=True)
+        with open_run(path) as begun_again:
+            assert len(begun_again.events_array) == kept
+            assert len(begun_again.snapshot_index) == snapshots
+        for row in events[kept:]:
+            going_on.event(Event(*row.tolist()))
+            going_on.tally.count(Kind(row["kind"]), float(row["time_s"]), int(row["client"]), int(row["staleness"]))
+        for row, model, average in zip(index, every.models, every.averages, strict=True):
+            if row["event"] > kept:
+                going_on.snapshot(row["time_s"], row["version"], model, average, row["event"])
+        assert sum(len(block) for block in going_on.model_blocks()) == snapshots
+        going_on.set_status(going_on.status(State.DONE, run.status.reason, run.status.end_s))
+        going_on.close()
+        with open_run(path) as again:
+            assert again.status == run.status
+            assert again.events_array.tobytes() == events.tobytes()
+            assert np.array_equal(again.snapshot_index, index)
+            assert np.array_equal(again.models, run.models)
+            assert np.array_equal(again.averages, run.averages)
+            assert to_toml(again.experiment) == to_toml(run.experiment)
+    replayed(path)
+
+
+def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
+    settings = parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"])
+    simulate(settings, surroundings(tmp_path / "run.h5"))
+    with open_run(tmp_path / "run.h5") as run:
+        last = run.snapshot_index[-1]
+        kept = Earlier(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
+        going_on = Recorder.continued(kept, run.provenance, run.clients_array)
+    assert going_on.covers(last["time_s"])
+    going_on.close()
