@@ -35,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _running(commands, "simulate", "run an experiment in virtual time, without MPI")
     launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
     _ranks_option(launch)
+    _tolerance_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _resuming(commands)
     _sweeping(commands)
@@ -119,6 +120,7 @@ def _resuming(commands: Commands) -> None:
     parser = _command(commands, "resume", purpose, "runs/demo-area-0.h5", exit_codes=_EXIT_CODES_OF_A_RUN)
     parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
     _ranks_option(parser)
+    _tolerance_option(parser)
     _checkpoint_option(parser)
     _progress_option(parser)
 
@@ -299,6 +301,13 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="override a key of the experiment, for example method.step_size=100; may be repeated",
+    )  # fmt: skip
+
+
+def _tolerance_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
+        help="go on without a client whose rank dies: where this MPI can (default), in any case, or not at all",
     )  # fmt: skip
 
 

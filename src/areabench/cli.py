@@ -15,6 +15,7 @@ from areabench.arguments import build_parser
 from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
 
 if TYPE_CHECKING:
+    from areabench.launch import LaunchWishes
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
@@ -81,7 +82,7 @@ def _simulate(options: argparse.Namespace) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.launch(options.experiment, options.overrides, options.ranks, _surroundings(options))
+    return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _surroundings(options))
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -89,7 +90,7 @@ def _resume(options: argparse.Namespace) -> int:
     from areabench.resuming import resume
     from areabench.started_by import started_by
 
-    return resume(options.run, options.ranks, _surroundings(options), started_by(os.environ))
+    return resume(options.run, _launch_wishes(options), _surroundings(options), started_by(os.environ))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -261,6 +262,12 @@ def _surroundings(options: argparse.Namespace) -> Surroundings:
 
     output, force = (options.run, True) if options.command == "resume" else (options.output, options.force)
     return Surroundings(output, _cache(), _command_line(), _threads(), force, _style(options), options.checkpoint_every)
+
+
+def _launch_wishes(options: argparse.Namespace) -> LaunchWishes:
+    from areabench.launch import LaunchWishes, Tolerance
+
+    return LaunchWishes(options.ranks, Tolerance(options.fault_tolerant))
 
 
 def _threads() -> str:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
 from areabench.errors import RunFailure, UserError
 from areabench.experiment import Experiment
-from areabench.launch import PATIENCE_S, mpirun_command
+from areabench.launch import LaunchWishes, Tolerance, mpirun_command
+from areabench.mpirun import supervise
 from areabench.placement import place
-from areabench.progress import ProgressLine, Style, relay
+from areabench.progress import ProgressLine, Style
 from areabench.rank_commands import report
 from areabench.surroundings import Surroundings, refuse_existing
 
@@ -35,10 +33,10 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     return report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surroundings) -> int:
+def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surroundings) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one for each client unless told."""
     experiment = load_experiment(path, overrides)
-    ranks = experiment.clients.count + 1 if ranks is None else ranks
+    ranks = experiment.clients.count + 1 if how.ranks is None else how.ranks
     place(experiment.clients.count, ranks)
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
@@ -46,40 +44,22 @@ def launch(path: Path, overrides: Sequence[str], ranks: int | None, around: Surr
     arguments += ["--force"] if around.force else []
     for override in overrides:
         arguments += ["--set", override]
-    return launch_ranks(arguments, ranks, around)
+    return launch_ranks(arguments, ranks, replace(around, output=output), how.tolerance)
 
 
-def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings) -> int:
+def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on so many ranks of this machine."""
-    live = around.progress == Style.LIVE
+    from areabench.aftermath import file_before, settle
+
+    assert around.output is not None
+    live, before = around.progress == Style.LIVE, file_before(around.output)
     options = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{around.checkpoint_s:g}"]
-    command = mpirun_command(ranks, [*arguments, *options])
+    command = mpirun_command(ranks, [*arguments, *options], tolerance)
     try:
-        mpirun = subprocess.Popen(command, stderr=subprocess.PIPE if live else None, text=True, errors="replace")
-        with mpirun, _terminated_with_us(mpirun):
-            if mpirun.stderr is not None:
-                relay(mpirun.stderr)
-            return mpirun.wait()
+        ending = supervise(command, live=live)
     except OSError as error:
         raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-
-
-@contextmanager
-def _terminated_with_us(ranks: subprocess.Popen[str]) -> Iterator[None]:
-    """Pass a termination on to mpirun, which ends its ranks: they would outlive us. It may take ten seconds."""
-    patience = threading.Timer(PATIENCE_S, ranks.kill)
-
-    def end(*_: object) -> None:
-        ranks.terminate()
-        if not patience.is_alive():
-            patience.start()
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        patience.cancel()
-        signal.signal(signal.SIGTERM, before)
+    return settle(around.output, before, ending, trusted="--with-ft" not in command)
 
 
 def check(path: Path, overrides: Sequence[str], ended_in: Path | None = None) -> int:

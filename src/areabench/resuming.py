@@ -12,10 +12,11 @@ from areabench.started_by import StartedBy
 from areabench.surroundings import Surroundings
 
 if TYPE_CHECKING:
+    from areabench.launch import LaunchWishes
     from areabench.transports.world import World
 
 
-def resume(path: Path, ranks: int | None, around: Surroundings, started: StartedBy | None) -> int:
+def resume(path: Path, how: LaunchWishes, around: Surroundings, started: StartedBy | None) -> int:
     """Go on with a run; called on every rank where a launcher has started several."""
     if started is not None:
         return _on_ranks(path, around, started)
@@ -25,14 +26,14 @@ def resume(path: Path, ranks: int | None, around: Surroundings, started: Started
     with open_run(path) as run:
         resumable(run)
         if run.provenance.transport != "mpi":
-            if ranks is not None:
-                raise UserError(f"--ranks {ranks}: {path} was simulated; leave it out")
+            if how.ranks is not None:
+                raise UserError(f"--ranks {how.ranks}: {path} was simulated; leave it out")
             return report(resume_simulation(run, around), path)
-        wanted = run.provenance.ranks if ranks is None else ranks
+        wanted = run.provenance.ranks if how.ranks is None else how.ranks
         place(run.experiment.clients.count, wanted)
     from areabench.commands import launch_ranks
 
-    return launch_ranks(["resume", str(path)], wanted, around)
+    return launch_ranks(["resume", str(path)], wanted, around, how.tolerance)
 
 
 def _on_ranks(path: Path, around: Surroundings, started: StartedBy) -> int:

@@ -18,8 +18,10 @@ class StartedBy:
     variable: str
     ranks: int
     rank: int
+    fault_tolerant: bool = False  # the death of a rank is to be survived
 
 
+_FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` sets for the ranks
 _SIGNS = (  # launcher, family, variables of size and rank; the more telling first: srun's are seen under mpirun too
     ("Open MPI's mpirun", Family.OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("srun", None, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
@@ -33,7 +35,8 @@ def started_by(environment: Mapping[str, str]) -> StartedBy | None:
         ranks = environment.get(size, "")
         if ranks.isdecimal() and int(ranks) > 1:
             number = environment.get(rank, "")
-            return StartedBy(launcher, family, size, int(ranks), int(number) if number.isdecimal() else 0)
+            tolerant = environment.get(_FAULT_TOLERANT, "").lower() in ("1", "true", "yes", "on", "enabled")
+            return StartedBy(launcher, family, size, int(ranks), int(number) if number.isdecimal() else 0, tolerant)
     return None
 
 

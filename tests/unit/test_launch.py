@@ -182,7 +182,7 @@ def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Pa
     code, told = launched(machine)
     assert code == 0
     assert told == [
-        "-n", "3", sys.executable, "-m", "areabench", "run", str(machine / "try it.toml"),
+        "-disable-auto-cleanup", "-n", "3", sys.executable, "-m", "areabench", "run", str(machine / "try it.toml"),
         "--output", "runs/experiment-area-0.h5", "--progress", "never",
     ]  # fmt: skip
 
@@ -190,8 +190,8 @@ def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Pa
 def test_launch_passes_the_options_on(machine: Path) -> None:
     options = ["--set", "clients.count=5", "--set", "name=a", "--force", "-o", "out put.h5"]
     _, told = launched(machine, *options)
-    assert told[:2] == ["-n", "6"]
-    assert told[7:] == [
+    assert told[1:3] == ["-n", "6"]
+    assert told[8:] == [
         "--output", "out put.h5", "--progress", "never", "--force", "--set", "clients.count=5", "--set", "name=a",
     ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import IO
 
 from areabench.errors import one_line
 from areabench.launch import PATIENCE_S, mpirun_command
+from areabench.mpirun import tether
 from areabench.progress import SweepProgress
 from areabench.sweeps.batch import READY, Batch, understand
 from areabench.sweeps.folder import part_of
@@ -69,7 +70,12 @@ class _Launch:
         """What rank 0 prints, line by line, until it ends or an interrupt comes; mpirun is ended in any case."""
         # In a session of its own: an interrupt from the keyboard would reach it beside us, and it prints pages then.
         mpirun = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+            preexec_fn=tether(),
         )
         assert mpirun.stdout is not None
         output, rest = mpirun.stdout.fileno(), b""

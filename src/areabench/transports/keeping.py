@@ -1,8 +1,8 @@
 """What the server does for bad times while a run goes on: checkpoints, and an average without lost clients.
 
-Both may need what the clients remember. All are asked at one moment, at which the server notes where it stands, and each
-answers with what it remembered when the round began that it was in then; so the answers fit together, however late they
-come, and nobody waits for them.
+Both may need what the clients remember. All are asked at one moment, at which the server notes where it stands, and
+each answers with what it remembered when the round began that it was in then; so the answers fit together, however late
+they come, and nobody waits for them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Keeper:
             writer.close()
 
     def lose(self, clients: Collection[int]) -> None:
-        """These clients are gone: a checkpoint under way is given up, and their memories removed where that is wanted."""
+        """These clients are gone: give up a checkpoint under way, and remove their memories where that is wanted."""
         self.abandon(clients)
         if self._conductor.to_remove:
             self._begin(Removal(self._conductor.recalled()), self._conductor.rounds_under_way)

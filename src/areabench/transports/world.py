@@ -44,6 +44,10 @@ class Unshareable(Exception):
     """A failure that leaves ranks behind which no longer listen: only an abort ends them, so nobody else takes it."""
 
 
+class ServerLost(Unshareable):
+    """The server's rank has died, or its launcher: there is nobody left to tell, and nothing left to do."""
+
+
 class World:
     """All ranks of this launch, or the first of them, with messages of their own.
 
@@ -161,9 +165,7 @@ class World:
 
     def shrink(self) -> None:
         """Go on without the ranks that are lost: all others call this, and `comm` has only them from then on."""
-        self._all_say(
-            good=True
-        )  # all are here: the next line waits for ever else, and Open MPI has no other form of it
+        self._all_say(good=True)  # all are here, or the next line, of which there is no other form, would wait for ever
         smaller = self.comm.Shrink()
         assert isinstance(smaller, MPI.Intracomm)
         smaller.Set_errhandler(MPI.ERRORS_RETURN)
@@ -179,6 +181,8 @@ class World:
             result, good = self._try(collective)
             if self._all_say(good=good):
                 return result  # type: ignore[return-value]  # it is one where it was good
+            if 0 in self.lost():
+                raise ServerLost("the server is gone")
             if not self.go_on_without:
                 raise Unshareable(f"ranks {self.lost()} were lost before the run began; all are ended")
             self.shrink()
@@ -219,6 +223,8 @@ class World:
                 raise Unshareable(f"not all ranks have come within {limit_s:g} s; all are ended")
             if now_s - looked_s > _LOOK_S:
                 before, missed, looked_s = missed, set(self.unnoticed()), now_s
+                if 0 in before & missed:
+                    raise ServerLost("the server is gone")
                 if before & missed:
                     raise Unshareable(f"ranks {sorted(before & missed)} have died; all are ended")
 

@@ -1,0 +1,114 @@
+"""mpirun as our child: it hears of our signals in a form that lets a run end well, and it never outlives us."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+from areabench.launch import PATIENCE_S
+from areabench.progress import relay
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+_LAST_GRACE_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
+
+
+class Ending(NamedTuple):
+    """How mpirun ended: what it returned, and which signal had come to us before (0: none)."""
+
+    code: int
+    signal: int = 0
+
+    @property
+    def shell_code(self) -> int:
+        """The code as a shell tells it: 128 and more for an end by a signal."""
+        return self.code if self.code >= 0 else 128 - self.code
+
+
+def supervise(command: Sequence[str], *, live: bool) -> Ending:
+    """Start mpirun and wait for its end; its progress lines are shown where `live`.
+
+    It has a session of its own: an interrupt from the keyboard would reach it beside us, and end its ranks at once.
+    """
+    mpirun = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE if live else None,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=tether(),
+    )
+    with mpirun, _PassedOn(mpirun) as passed_on:
+        if mpirun.stderr is not None:
+            relay(mpirun.stderr)
+        return Ending(mpirun.wait(), passed_on.first)
+
+
+def tether() -> Callable[[], None] | None:
+    """What a child does before it becomes mpirun: have it told to end when we end, even by SIGKILL. Linux only.
+
+    The thread that starts the child counts as us, so that must be the main one.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def tie() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # we have ended already
+            os._exit(1)
+
+    return tie
+
+
+class _PassedOn:
+    """Passes our signals on to mpirun while it is used as a context.
+
+    The first becomes SIGUSR1, which mpirun gives to all ranks: the server writes a checkpoint, and ends the run. If
+    that takes longer than PATIENCE_S, or another signal comes, mpirun is told to end its ranks, and at last killed.
+    """
+
+    def __init__(self, mpirun: subprocess.Popen[str]) -> None:
+        self._mpirun, self.first = mpirun, 0
+        self._timer: threading.Timer | None = None
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _PassedOn:
+        ours = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        self._before = {each: signal.signal(each, self._hear) for each in ours}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each, handler in self._before.items():
+            signal.signal(each, handler)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.first:
+            self._end()
+            return
+        self.first = number
+        self._mpirun.send_signal(signal.SIGUSR1)
+        self._later(PATIENCE_S, self._end)
+
+    def _end(self) -> None:
+        self._mpirun.terminate()
+        self._later(_LAST_GRACE_S, self._mpirun.kill)
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(delay_s, act)
+        self._timer.daemon = True
+        self._timer.start()
