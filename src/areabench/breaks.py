@@ -15,7 +15,8 @@ STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 class Breaks:
     """Notes signals while it is used as a context; a second SIGINT ends the run at once.
 
-    Without an interval there are no checkpoints at all, and signals do what they always do.
+    Without an interval there are no checkpoints at all, and signals do what they always do. Open MPI's launcher sends
+    SIGCONT a quarter of a second before SIGTERM, and SIGKILL as long after it: the first is a moment to look around.
     """
 
     def __init__(self, every_s: float | None) -> None:
@@ -23,12 +24,13 @@ class Breaks:
         self._every_s = every_s or math.inf  # zero: only when a signal says so
         self._next_s = time.perf_counter() + self._every_s
         self.signal = ""  # the first that came
+        self.roused = False  # by SIGCONT
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Breaks:
         """Take the signals over; only a main thread can."""
         if self.enabled and threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._hear) for each in STOPPING}
+            self._before = {each: signal.signal(each, self._hear) for each in (*STOPPING, signal.SIGCONT)}
         return self
 
     def __exit__(
@@ -47,6 +49,9 @@ class Breaks:
         return True
 
     def _hear(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGCONT:
+            self.roused = True
+            return
         if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = self.signal or signal.Signals(number).name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """Bad input or a machine that lacks something; shown as one line, without traceback, exit code 2."""
@@ -17,6 +19,17 @@ class RunFileError(UserError):
 
 class RunFailure(Exception):
     """A run that failed; the message says everything, a traceback of the place would only hide it. Exit code 1."""
+
+
+class ClientsLost(RunFailure):
+    """Clients whose ranks have died where MPI cannot go on without them."""
+
+    def __init__(self, clients: Sequence[int]) -> None:
+        super().__init__(f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))} lost")
+
+
+class ServerGone(RunFailure):
+    """The server's rank, or the launcher, has died: a worker's rank has nothing to do any more."""
 
 
 class WriteFailure(RunFailure):

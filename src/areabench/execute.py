@@ -7,13 +7,15 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.breaks import Breaks
 from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, require_checkpoint, write_checkpoint
 from areabench.config import to_toml
-from areabench.errors import RunFailure, RunFileError, one_line
+from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
@@ -45,7 +47,7 @@ def resume_simulation(run: Run, around: Surroundings) -> Status:
     scenario, progress = build_scenario(run.experiment, around.cache), progress_line(run.experiment, around)
     solve_ahead(scenario, progress)
     checkpoint = checkpoint_of(run, scenario)
-    recorder = continue_recorder(run, checkpoint)
+    recorder = continue_recorder(run, checkpoint, run.clients_array)
     return _simulate(scenario, recorder, progress, around, checkpoint)
 
 
@@ -94,15 +96,15 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     return checkpoint
 
 
-def continue_recorder(run: Run, checkpoint: Checkpoint) -> Recorder:
-    """The run file as it was at the checkpoint, to be written on."""
+def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -> Recorder:
+    """The run file as it was at the checkpoint, to be written on; `clients` are rows of CLIENT."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = run.provenance.resumed_at
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
     standing, held = checkpoint.standing, checkpoint.held
     events = standing.tally.events if run.experiment.record.events else 0
     earlier = Earlier(run, events, standing.snapshots, standing.tally, held.models, held.averages)
-    return Recorder.continued(earlier, provenance, run.clients_array)
+    return Recorder.continued(earlier, provenance, clients)
 
 
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
@@ -156,7 +158,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
     except BaseException as error:
         progress.close()
         with suppress(RunFailure):  # the first failure is the one to tell
-            recorder.set_status(recorder.status(State.FAILED, one_line(error)))
+            reason = str(error) if isinstance(error, ClientsLost) else one_line(error)
+            recorder.set_status(recorder.status(State.FAILED, reason))
             recorder.close()
         raise
     recorder.close()

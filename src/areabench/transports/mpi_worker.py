@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from areabench.errors import ServerGone
 from areabench.messages import Flag, Order, Tag, UpdateHeader, pack_update, tag_of, unpack_order
 from areabench.problems.base import Vector
 from areabench.transports.mpi import Buffer, completed
 from areabench.transports.waiting import Backoff
 from areabench.transports.world import World
+
+
+def receive_memories(world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> dict[int, Vector]:
+    """Before the start of a run that is resumed, on a worker's rank: what these clients remember."""
+    memories = {}
+    for client in clients:
+        memories[client] = np.empty(dimension, dtype)
+        world.comm.Recv([memories[client], MPI.BYTE], 0, tag_of(Tag.MEMORY, client))
+    return memories
 
 
 class _Line:
@@ -69,11 +79,15 @@ class MpiWorkerLink:
         self._by_client = {line.client: line for line in self._lines}
         self._next_orders = [line.next_order for line in self._lines]
         self._answers: list[tuple[MPI.Request, Buffer]] = []  # under way, and what they send
+        self._asked: list[tuple[int, int]] = []
         self.stopped = self.shrunk = False
 
     def orders(self, *, wait: bool = False) -> list[Order]:
         """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
-        done = MPI.Request.Waitsome(self._next_orders) or () if wait else completed(self._next_orders)
+        try:
+            done = MPI.Request.Waitsome(self._next_orders) or () if wait else completed(self._next_orders)
+        except MPI.Exception as error:  # all messages are the server's
+            raise ServerGone(f"the server's rank is gone: {error}") from error
         return [order for slot in done if (order := self._take(slot)) is not None]
 
     def _take(self, slot: int) -> Order | None:
@@ -82,11 +96,14 @@ class MpiWorkerLink:
         self._next_orders[slot] = line.next_order
         self.stopped = self.stopped or line.stopped
         self.shrunk = self.shrunk or line.shrunk
+        if line.question is not None:
+            self._asked.append((line.client, line.question[0]))
         return order
 
     def questions(self) -> list[tuple[int, int]]:
-        """The clients that are asked what they remembered, and when which round began."""
-        return [(line.client, line.question[0]) for line in self._lines if line.question is not None]
+        """The clients that were asked what they remembered, since the last call, and when which round began."""
+        asked, self._asked = self._asked, []
+        return asked
 
     def answer(self, client: int, memory: Vector) -> None:
         """Tell what a client that was asked remembered."""
@@ -119,11 +136,13 @@ class MpiWorkerLink:
         self._last_words(line, Flag.FAILED)
         self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
 
-    def depart(self) -> None:
+    def depart(self, server_gone: Callable[[], bool] = lambda: False) -> None:
         """Wait until the server has said stop to every client, and say farewell for each."""
         backoff = Backoff(50e-6, 5e-3)
         while not all(line.stopped for line in self._lines):
             self.orders()
+            if server_gone():
+                raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)
         for line in self._lines:
             if not line.failed:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from areabench.breaks import Breaks
 from areabench.conductor import Conductor
-from areabench.errors import RunFailure
+from areabench.errors import ClientsLost, RunFailure
 from areabench.messages import Flag, Order, Update
 from areabench.onlookers import TargetWatch
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
-from areabench.schema import Status
+from areabench.schema import Reason, State, Status
+from areabench.standing import Standing
 from areabench.timings import Timings
+from areabench.transports.keeping import Keeper, Recall
 from areabench.transports.waiting import Backoff, Clock
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
 _SPIN_S = 200e-6  # where no other rank wants the core
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
+_RECALL_LIMIT_S = 10.0  # how long clients may take to tell what they remember, when a signal stops the run
+_LOOK_S = 2.0  # how often to look for clients whose processes have ended
 
 
 class ServerLink(Protocol):
@@ -45,6 +50,19 @@ class ServerLink(Protocol):
         """What a client that has failed says about it."""
         ...
 
+    def flawed(self) -> Sequence[tuple[int, Reason]]:
+        """The clients whose messages could not be read, since the last call, and why."""
+        ...
+
+    def lost(self) -> Sequence[int]:
+        """The clients whose rank has died, since the last call."""
+        ...
+
+    @property
+    def recall(self) -> Recall:
+        """Asks clients what they remember."""
+        ...
+
 
 class ClientFailure(RunFailure):
     """An exception on a client's rank."""
@@ -52,10 +70,15 @@ class ClientFailure(RunFailure):
 
 @dataclass
 class Watchers:
-    """Who looks on: the target and the progress line."""
+    """Who looks on: the target, the progress line, signals and checkpoints, and who tells which clients have died.
+
+    `gone` tells what the wire does not: clients whose processes have ended.
+    """
 
     target: TargetWatch
     progress: Callable[[float, int], None]
+    breaks: Breaks = field(default_factory=lambda: Breaks(None))
+    gone: Callable[[], Sequence[int]] = list
 
 
 class RealTimeServer:
@@ -69,20 +92,23 @@ class RealTimeServer:
         watchers: Watchers,
         *,
         spare_cores: bool = False,
+        standing: Standing | None = None,
     ) -> None:
         self._link, self._recorder, self._watchers = link, recorder, watchers
-        self._clients = scenario.experiment.clients.count
-        self._clock = Clock(scenario.experiment.clock.stretch)
+        self._clients, self._standing = scenario.experiment.clients.count, standing
+        self._clock = Clock(scenario.experiment.clock.stretch, 0.0 if standing is None else standing.time_s)
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
             self._clock.now_s,
         )  # fmt: skip
+        self._keeper = Keeper(scenario, self._conductor, link.recall, recorder, watchers.breaks)
         self._spin_s = _SPIN_S if spare_cores else 0.0
         self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
         self.timings = Timings(self._clients)
         self._departed: set[int] = set()
         self._dismissed = False
         self._late_failures: list[str] = []
+        self._looked_s, self._missed = time.perf_counter(), set[int]()  # for clients whose processes have ended
 
     @property
     def alone(self) -> bool:
@@ -93,9 +119,10 @@ class RealTimeServer:
         """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
         conductor, clock, backoff = self._conductor, self._clock, Backoff(10e-6, 200e-6, self._spin_s)
         clock.start()
-        conductor.start()
-        while not (ended := conductor.ended(clock.now_s())):
-            if self._serve() | self._step_by_clock():  # both: a stream of updates must not hold the clock's steps up
+        self._begin()
+        while not (ended := conductor.ended(clock.now_s()) or self._stopped()):
+            # All three: a stream of updates must not hold up the clock's steps or a checkpoint.
+            if self._serve() | self._step_by_clock() | self._keeper.look(clock.now_s()):
                 backoff.reset()
                 self._recorder.relieve()
             elif not self._use_spare_moment():
@@ -105,7 +132,51 @@ class RealTimeServer:
         drain_s = clock.now_s() - begun_s
         if self._late_failures:  # in the round that the end cut short
             raise ClientFailure(self._late_failures[0])
-        return replace(conductor.finish(ended), drain_s=drain_s)
+        return replace(ended if ended.state == State.STOPPED else conductor.finish(ended), drain_s=drain_s)
+
+    def _begin(self) -> None:
+        """Send the first orders out, or those that were under way when the run stopped."""
+        if self._standing is None:
+            self._conductor.start()
+            return
+        self._conductor.resume(self._standing)
+        self._departed.update(self._standing.lost)
+        for order, _, _ in self._standing.flights:
+            self._link.order(order._replace(flags=Flag.RESUMED))
+
+    def _stopped(self) -> Status | None:
+        """How the run stands if a signal stops it: with a checkpoint, if the clients answer in time."""
+        breaks, keeper = self._watchers.breaks, self._keeper
+        if not breaks.signal and not breaks.roused:
+            return None
+        self._look_around(at_once=True)
+        if breaks.roused and not breaks.signal:  # a signal may follow, or none
+            breaks.roused = False
+            if not keeper.busy:
+                keeper.checkpoint(self._clock.now_s())
+            return None
+        backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _RECALL_LIMIT_S
+        self._complete(backoff, limit_s, removal=True)
+        now_s = self._clock.now_s()
+        keeper.checkpoint(now_s)
+        self._complete(backoff, limit_s)
+        late = f"; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint" if keeper.busy else ""
+        keeper.abandon()
+        return self._recorder.status(State.STOPPED, breaks.signal + late, now_s)
+
+    def _complete(self, backoff: Backoff, limit_s: float, *, removal: bool = False) -> None:
+        """Let the keeper end what it is doing, or only what it removes, while nobody is served."""
+        keeper = self._keeper
+        while (keeper.removing if removal else keeper.busy) and time.perf_counter() < limit_s:
+            if not keeper.look(self._clock.now_s()):
+                backoff.pause(1.0)
+
+    def _look_around(self, *, at_once: bool = False) -> None:
+        """Fail if clients have died without a word: at a signal, or found so twice, some time apart."""
+        gone = set(self._watchers.gone()) - self._departed
+        if lost := gone if at_once else gone & self._missed:
+            raise ClientsLost(sorted(lost))
+        self._missed = gone
 
     def dismiss(self) -> None:
         """Stop every client and take in what is still in flight, until each has said farewell."""
@@ -114,9 +185,13 @@ class RealTimeServer:
         self._dismissed = True
         self._link.stop_all()
         backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _FAREWELL_LIMIT_S
-        while not self.alone:
+        while not self.alone or self._link.recall.awaited:
             for update in self._link.arrivals():
                 self._part(update)
+            self._link.recall.answer()  # to what is not wanted any more
+            for client, _ in self._link.flawed():
+                self._link.rearm(client)
+            self._mourn(self._link.lost())
             if time.perf_counter() > limit_s:
                 missing = sorted(set(range(self._clients)) - self._departed)
                 raise ClientFailure(f"clients {missing} did not stop within {_FAREWELL_LIMIT_S:g} s")
@@ -125,6 +200,9 @@ class RealTimeServer:
     def _serve(self) -> bool:
         """Handle all updates that are here; none starves, for none is taken twice before the others."""
         arrivals, found_s = self._link.arrivals(), self._clock.now_s()
+        flawed, lost = self._link.flawed(), self._link.lost()
+        if flawed or lost:
+            self._cope(flawed, lost)
         failed = [update.header.client for update in arrivals if update.header.flags not in _ORDINARY]
         self._departed.update(failed)
         for update in arrivals:
@@ -133,6 +211,23 @@ class RealTimeServer:
         if failures := [f"client {client} failed:\n{self._link.failure(client)}" for client in failed]:
             raise ClientFailure(failures[0])  # the others said the same, or fell with it
         return bool(arrivals)
+
+    def _cope(self, flawed: Sequence[tuple[int, Reason]], lost: Sequence[int]) -> None:
+        """Messages that cannot be read, and clients that are gone."""
+        now_s = self._clock.now_s()
+        for client, reason in flawed:
+            self._conductor.refuse(client, reason, now_s)
+            self._link.rearm(client)
+        if lost:
+            self._mourn(lost)
+            self._conductor.lose(lost, now_s)
+            self._keeper.lose(lost)
+
+    def _mourn(self, lost: Sequence[int]) -> None:
+        """These clients will not say farewell."""
+        self._departed.update(lost)
+        if lost:
+            self._link.recall.give_up(lost)
 
     def _use(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
@@ -164,6 +259,9 @@ class RealTimeServer:
 
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
+        if time.perf_counter() > self._looked_s + _LOOK_S:
+            self._looked_s = time.perf_counter()
+            self._look_around()
         self._watchers.progress(self._clock.now_s(), self._conductor.updates)
         return self._recorder.spare_moment()
 

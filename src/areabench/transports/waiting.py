@@ -21,12 +21,13 @@ class Cores(NamedTuple):
 class Clock:
     """Seconds of the experiment since the start, each of them `stretch` real ones long."""
 
-    def __init__(self, stretch: float = 1.0) -> None:
-        self._stretch, self._begun_s = stretch, time.perf_counter()
+    def __init__(self, stretch: float = 1.0, starts_at_s: float = 0.0) -> None:
+        self._stretch, self._starts_at_s = stretch, starts_at_s
+        self.start()
 
     def start(self) -> None:
-        """It is zero now."""
-        self._begun_s = time.perf_counter()
+        """It is zero now, or what it is to start at."""
+        self._begun_s = time.perf_counter() - self._starts_at_s * self._stretch
 
     def now_s(self) -> float:
         """Seconds of the experiment since the start."""

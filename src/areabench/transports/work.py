@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from areabench.client import Client
-from areabench.errors import RunFailure
-from areabench.messages import Flag, Order, UpdateHeader
+from areabench.errors import RunFailure, ServerGone
+from areabench.messages import AGAIN, Flag, Order, UpdateHeader
 from areabench.problems.base import Vector
 from areabench.transports.waiting import Backoff, Clock, Cores
 
@@ -47,6 +47,14 @@ class WorkerLink(Protocol):
         """Whether the server has said stop, as far as `orders` has seen."""
         ...
 
+    def questions(self) -> Sequence[tuple[int, int]]:
+        """The clients that were asked what they remembered, since the last call, and when which round began."""
+        ...
+
+    def answer(self, client: int, memory: Vector) -> None:
+        """Tell what a client that was asked remembered."""
+        ...
+
 
 class HostedFailure(RunFailure):
     """An exception in a client's round."""
@@ -58,7 +66,10 @@ class HostedFailure(RunFailure):
 
 @dataclass
 class Seat:
-    """A client that a rank hosts, with the delays of its rounds and the time of its last update."""
+    """A client that a rank hosts, with the delays of its rounds and the time of its last update.
+
+    Where a run is resumed, that is the time at which the delay of the order under way began.
+    """
 
     client: Client
     next_delay_s: Callable[[], float]
@@ -89,8 +100,15 @@ class Ready(NamedTuple):
 class Worker:
     """One rank and the clients it hosts; all times in seconds of the experiment."""
 
-    def __init__(self, link: WorkerLink, seats: Mapping[int, Seat], clock: Clock, cores: Cores = _CROWDED) -> None:
-        self._link, self._seats, self._clock = link, seats, clock
+    def __init__(
+        self,
+        link: WorkerLink,
+        seats: Mapping[int, Seat],
+        clock: Clock,
+        cores: Cores = _CROWDED,
+        server_gone: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._link, self._seats, self._clock, self._server_gone = link, seats, clock, server_gone
         self._backoff, self._cores = Backoff(_SHORTEST_POLL_S, _LONGEST_POLL_S), cores
         self._behind, self._replied = False, False  # of the last round: it ended after its delay; its order was a reply
         self._reply_s = 0.0  # real time that the last reply took
@@ -110,9 +128,14 @@ class Worker:
     def _look(self) -> bool:
         """Take the orders that are here; returns whether there were any."""
         orders = self._link.orders(wait=self._waits())
-        if orders:
-            seen_s = self._clock.now_s()
-            self._given.extend(Given(order, seen_s) for order in orders)
+        for client, number in self._link.questions():
+            memory = self._seats[client].client.memory_at(number)
+            assert memory is not None
+            self._link.answer(client, memory)
+        for order in orders:
+            if order.flags is AGAIN:  # now, not when its turn comes: the server counts on it from here
+                self._seats[order.client].client.take_back()
+            self._given.append(Given(order, self._clock.now_s()))
         return bool(orders)
 
     def _waits(self) -> bool:
@@ -156,11 +179,13 @@ class Worker:
         The delay is the time between two updates: a reply's latency is a part of it, waiting for a call is not. What
         goes out at the start counts from the start, for ranks that share cores take a while to see it.
         """
-        self._replied = order.flags is Flag.REPLY
+        sent_s = self._seats[order.client].sent_s
+        self._replied = order.flags is Flag.REPLY or order.flags is AGAIN
         if self._replied:
-            sent_s = self._seats[order.client].sent_s
             self._reply_s = self._clock.real_s(seen_s - sent_s)
             return sent_s, seen_s - sent_s
+        if order.flags is Flag.RESUMED:
+            return sent_s, math.nan
         return (0.0 if order.iteration == 0 else seen_s), math.nan
 
     def _round(self, client: Client, order: Order) -> None:
@@ -182,6 +207,8 @@ class Worker:
 
     def _pause(self) -> None:
         """Sleep until the next update is due, in short pauses while some client waits for an order."""
+        if self._server_gone():
+            raise ServerGone("the server's rank or the launcher is gone")
         due_s = self._clock.real_s(self._ready[0].due_s - self._clock.now_s()) if self._ready else math.inf
         if len(self._ready) == len(self._seats):
             time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))
