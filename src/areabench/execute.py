@@ -103,7 +103,7 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
     standing, held = checkpoint.standing, checkpoint.held
     events = standing.tally.events if run.experiment.record.events else 0
-    earlier = Earlier(run, events, standing.snapshots, standing.tally, held.models, held.averages)
+    earlier = Earlier(run, events, standing.snapshots, standing.tally.copy(), held.models, held.averages)
     return Recorder.continued(earlier, provenance, clients)
 
 

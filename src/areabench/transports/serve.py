@@ -111,6 +111,11 @@ class RealTimeServer:
         self._looked_s, self._missed = time.perf_counter(), set[int]()  # for clients whose processes have ended
 
     @property
+    def lost(self) -> tuple[int, ...]:
+        """The clients that are gone."""
+        return tuple(self._conductor.lost)
+
+    @property
     def alone(self) -> bool:
         """Whether every client has said farewell."""
         return len(self._departed) == self._clients
