@@ -10,7 +10,14 @@ import pytest
 
 from areabench.cli import main
 from areabench.errors import UserError
-from areabench.launch import find_mpirun, mpirun_command, right_launcher
+from areabench.launch import (
+    Tolerance,
+    ask_launcher,
+    find_mpirun,
+    mpirun_command,
+    right_launcher,
+    tolerance_flags,
+)
 from areabench.mpi_family import Family
 
 EXPERIMENT = """
@@ -169,6 +176,30 @@ def test_flags(
     assert mpirun_command(ranks, ["run", "a b.toml"]) == expected
 
 
+@pytest.mark.parametrize(
+    ("version", "wish", "flags"),
+    [
+        (OPEN_MPI, "auto", ["--with-ft", "ulfm"]),
+        (OPEN_MPI, "on", ["--with-ft", "ulfm"]),
+        (OPEN_MPI, "off", []),
+        ("mpirun (Open MPI) 4.1.4", "auto", []),
+        (MPICH, "auto", ["-disable-auto-cleanup"]),  # not to go on, but for the server to say why it ends
+        (MPICH, "off", ["-disable-auto-cleanup"]),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11", "auto", []),
+    ],
+)
+def test_flags_for_the_death_of_a_rank(version: str, wish: str, flags: list[str], machine: Path) -> None:
+    launcher = ask_launcher(str(stand_in(machine / "path", version)))
+    assert tolerance_flags(launcher, Tolerance(wish)) == flags
+
+
+@pytest.mark.parametrize("version", ["mpirun (Open MPI) 4.1.4", MPICH])
+def test_an_mpi_that_cannot_go_on_without_a_rank(version: str, machine: Path) -> None:
+    launcher = ask_launcher(str(stand_in(machine / "path", version)))
+    with pytest.raises(UserError, match="--fault-tolerant on: .* cannot go on .*; use Open MPI 5 or newer"):
+        tolerance_flags(launcher, Tolerance.ON)
+
+
 def launched(machine: Path, *options: str, exit_code: int = 0) -> tuple[int, list[str]]:
     """The exit code of `areabench launch`, and what it told mpirun."""
     experiment = machine / "try it.toml"
@@ -183,7 +214,7 @@ def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Pa
     assert code == 0
     assert told == [
         "-disable-auto-cleanup", "-n", "3", sys.executable, "-m", "areabench", "run", str(machine / "try it.toml"),
-        "--output", "runs/experiment-area-0.h5", "--progress", "never",
+        "--output", "runs/experiment-area-0.h5", "--progress", "never", "--checkpoint-every", "60",
     ]  # fmt: skip
 
 
@@ -192,7 +223,8 @@ def test_launch_passes_the_options_on(machine: Path) -> None:
     _, told = launched(machine, *options)
     assert told[1:3] == ["-n", "6"]
     assert told[8:] == [
-        "--output", "out put.h5", "--progress", "never", "--force", "--set", "clients.count=5", "--set", "name=a",
+        "--output", "out put.h5", "--force", "--set", "clients.count=5", "--set", "name=a", "--progress", "never",
+        "--checkpoint-every", "60",
     ]  # fmt: skip
 
 
@@ -203,6 +235,14 @@ def test_launch_with_a_live_line_asks_for_marked_ones(machine: Path) -> None:
 
 def test_launch_returns_the_exit_code_of_the_run(machine: Path) -> None:
     assert launched(machine, exit_code=3)[0] == 3
+
+
+def test_launch_cannot_do_with_mpich_what_only_open_mpi_can(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stand_in(machine / "path", MPICH)
+    experiment = machine / "try.toml"
+    experiment.write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["launch", str(experiment), "--fault-tolerant", "on"]) == 2
+    assert capsys.readouterr().err.startswith("areabench: --fault-tolerant on: ")
 
 
 def test_launch_without_mpi(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,3 +141,10 @@ def test_only_the_first_of_them_speaks() -> None:
 
 def test_one_rank_started_by_hand_is_left_to_the_run() -> None:
     lone_ranks(started_by({}), 1, remedy)
+
+
+@pytest.mark.parametrize(("value", "tolerant"), [("1", True), ("true", True), ("0", False), ("", False)])
+def test_a_fault_tolerant_mpirun_is_noticed(value: str, tolerant: bool) -> None:
+    started = started_by({**OPEN_MPI_RANK, "OMPI_MCA_mpi_ft_enable": value})
+    assert started is not None
+    assert started.fault_tolerant is tolerant

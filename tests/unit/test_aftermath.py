@@ -1,0 +1,124 @@
+"""The exit code of a launch, and the last word on a run whose server could not say it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import pytest
+
+from areabench.aftermath import FileBefore, file_before, settle
+from areabench.cli import main
+from areabench.mpirun import Ending
+from areabench.reading import open_run
+from areabench.schema import State
+from areabench.status_record import pack_status
+
+EXPERIMENT = """
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+horizon_s = 0.5
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A run file of a run that is done."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "a.toml").write_text(EXPERIMENT)
+    assert main(["simulate", str(folder / "a.toml"), "--output", str(folder / "a.h5"), "--progress", "never"]) == 0
+    return (folder / "a.h5").read_bytes()
+
+
+def left(folder: Path, content: bytes, state: State) -> Path:
+    """A run file that is in some state."""
+    path = folder / "run.h5"
+    path.write_bytes(content)
+    with open_run(path) as run:
+        status = replace(run.status, state=state, reason="so it was")
+    with h5py.File(path) as file:
+        offset = file["status"].id.get_offset()
+    with path.open("r+b") as raw:
+        raw.seek(offset)
+        raw.write(pack_status(status))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [
+        (State.DONE, 0, 0),
+        (State.TARGET, 0, 0),
+        (State.DIVERGED, 3, 3),
+        (State.DIVERGED, 0, 3),
+        (State.STOPPED, 4, 4),
+        (State.STOPPED, 143, 4),  # mpirun was told to end the ranks when all was written
+        (State.FAILED, 1, 1),
+        (State.FAILED, 0, 1),  # a fault-tolerant mpirun does not mind ranks that were killed
+        (State.FAILED, -9, 1),
+        (State.DONE, 1, 1),  # something went wrong after the run
+    ],
+)
+def test_the_run_file_knows_better_than_mpirun(
+    state: State, code: int, expected: int, done: bytes, tmp_path: Path
+) -> None:
+    path = left(tmp_path, done, state)
+    assert settle(path, FileBefore(), Ending(code), trusted=False) == expected
+    with open_run(path) as run:
+        assert run.status.reason == "so it was"
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected", "reason"),
+    [
+        (Ending(137), 137, "the server ended without a word, mpirun returned 137 (a rank was killed)"),
+        (Ending(0), 1, "the server ended without a word, mpirun returned 0"),
+        (Ending(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
+    ],
+)
+def test_a_run_that_was_killed_is_marked_as_failed(
+    ending: Ending, expected: int, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = left(tmp_path, done, State.RUNNING)
+    assert settle(path, FileBefore(), ending, trusted=True) == expected
+    assert capsys.readouterr().err == f"areabench: {path}: failed: {reason}\n"
+    with open_run(path) as run:
+        assert (run.status.state, run.status.reason) == (State.FAILED, reason)
+        assert run.status.updates + run.status.server_steps == len(run.events_array)
+
+
+def test_a_file_of_an_earlier_run_is_left_alone(done: bytes, tmp_path: Path) -> None:
+    path = left(tmp_path, done, State.RUNNING)
+    assert settle(path, file_before(path), Ending(2), trusted=True) == 2
+    with open_run(path) as run:
+        assert run.status.state == State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("ending", "trusted", "expected"),
+    [
+        (Ending(0), True, 0),
+        (Ending(0), False, 1),
+        (Ending(2), True, 2),
+        (Ending(0, signal.SIGINT), False, 130),
+        (Ending(-15, signal.SIGTERM), False, 143),
+    ],
+)
+def test_no_run_file_at_all(ending: Ending, trusted: bool, expected: int, tmp_path: Path) -> None:
+    assert settle(tmp_path / "run.h5", FileBefore(), ending, trusted=trusted) == expected
+
+
+def test_a_run_file_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.h5"
+    path.write_bytes(b"no run file")
+    assert settle(path, FileBefore(), Ending(137), trusted=True) == 137
+    assert str(path) in capsys.readouterr().err
