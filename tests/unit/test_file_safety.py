@@ -16,6 +16,7 @@ import pytest
 
 from areabench.cli import main
 from areabench.config import parse_experiment, to_toml
+from areabench.earlier import Earlier
 from areabench.errors import RunFileError, WriteFailure
 from areabench.execute import simulate
 from areabench.messages import digest
@@ -23,7 +24,7 @@ from areabench.opening import whole_events, whole_snapshots
 from areabench.progress import Style
 from areabench.provenance import gather_provenance
 from areabench.reading import open_run
-from areabench.recording import Earlier, Recorder
+from areabench.recording import Recorder
 from areabench.scenario import build_scenario
 from areabench.schema import CLIENT, EVENT, SNAPSHOT, STATUS, Event, Kind, State, Status
 from areabench.status_record import cut, mark
@@ -402,7 +403,7 @@ def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) ->
         kept = int(index["event"][snapshots - 1]) + 1
         held = {"models": list(every.models[:snapshots]), "averages": list(every.averages[:snapshots])}
         earlier = Earlier(run, kept, snapshots, tally_of(events[:kept]), **(held if models == "last" else {}))
-        going_on = Recorder.continued(earlier, run.provenance, run.clients_array)
+        going_on = Recorder.continued(run, earlier, run.provenance, run.clients_array)
         with pytest.raises(RunFileError, match="is being written by another run"):
             Recorder(path, "", 2, FLOAT, force=True)
         with open_run(path) as begun_again:
@@ -433,6 +434,6 @@ def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
     with open_run(tmp_path / "run.h5") as run:
         last = run.snapshot_index[-1]
         kept = Earlier(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
-        going_on = Recorder.continued(kept, run.provenance, run.clients_array)
+        going_on = Recorder.continued(run, kept, run.provenance, run.clients_array)
     assert going_on.covers(last["time_s"])
     going_on.close()
