@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
     show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
+    _recovering(commands)
     purpose = "say whether a run kept its delays and served its clients alike, and what to change"
     diagnose = _command(commands, "diagnose", purpose, "RUN.h5 -o diagnosis.png")
     diagnose.add_argument("run", type=Path, help="run file")
@@ -182,6 +183,16 @@ def _theorising(commands: Commands) -> None:
         help="also solve for minimisers that take long (logistic, hinge), for the bounds",
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment as the theorems suggest it")
+    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    _progress_option(parser)
+
+
+def _recovering(commands: Commands) -> None:
+    purpose = "save what can be saved of a damaged run file"
+    codes = "exit codes: 0 something was saved; 2 nothing could be, or bad input; 130 interrupted"
+    parser = _command(commands, "recover", purpose, "RUN.h5 -o SAVED.h5", exit_codes=codes)
+    parser.add_argument("run", type=Path, help="run file that is damaged; it stays as it is")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
     _progress_option(parser)
 

@@ -118,6 +118,12 @@ def _show(options: argparse.Namespace) -> int:
     return commands.show(options.run, as_toml=options.toml)
 
 
+def _recover(options: argparse.Namespace) -> int:
+    from areabench.recovery.command import recover
+
+    return recover(options.run, options.output, _cache(), force=options.force, style=_style(options))
+
+
 def _diagnose(options: argparse.Namespace) -> int:
     from areabench.diagnosis_commands import diagnose
 
@@ -246,6 +252,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "theory": _theory,
     "replay": _replay,
     "show": _show,
+    "recover": _recover,
     "diagnose": _diagnose,
     "summary": _summary,
     "compare": _compare,
