@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
+    _trust_option(replay)
     _progress_option(replay)
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
@@ -269,6 +270,13 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="override a key of the experiment, for example method.step_size=100; may be repeated",
+    )  # fmt: skip
+
+
+def _trust_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
+        help="import path (package.module:function) of a torch module or loss that the run file may name; repeatable",
     )  # fmt: skip
 
 

@@ -133,16 +133,16 @@ def _write_experiment(experiment: Experiment, path: Path) -> None:
     print(f"{'written':<14}{path}")
 
 
-def replay(path: Path, cache: Path, progress_style: Style) -> int:
-    """Replay a run file; 1 at the first difference."""
+def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str] = ()) -> int:
+    """Replay a run file; 1 at the first difference. It calls no code that the file names and `trusted` does not."""
     from areabench.reading import open_run
-    from areabench.scenario import build_scenario
     from areabench.transports.repeat import repeat
     from areabench.transports.replay import Replay
+    from areabench.trust import scenario_of
 
     with open_run(path) as recorded:
         progress = ProgressLine("replay", recorded.status.end_s, progress_style)
-        scenario = build_scenario(recorded.experiment, cache)
+        scenario = scenario_of(recorded, cache, trusted)
         kept = recorded.experiment.record.events
         outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
         progress.close()

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from areabench.errors import UserError
 from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
 
-_DIGITS_TRAIN_SAMPLES = 1437  # of 1,797: the first four fifths
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
 _SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
 _ROWS_AT_ONCE = 4096  # synthetic samples drawn in one call: bounds the float64 copy
@@ -122,7 +121,7 @@ def _fill_folder(source: Traversable, folder: Path) -> None:
     """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
-        temporary.mkdir()
+        temporary.mkdir(mode=0o755)  # whatever the umask: who can write there chooses what everybody trains on
         for file in MNIST_FILES:
             _write_array(temporary / f"{file.name}.npy", read_idx(source, file))
         _rename_unless_there(temporary, folder)
@@ -142,6 +141,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
     """Write an .npy file; by way of memory, because numpy's own writer swallows the reason when a disk is full."""
     content = io.BytesIO()
     np.save(content, array)
+    path.touch(mode=0o644, exist_ok=False)
     path.write_bytes(content.getbuffer())
 
 
@@ -206,7 +206,7 @@ def _load_digits() -> Dataset:
         ) from error
     features = _frozen(bunch.data.astype(np.uint8))
     labels = _frozen(bunch.target.astype(np.int64))
-    train, test = slice(None, _DIGITS_TRAIN_SAMPLES), slice(_DIGITS_TRAIN_SAMPLES, None)
+    train, test = slice(None, Digits().train_samples), slice(Digits().train_samples, None)
     return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)
 
 

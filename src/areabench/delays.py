@@ -127,6 +127,8 @@ def _again_and_again(values: Sequence[float]) -> Iterator[float]:
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:
     """The delays (s) of each client in file order, from a CSV file with the header `client,delay_s`."""
+    if path.exists() and not path.is_file():  # a pipe would wait, a device may never end
+        raise UserError(f"trace {path}: is not a regular file; check delays.file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             traces = _read_rows(file, path, clients)

@@ -11,6 +11,10 @@ class UserError(Exception):
         super().__init__("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message))
 
 
+class ConfigError(UserError):
+    """An experiment that cannot be run as it is written."""
+
+
 class RunFileError(UserError):
     """A run file that cannot be read, or must not be written."""
 
