@@ -15,6 +15,7 @@ import shutil
 import struct
 import uuid
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -108,8 +109,9 @@ def unpack_mnist(source: Traversable, cache: Path) -> None:
     folder = mnist_folder(cache)
     try:
         if not folder.is_dir():
+            arrays = {file.name: read_idx(source, file) for file in MNIST_FILES}  # before anything is written
             cache.mkdir(parents=True, exist_ok=True)
-            _fill_folder(source, folder)
+            _fill_folder(arrays, folder)
     except OSError as error:
         raise UserError(
             f"cache folder {cache}: cannot unpack MNIST into it ({error.strerror or error}); "
@@ -117,13 +119,13 @@ def unpack_mnist(source: Traversable, cache: Path) -> None:
         ) from error
 
 
-def _fill_folder(source: Traversable, folder: Path) -> None:
+def _fill_folder(arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
     """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.mkdir(mode=0o755)  # whatever the umask: who can write there chooses what everybody trains on
-        for file in MNIST_FILES:
-            _write_array(temporary / f"{file.name}.npy", read_idx(source, file))
+        for name, array in arrays.items():
+            _write_array(temporary / f"{name}.npy", array)
         _rename_unless_there(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
