@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment, to_toml
-from areabench.errors import RunFailure, UserError
+from areabench.errors import RunFailure, UserError, harmless
 from areabench.experiment import Experiment
 from areabench.launch import PATIENCE_S, mpirun_command
 from areabench.placement import place
@@ -163,7 +163,7 @@ def show(path: Path, *, as_toml: bool) -> int:
     from areabench.tables.runs import describe_run
 
     with open_run(path) as recorded:
-        print(to_toml(recorded.experiment) if as_toml else describe_run(recorded), end="")
+        print(to_toml(recorded.experiment) if as_toml else harmless(describe_run(recorded)), end="")
     return 0
 
 
@@ -174,7 +174,7 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None) -> int:
 
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path)) for path in paths]
-        print(summary_table([recorded.summary(target) for recorded in runs], target), end="")
+        print(harmless(summary_table([recorded.summary(target) for recorded in runs], target)), end="")
         if plot is not None:
             _plot(runs, plot, target)
     return 0
@@ -192,7 +192,8 @@ def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, *, 
             with _importing_matplotlib(plot):
                 from areabench.figures.comparison import plot_comparison
             plot_comparison(first, second, found, plot)
-        print((comparison_json if as_json else comparison_text)(first, second, found, within), end="")
+        text = (comparison_json if as_json else comparison_text)(first, second, found, within)
+        print(harmless(text), end="")
     if plot is not None and not as_json:
         print(f"plot: {plot}")
     return 0 if holds(found, within) else 1

@@ -105,12 +105,15 @@ def mnist_folder(cache: Path) -> Path:
 
 
 def unpack_mnist(source: Traversable, cache: Path) -> None:
-    """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing."""
+    """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing.
+
+    Whatever the umask, only their owner can write there: who can chooses what everybody trains on.
+    """
     folder = mnist_folder(cache)
     try:
         if not folder.is_dir():
             arrays = {file.name: read_idx(source, file) for file in MNIST_FILES}  # before anything is written
-            cache.mkdir(parents=True, exist_ok=True)
+            cache.mkdir(mode=0o755, parents=True, exist_ok=True)
             _fill_folder(arrays, folder)
     except OSError as error:
         raise UserError(
@@ -123,7 +126,7 @@ def _fill_folder(arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
     """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
-        temporary.mkdir(mode=0o755)  # whatever the umask: who can write there chooses what everybody trains on
+        temporary.mkdir(mode=0o755)
         for name, array in arrays.items():
             _write_array(temporary / f"{name}.npy", array)
         _rename_unless_there(temporary, folder)

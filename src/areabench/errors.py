@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class UserError(Exception):
     """Bad input or a machine that lacks something; shown as one line, without traceback, exit code 2."""
@@ -25,6 +27,11 @@ class RunFailure(Exception):
 
 class WriteFailure(RunFailure):
     """A disc that takes no more: whatever else would be written there is likely to fail too."""
+
+
+def harmless(text: str) -> str:
+    """Text of a file that a stranger may have written, for a terminal: its control characters written out."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: repr(found[0])[1:-1], text)
 
 
 def one_line(error: BaseException) -> str:

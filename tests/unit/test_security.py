@@ -219,6 +219,20 @@ def test_odd_types_in_run_files(
     assert captured.err.count("\n") == 1
 
 
+def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
+    with h5py.File("run.h5", "r+") as file:
+        file["status"].attrs["reason"] = "fine\x1b]0;new title\x07\x9b2J\rdone"
+        file["provenance"].attrs.update({"command": "\x1b[31mred", "transport": "\x1b[8mhidden"})
+    capsys.readouterr()
+    for command in ("show run.h5", "summary run.h5", "diagnose run.h5", "compare run.h5 run.h5"):
+        assert main(command.split()) in (0, 1, 2)
+        captured = capsys.readouterr()
+        assert all(character.isprintable() or character == "\n" for character in captured.out + captured.err)
+        assert command != "show run.h5" or "fine\\x1b]0;new title" in captured.out
+
+
 # ---------------------------------------------------------------------------------------------------- the code
 
 FORBIDDEN_IMPORTS = {
@@ -301,9 +315,9 @@ def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> Non
         "from areabench.problem_settings import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], timeout=60, check=True)
-    below = list((tmp_path / "cache").glob("mnist-*/*")) + list((tmp_path / "cache").glob("mnist-*"))
-    assert len(below) == 5
-    assert all(not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) for path in below)
+    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
+    assert len(made) == 6
+    assert not any(path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) for path in made)
 
 
 def test_a_link_that_somebody_placed_is_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
