@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
+    _trust_option(replay)
     _progress_option(replay)
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
@@ -319,6 +320,13 @@ def _tolerance_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
         help="go on without a client whose rank dies: where this MPI can (default), in any case, or not at all",
+    )  # fmt: skip
+
+
+def _trust_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
+        help="import path (package.module:function) of a torch module or loss that the run file may name; repeatable",
     )  # fmt: skip
 
 

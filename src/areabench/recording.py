@@ -107,14 +107,7 @@ class Recorder:
     def _take(self, earlier: Earlier) -> None:
         earlier.copy_to(self._layout)
         self._push()
-<<<<<<< HEAD
-        self.tally, self.snapshots = earlier.tally, snapshots
-        if snapshots:
-            time_s, version, events, _ = run.snapshot_index[snapshots - 1].tolist()
-            self._last_snapshot = (time_s, version, events)
-=======
-        self.tally, self._snapshot_count, self._last_snapshot = earlier.tally, earlier.snapshots, earlier.last_snapshot
->>>>>>> six-file
+        self.tally, self.snapshots, self._last_snapshot = earlier.tally, earlier.snapshots, earlier.last_snapshot
 
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
