@@ -123,6 +123,7 @@ def _resuming(commands: Commands) -> None:
     parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
     _ranks_option(parser)
     _tolerance_option(parser)
+    _trust_option(parser)
     _checkpoint_option(parser)
     _progress_option(parser)
 

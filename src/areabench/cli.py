@@ -92,7 +92,8 @@ def _resume(options: argparse.Namespace) -> int:
     from areabench.resuming import resume
     from areabench.started_by import started_by
 
-    return resume(options.run, _launch_wishes(options), _surroundings(options), started_by(os.environ))
+    wishes = _launch_wishes(options)
+    return resume(options.run, wishes, _surroundings(options), started_by(os.environ), options.trusted)
 
 
 def _check(options: argparse.Namespace) -> int:
