@@ -180,6 +180,9 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/MPI.md (six to eight minutes)
 	@$(BIN)/python benchmarks/bench_mpi.py --output benchmarks/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
 
+soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
+	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md
+
 $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 	@echo "installing areabench and MPICH into $(VENV)-mpich"
 	@"$(PYTHON)" -m venv --clear $(VENV)-mpich
