@@ -6,7 +6,18 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.campaign.experiments import Drawn, draw_experiment
-from tests.campaign.kinds import MPI, STOPPED_BY_UPDATE, Act, Expected, Kind, kinds
+from tests.campaign.kinds import (
+    HOPELESS_HEADERS,
+    HOPELESS_VALUES,
+    MPI,
+    STOPPED_BY_UPDATE,
+    Act,
+    Expected,
+    Kind,
+    kinds,
+)
+
+from areabench.schema import Reason
 
 EARLIEST, LATEST = 0.0, 0.85  # the fault's moment, as a share of the run
 LENGTHS = (-8, -64, 8)  # bytes by which an update of a wrong length is longer
@@ -39,9 +50,13 @@ class Case:
     @property
     def expected(self) -> Expected:
         """What must be seen after it."""
-        if not self.stops:
-            return self.kind.expected
-        return replace(STOPPED_BY_UPDATE, reason=self.kind.expected.reason)
+        expected = self.kind.expected
+        if self.stops:
+            return replace(STOPPED_BY_UPDATE, reason=expected.reason)
+        if expected.reason is not None and self.always and self.drawn.method == "s-fedavg":
+            hopeless = HOPELESS_VALUES if expected.reason == Reason.NOT_FINITE else HOPELESS_HEADERS
+            return replace(hopeless, reason=expected.reason)
+        return expected
 
     @property
     def ranks(self) -> int:

@@ -11,7 +11,7 @@ from tests.campaign.kinds import MPI, Act, Kind
 METHODS = ("area", "fedbuff", "as-fedavg", "s-fedavg")
 FEWEST_CLIENTS, MOST_CLIENTS = 4, 8
 HORIZON_S = (2.0, 4.0)  # on MPI, real seconds
-SIMULATED_UPDATES = (25_000, 50_000)  # one to three seconds
+SIMULATED_UPDATES = (20_000, 40_000)  # one to three seconds
 SNAPSHOTS = 200
 
 
@@ -52,7 +52,7 @@ def draw_experiment(chance: random.Random, kind: Kind) -> Drawn:
 
 def _simulated_horizon_s(chance: random.Random, method: str, clients: int, rate: float) -> float:
     """Virtual seconds for so many updates; a round of S-FedAvg waits for its slowest client."""
-    slower = 3.0 if method == "s-fedavg" else 1.0
+    slower = 1.5 if method == "s-fedavg" else 1.0
     return slower * chance.randint(*SIMULATED_UPDATES) / (clients * rate)
 
 

@@ -21,6 +21,7 @@ class InvariantReplay(Replay):
         count = scenario.experiment.clients.count
         self._memories = np.tile(scenario.start.astype(np.float64), (count, 1))  # as the server has heard of them
         self._counts = np.ones(count, bool)  # the client's memory is a part of the mean
+        self._lost_so_far: list[int] = []
         self._scale = max(1.0, float(np.abs(self._memories).max()))
         self.worst = 0.0  # distance between both sides, against what rounding explains
 
@@ -30,8 +31,10 @@ class InvariantReplay(Replay):
         if row["kind"] == Kind.UPDATE:
             self._memories[client] = self._clients[client].memory
             self._scale = max(self._scale, float(np.abs(self._memories[client]).max()))
+        elif row["kind"] == Kind.LOST:
+            self._lost_so_far.append(client)
         elif row["kind"] == Kind.REMOVED:
-            self._counts[client] = False
+            self._counts[self._lost_so_far] = False
         self.worst = max(self.worst, self._distance() / self._rounding(number + 1))
         return difference
 

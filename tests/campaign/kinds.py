@@ -68,6 +68,10 @@ SERVER_KILLED = Expected((State.RUNNING,), None, ends_within_s=20.0)
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)
 FULL_DISC = Expected((State.FAILED,), (1,), ends_within_s=20.0)
 STOPPED_BY_UPDATE = Expected((State.FAILED,), (1,), ends_within_s=20.0)  # faults.bad_update = "stop"
+# A round of S-FedAvg waits for a client all of whose updates are refused, so that nobody else is at work: the run is
+# given up, as diverged where the values are not finite and as failed otherwise, unless its horizon comes first.
+HOPELESS_VALUES = Expected((State.DIVERGED, State.DONE), (3, 0))
+HOPELESS_HEADERS = Expected((State.FAILED, State.DONE), (1, 0))
 
 REASONS = {
     "nan": Reason.NOT_FINITE,
