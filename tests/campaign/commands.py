@@ -15,7 +15,6 @@ from tests.campaign.kinds import MPI, SIMULATOR, Act
 from tests.campaign.processes import TOKEN, Ended, Started, start
 
 import areabench
-from areabench import cli
 from areabench.errors import UserError
 from areabench.launch import rank_command
 from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
@@ -23,7 +22,6 @@ from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
 CHECKPOINT_EVERY_S = {MPI: 0.5, SIMULATOR: 0.2}
 LIMIT_S = 120.0  # for one command; then it counts as hung
 ULFM = ("--with-ft", "ulfm")
-_CHECKPOINTS = "resume" in cli.COMMANDS
 _ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -62,12 +60,7 @@ class Room:
 def run_command(case: Case, room: Room) -> list[str]:
     """The command that runs a case."""
     every = f"{CHECKPOINT_EVERY_S[case.kind.transport]:g}"
-    rest = [
-        str(room.experiment),
-        "--output",
-        str(room.run_file),
-        *(["--checkpoint-every", every] if _CHECKPOINTS else []),
-    ]
+    rest = [str(room.experiment), "--output", str(room.run_file), "--checkpoint-every", every]
     module = MODULE if case.kind.act is Act.DEFECT else "areabench"
     if case.kind.transport == SIMULATOR:
         return [sys.executable, "-m", module, "simulate", *rest]

@@ -35,7 +35,7 @@ if __name__ == "__main__":
     cli.entry()
 '''
 _PAYLOAD = """
-from areabench.transports.mpi import MpiWorkerLink
+from areabench.transports.mpi_worker import MpiWorkerLink
 
 load = MpiWorkerLink.load
 
@@ -50,25 +50,25 @@ if RANK == VICTIM + 1:
 """
 _HEADER = """
 from areabench.messages import Flag
-from areabench.transports import mpi
+from areabench.transports import mpi_worker
 
-pack = mpi.pack_update
+pack = mpi_worker.pack_update
 
-def bad(buffer, header):
+def bad(buffer, header, *length):
     if header.flags & (Flag.FAREWELL | Flag.FAILED) or not due():
-        return pack(buffer, header)
-    pack(buffer, {header})
+        return pack(buffer, header, *length)
+    pack(buffer, {header}, *length)
     {more}
 
 if RANK == VICTIM + 1:
-    mpi.pack_update = bad
+    mpi_worker.pack_update = bad
 """
 _LENGTH = """
 import numpy
 from mpi4py import MPI
 
-from areabench.messages import Tag, pack_update, tag_of
-from areabench.transports.mpi import MpiWorkerLink
+from areabench.messages import HEADER_BYTES, Tag, pack_update, tag_of
+from areabench.transports.mpi_worker import MpiWorkerLink
 
 send = MpiWorkerLink.send
 
@@ -76,10 +76,11 @@ def bad(self, header):
     if not due():
         return send(self, header)
     line = self._by_client[header.client]
-    pack_update(line.outgoing.header, header)
     whole = line.outgoing.whole
-    message = numpy.zeros(max(64, whole.size + AMOUNT), numpy.uint8)
-    message[: whole.size] = whole[: message.size]
+    message = numpy.zeros(max(HEADER_BYTES, whole.size + AMOUNT), numpy.uint8)
+    pack_update(line.outgoing.header, header, message.size - HEADER_BYTES)
+    kept = min(whole.size, message.size)
+    message[:kept] = whole[:kept]
     self._comm.Send([message, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, header.client))
 
 if RANK == VICTIM + 1:

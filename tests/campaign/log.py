@@ -18,6 +18,7 @@ def read_log(path: Path, seed: int) -> dict[int, Finding]:
 
 
 def append_log(path: Path, finding: Finding) -> None:
-    """Add a run."""
+    """Add a run, on a line of its own even where the last one was cut off."""
+    cut_off = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(finding)) + "\n")
+        file.write(("\n" if cut_off else "") + json.dumps(asdict(finding)) + "\n")

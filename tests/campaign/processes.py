@@ -134,11 +134,17 @@ class Started:
         return (self.folder / f"{self.name}.{stream}").read_text(errors="replace")
 
 
-def start(command: Sequence[str], folder: Path, name: str, environment: Mapping[str, str]) -> Started:
+def start(
+    command: Sequence[str],
+    folder: Path,
+    name: str,
+    environment: Mapping[str, str],
+    stdin: int = subprocess.DEVNULL,
+) -> Started:
     """Start a command in a session of its own; `environment` holds the token."""
     with (folder / f"{name}.stdout").open("wb") as output, (folder / f"{name}.stderr").open("wb") as errors:
         process = subprocess.Popen(
-            command, stdout=output, stderr=errors, stdin=subprocess.DEVNULL, env=dict(environment), cwd=folder,
+            command, stdout=output, stderr=errors, stdin=stdin, env=dict(environment), cwd=folder,
             start_new_session=True,
         )  # fmt: skip
     return Started(process, environment[TOKEN], folder, name)
