@@ -52,7 +52,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "step_size": (1e-6, 1e3), "server_step_size": (1e-6, 1e3), "offset": (1e-6, 1e6), "strong_convexity": (0.1, 1),
     "smoothness": (1, 10), "least_probability": (1e-3, 1), "lipschitz": (0.1, 10), "distance": (0.1, 10),
     "target_accuracy": (1, 100), "target_loss": (0, 10), "divergence_norm": (1e-2, 1e15), "stretch": (1e-3, 1e6),
-    "seed": (0, 2**32 - 1),
+    "seed": (0, 2**32 - 1), "lost": (0, 3), "lost_at_s": (0, 2),
 }  # fmt: skip
 
 
@@ -65,6 +65,8 @@ def values_of(name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
     if kind is str:
         return st.just(TRACE_FILE)
     low, high = RANGES[name]
+    if get_origin(kind) is tuple and get_args(kind)[0] is int:
+        return st.lists(st.integers(int(low), int(high)), max_size=3, unique=True).map(tuple)
     if kind is int:
         return st.integers(max(int(low), int(limits.minimum or 0)), int(high))
     lowest, highest = max(low, limits.minimum or 0.0), min(high, math.inf if limits.maximum is None else limits.maximum)
@@ -123,7 +125,10 @@ def fitted(experiment: Experiment) -> Experiment:
 def _fitted_clients(experiment: Experiment) -> Experiment:
     rates, count = experiment.rates, experiment.clients.count
     rates = replace(rates, values=rates.values[:count]) if isinstance(rates, ListedRates) else rates
-    return replace(experiment, rates=rates)
+    faults = experiment.faults
+    lost = tuple(client for client in faults.lost if client < count)[: count - 1]
+    faults = replace(faults, lost=lost, lost_at_s=faults.lost_at_s[: len(lost)])
+    return replace(experiment, rates=rates, faults=faults)
 
 
 def _fitted_end(experiment: Experiment) -> Experiment:
