@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi test test-slurm test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -180,6 +180,9 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/MPI.md (six to eight minutes)
 	@$(BIN)/python benchmarks/bench_mpi.py --output benchmarks/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
 
+soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
+	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md
+
 $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 	@echo "installing areabench and MPICH into $(VENV)-mpich"
 	@"$(PYTHON)" -m venv --clear $(VENV)-mpich
@@ -193,7 +196,15 @@ test: lint $(VENV)/torch-installed ## check style and types, run all tests, thos
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
+	@$(MAKE) --no-print-directory campaign-part
 	@$(MAKE) --no-print-directory test-slurm
+
+# Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign goes on.
+campaign: $(VENV)/tests-installed ## 240 runs with a fault each, on MPI and in the simulator: docs/campaign.md (about an hour)
+	$(BIN)/python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md
+
+campaign-part: $(VENV)/tests-installed ## one run of each kind of fault, within five minutes
+	$(BIN)/python -m tests.campaign --seed 2 --minutes 4.5 --jobs 2 --fresh --folder runs/campaign-part
 
 # In an environment of its own, so that .venv stays as it is. Not part of `test`: building mpi4py takes minutes.
 test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built against it (needs root and apt-get)

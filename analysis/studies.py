@@ -16,6 +16,7 @@ from areabench.scenario import build_scenario
 from areabench.schema import State
 from areabench.theorems import event_probabilities, is_lipschitz, lipschitz_constants
 from areabench.theory.lipschitz import lipschitz_bound
+from areabench.trust import check_trusted
 
 Floats = NDArray[np.float64]
 _RESAMPLES = 2000  # of the trials, for intervals
@@ -63,6 +64,7 @@ def read_points(folder: Path) -> list[Point]:
 
 def _read(path: Path) -> Trace:
     with areabench.open_run(path) as run:
+        check_trusted(run.experiment, path)
         if run.status.state != State.DONE:
             raise UserError(
                 f"{path}: is {run.status.state.text}, and a mean over trials needs all of them; look into it"

@@ -44,6 +44,8 @@ def settle(output: Path, before: FileBefore, ending: Ending, *, trusted: bool) -
         _mark(output, replace(status, state=State.FAILED, reason=reason))
         print(f"areabench: {output}: failed: {reason}", file=sys.stderr)
         return ending.shell_code or 1
+    if status is not None and status.state == State.STOPPED and ending.signal == signal.SIGINT:
+        return 128 + signal.SIGINT
     if status is not None and status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
         return exit_code(status) or ending.shell_code or 1
     if status is None and not ending.code and (ending.signal or not trusted):

@@ -56,10 +56,12 @@ def build_parser() -> argparse.ArgumentParser:
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
+    _trust_option(replay)
     _progress_option(replay)
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
     show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
+    _recovering(commands)
     purpose = "say whether a run kept its delays and served its clients alike, and what to change"
     diagnose = _command(commands, "diagnose", purpose, "RUN.h5 -o diagnosis.png")
     diagnose.add_argument("run", type=Path, help="run file")
@@ -121,6 +123,7 @@ def _resuming(commands: Commands) -> None:
     parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
     _ranks_option(parser)
     _tolerance_option(parser)
+    _trust_option(parser)
     _checkpoint_option(parser)
     _progress_option(parser)
 
@@ -182,6 +185,16 @@ def _theorising(commands: Commands) -> None:
         help="also solve for minimisers that take long (logistic, hinge), for the bounds",
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment as the theorems suggest it")
+    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    _progress_option(parser)
+
+
+def _recovering(commands: Commands) -> None:
+    purpose = "save what can be saved of a damaged run file"
+    codes = "exit codes: 0 something was saved; 2 nothing could be, or bad input; 130 interrupted"
+    parser = _command(commands, "recover", purpose, "RUN.h5 -o SAVED.h5", exit_codes=codes)
+    parser.add_argument("run", type=Path, help="run file that is damaged; it stays as it is")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
     _progress_option(parser)
 
@@ -308,6 +321,13 @@ def _tolerance_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
         help="go on without a client whose rank dies: where this MPI can (default), in any case, or not at all",
+    )  # fmt: skip
+
+
+def _trust_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
+        help="import path (package.module:function) of a torch module or loss that the run file may name; repeatable",
     )  # fmt: skip
 
 

@@ -42,8 +42,10 @@ def main(arguments: Sequence[str]) -> int:
         for variable, value in ONE_MACHINE.items():
             os.environ.setdefault(variable, value)
     from areabench.errors import RunFailure, UserError
+    from areabench.surroundings import check_paths
 
     try:
+        check_paths(vars(options))
         return COMMANDS[options.command](options)
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
@@ -90,7 +92,8 @@ def _resume(options: argparse.Namespace) -> int:
     from areabench.resuming import resume
     from areabench.started_by import started_by
 
-    return resume(options.run, _launch_wishes(options), _surroundings(options), started_by(os.environ))
+    wishes = _launch_wishes(options)
+    return resume(options.run, wishes, _surroundings(options), started_by(os.environ), options.trusted)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -109,13 +112,19 @@ def _theory(options: argparse.Namespace) -> int:
 def _replay(options: argparse.Namespace) -> int:
     from areabench import commands
 
-    return commands.replay(options.run, _cache(), _style(options))
+    return commands.replay(options.run, _cache(), _style(options), options.trusted)
 
 
 def _show(options: argparse.Namespace) -> int:
     from areabench import commands
 
     return commands.show(options.run, as_toml=options.toml)
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from areabench.recovery.command import recover
+
+    return recover(options.run, options.output, _cache(), force=options.force, style=_style(options))
 
 
 def _diagnose(options: argparse.Namespace) -> int:
@@ -212,6 +221,8 @@ def _figures(options: argparse.Namespace) -> int:
     if options.folder is not None:
         return sweep_figures(options.folder, options.output, Wishes(formats, tuple(options.step_sizes), options.target))
     output = options.output or Path("runs") / f"{options.split.stem}-labels"
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
     outputs = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
     return split_figure(options.split, options.overrides, _cache(), outputs)
 
@@ -246,6 +257,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "theory": _theory,
     "replay": _replay,
     "show": _show,
+    "recover": _recover,
     "diagnose": _diagnose,
     "summary": _summary,
     "compare": _compare,

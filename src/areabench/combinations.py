@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
+from areabench.partition import check_enough
 from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
+
+_MOST_DRAWS = 100_000_000  # samples of a round: their numbers alone take 800 MB
 
 
 def check_combinations(experiment: Experiment) -> Experiment:
@@ -18,9 +21,12 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_method(experiment)
     _check_problem(experiment)
     _check_faults(experiment)
+    _check_round(experiment)
     if isinstance(experiment.problem, DrawnSettings):
         return experiment
-    return replace(experiment, data=experiment.data or Mnist(), split=experiment.split or Dirichlet())
+    data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
+    check_enough(split, data.train_samples, experiment.clients.count)
+    return replace(experiment, data=data, split=split)
 
 
 def _check_name(name: str) -> None:
@@ -101,6 +107,18 @@ def _check_problem(experiment: Experiment) -> None:
     if isinstance(problem, Logistic) and problem.minimiser and problem.regularisation == 0:
         raise UserError(
             "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0"
+        )
+
+
+def _check_round(experiment: Experiment) -> None:
+    """The samples of a round are drawn at once."""
+    if isinstance(experiment.problem, Quadratic):
+        return
+    batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
+    if batch_size * steps > _MOST_DRAWS:
+        raise UserError(
+            f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "
+            f"{_MOST_DRAWS:,} samples a round; use a smaller batch or fewer steps"
         )
 
 

@@ -18,17 +18,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from areabench.combinations import check_combinations
 from areabench.delays import read_trace
-from areabench.errors import UserError
+from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
 from areabench.keys import Limits
+from areabench.toml_reading import read_text, read_toml
 from areabench.toml_text import block
 
 _LONGEST_SHOWN = 80  # characters of a value in an error
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
-
-
-class ConfigError(UserError):
-    """An experiment that cannot be run as it is written."""
 
 
 @dataclass(frozen=True)
@@ -79,26 +76,6 @@ def read_experiment(table: Mapping[str, Any], place: Place) -> Experiment:
         return check_combinations(experiment)
     except UserError as error:
         raise ConfigError(f"{place.source}: {error}") from None
-
-
-def read_text(path: Path) -> str:
-    """The text of an experiment file."""
-    try:
-        return path.read_text(encoding="utf-8-sig")  # some editors put a byte order mark in front
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
-
-
-def read_toml(text: str, source: str) -> dict[str, Any]:
-    """TOML text as nested tables."""
-    try:
-        return tomllib.loads(text)
-    except ValueError as error:  # also a number of more digits than Python converts
-        raise ConfigError(f"{source}: is not valid TOML: {error}; mend that place") from None
-    except RecursionError:
-        raise ConfigError(f"{source}: is not valid TOML: brackets are nested too deeply; remove some") from None
 
 
 def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:

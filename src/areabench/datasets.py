@@ -15,6 +15,7 @@ import shutil
 import struct
 import uuid
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -27,7 +28,6 @@ from numpy.typing import NDArray
 from areabench.errors import UserError
 from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
 
-_DIGITS_TRAIN_SAMPLES = 1437  # of 1,797: the first four fifths
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
 _SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
 _ROWS_AT_ONCE = 4096  # synthetic samples drawn in one call: bounds the float64 copy
@@ -105,12 +105,16 @@ def mnist_folder(cache: Path) -> Path:
 
 
 def unpack_mnist(source: Traversable, cache: Path) -> None:
-    """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing."""
+    """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing.
+
+    Whatever the umask, only their owner can write there: who can chooses what everybody trains on.
+    """
     folder = mnist_folder(cache)
     try:
         if not folder.is_dir():
-            cache.mkdir(parents=True, exist_ok=True)
-            _fill_folder(source, folder)
+            arrays = {file.name: read_idx(source, file) for file in MNIST_FILES}  # before anything is written
+            cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _fill_folder(arrays, folder)
     except OSError as error:
         raise UserError(
             f"cache folder {cache}: cannot unpack MNIST into it ({error.strerror or error}); "
@@ -118,13 +122,13 @@ def unpack_mnist(source: Traversable, cache: Path) -> None:
         ) from error
 
 
-def _fill_folder(source: Traversable, folder: Path) -> None:
+def _fill_folder(arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
     """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
-        temporary.mkdir()
-        for file in MNIST_FILES:
-            _write_array(temporary / f"{file.name}.npy", read_idx(source, file))
+        temporary.mkdir(mode=0o755)
+        for name, array in arrays.items():
+            _write_array(temporary / f"{name}.npy", array)
         _rename_unless_there(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -142,6 +146,7 @@ def _write_array(path: Path, array: NDArray[Any]) -> None:
     """Write an .npy file; by way of memory, because numpy's own writer swallows the reason when a disk is full."""
     content = io.BytesIO()
     np.save(content, array)
+    path.touch(mode=0o644, exist_ok=False)
     path.write_bytes(content.getbuffer())
 
 
@@ -206,7 +211,7 @@ def _load_digits() -> Dataset:
         ) from error
     features = _frozen(bunch.data.astype(np.uint8))
     labels = _frozen(bunch.target.astype(np.int64))
-    train, test = slice(None, _DIGITS_TRAIN_SAMPLES), slice(_DIGITS_TRAIN_SAMPLES, None)
+    train, test = slice(None, Digits().train_samples), slice(Digits().train_samples, None)
     return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)
 
 

@@ -132,6 +132,8 @@ def _again_and_again(values: Sequence[float]) -> Iterator[float]:
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:
     """The delays (s) of each client in file order, from a CSV file with the header `client,delay_s`."""
+    if path.exists() and not path.is_file():  # a pipe would wait, a device may never end
+        raise UserError(f"trace {path}: is not a regular file; check delays.file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             traces = _read_rows(file, path, clients)
@@ -149,7 +151,7 @@ def _read_rows(file: TextIO, path: Path, clients: int) -> list[array[float]]:
     reader = csv.reader(file)
     header = [name.strip() for name in next(reader, [])]
     if header != _HEADER:
-        raise UserError(f"trace {path}, line 1: header {','.join(header)!r}, expected {','.join(_HEADER)!r}")
+        raise UserError(f"trace {path}, line 1: header {','.join(header)[:80]!r}, expected {','.join(_HEADER)!r}")
     traces = [array("d") for _ in range(clients)]
     for row in reader:
         if row:  # a blank line is an empty row
@@ -169,9 +171,9 @@ def _client_number(text: str, clients: int, place: str) -> int:
     try:
         client = int(text)
     except ValueError as error:
-        raise UserError(f"{place}: client {text!r} is not a whole number; write 0 to {clients - 1}") from error
+        raise UserError(f"{place}: client {text[:40]!r} is not a whole number; write 0 to {clients - 1}") from error
     if not 0 <= client < clients:
-        raise UserError(f"{place}: unknown client {client}; write 0 to {clients - 1}, or raise clients.count")
+        raise UserError(f"{place}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count")
     return client
 
 
@@ -179,7 +181,7 @@ def _delay(text: str, place: str) -> float:
     try:
         delay_s = float(text)
     except ValueError as error:
-        raise UserError(f"{place}: delay {text!r} is not a number; write seconds, such as 0.1") from error
+        raise UserError(f"{place}: delay {text[:40]!r} is not a number; write seconds, such as 0.1") from error
     if not (math.isfinite(delay_s) and delay_s > 0):
         raise UserError(f"{place}: delay {text.strip()} s is not allowed; write a finite number of seconds above 0")
     return delay_s

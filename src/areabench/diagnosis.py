@@ -36,6 +36,7 @@ class Observed:
     idle_s: float = math.nan  # of the server
     footprints: tuple[Footprint, ...] = ()  # one a rank, the server's first
     start_up_s: float = math.nan
+    lost: tuple[int, ...] = ()  # clients that were gone before the end: nobody expects a whole run of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,7 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     table = np.zeros(len(seen.clients), DIAGNOSIS_CLIENT)
     table["client"], table["served"], table["compute_s"] = seen.clients["client"], seen.served, seen.compute_s
     table["expected"], table["low"], table["high"] = expected.mean, expected.low, expected.high
+    table["low"][list(seen.lost)] = 0.0
     return table
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from areabench.diagnosed import diagnosis_of
 from areabench.diagnosis import Diagnosis
-from areabench.errors import UserError
+from areabench.errors import UserError, harmless
 from areabench.experiment import Experiment
 from areabench.reading import open_run
 from areabench.tables.diagnosis import diagnosis_json, diagnosis_text
@@ -18,7 +18,7 @@ def diagnose(path: Path, figure: Path | None, *, as_json: bool) -> int:
         found = diagnosis_of(recorded)
         if figure is not None:
             _draw(found, recorded.experiment, figure)
-    print(diagnosis_json(found) if as_json else diagnosis_text(found), end="")
+    print(harmless(diagnosis_json(found) if as_json else diagnosis_text(found)), end="")
     if figure is not None and not as_json:
         print(f"figure: {figure}")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -11,6 +12,10 @@ class UserError(Exception):
     def __init__(self, message: str) -> None:
         """Line breaks and other control characters, which keys and paths may hold, are written out as escapes."""
         super().__init__("".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message))
+
+
+class ConfigError(UserError):
+    """An experiment that cannot be run as it is written."""
 
 
 class RunFileError(UserError):
@@ -34,6 +39,11 @@ class ServerGone(RunFailure):
 
 class WriteFailure(RunFailure):
     """A disc that takes no more: whatever else would be written there is likely to fail too."""
+
+
+def harmless(text: str) -> str:
+    """Text of a file that a stranger may have written, for a terminal: its control characters written out."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: repr(found[0])[1:-1], text)
 
 
 def one_line(error: BaseException) -> str:

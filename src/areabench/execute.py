@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from areabench.breaks import Breaks
 from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, require_checkpoint, write_checkpoint
 from areabench.config import to_toml
+from areabench.earlier import Earlier
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
@@ -25,7 +26,7 @@ from areabench.problems.base import Metrics, Problem, Vector
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.reading import Run
-from areabench.recording import Earlier, Recorder
+from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import State, Status
 from areabench.surroundings import Surroundings, refuse_existing
@@ -103,8 +104,8 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
     standing, held = checkpoint.standing, checkpoint.held
     events = standing.tally.events if run.experiment.record.events else 0
-    earlier = Earlier(run, events, standing.snapshots, standing.tally, held.models, held.averages)
-    return Recorder.continued(earlier, provenance, clients)
+    earlier = Earlier(run, events, standing.snapshots, standing.tally.copy(), held.models, held.averages)
+    return Recorder.continued(run, earlier, provenance, clients)
 
 
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:

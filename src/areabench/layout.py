@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from areabench.diagnosis import Diagnosis
 from areabench.experiment import Record
 from areabench.model_rows import ModelRows, create_models
+from areabench.problems.base import Metrics
 from areabench.schema import DIAGNOSIS_CLIENT, EVENT, FORMAT, METRIC, QUANTILE, SCHEMA_VERSION, SNAPSHOT, Provenance
 from areabench.status_record import create_status, cut
 
@@ -99,6 +102,25 @@ def forget(file: h5py.File) -> None:
             os.dup2(nowhere.fileno(), file.id.get_vfd_handle())
         with suppress(OSError, RuntimeError):
             file.close()
+
+
+def cause_of(error: OSError | RuntimeError) -> str:
+    """Why a file cannot be written, in the words of the system where they are to be found amid those of HDF5."""
+    if said := re.search(r"error message = '([^']*)'", str(error)):
+        return said[1]
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return told.partition("\n")[0]
+
+
+def metric_rows(blocks: Sequence[Metrics], averages: Sequence[Metrics]) -> NDArray[Any]:
+    """Rows of METRIC, one a snapshot."""
+    table = np.full(sum(len(block.train_loss) for block in blocks), np.nan, METRIC)
+    for item in fields(Metrics):
+        table[item.name] = np.concatenate([getattr(block, item.name) for block in blocks])
+    if averages:
+        table["average_loss"] = np.concatenate([block.train_loss for block in averages])
+        table["average_accuracy"] = np.concatenate([block.test_accuracy for block in averages])
+    return table
 
 
 def diagnosis_row(diagnosis: Diagnosis) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -11,11 +11,21 @@ from numpy.typing import NDArray
 
 from areabench.problems.base import Vector
 
-if TYPE_CHECKING:
-    from areabench.reading import Run
-
 _ROWS_A_BLOCK = 16
 _BYTES_A_BLOCK = 2**20
+
+
+class RowSource(Protocol):
+    """A run file that rows are copied from."""
+
+    @property
+    def snapshot_index(self) -> NDArray[Any]:
+        """Rows of SNAPSHOT."""
+        ...
+
+    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+        """Some rows of a dataset."""
+        ...
 
 
 class ModelRows:
@@ -33,7 +43,7 @@ class ModelRows:
         else:
             self._held += models
 
-    def take(self, run: Run, name: str, count: int, held: Sequence[Vector]) -> None:
+    def take(self, run: RowSource, name: str, count: int, held: Sequence[Vector]) -> None:
         """Begin with the first rows of an earlier run, or where it has the last one only with those that it held."""
         if self._held is not None:
             self._held += held

@@ -26,8 +26,7 @@ _NOBODY = -1  # owner of a row that is not handed out
 
 def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> list[Rows]:
     """Sorted row numbers of each client."""
-    minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
-    _check_enough(settings.name, len(labels), clients, minimum)
+    check_enough(settings, len(labels), clients)
     generator = stream(seed, Purpose.SPLIT)
     match settings:
         case Dirichlet():
@@ -41,11 +40,13 @@ def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> lis
     return _parts(owners, clients)
 
 
-def _check_enough(name: str, samples: int, clients: int, minimum: int) -> None:
+def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:
+    """A UserError where so many samples leave a client without."""
+    minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
     if clients * minimum > samples:
         raise UserError(
-            f"split `{name}`: {clients} clients with at least {minimum} samples each need {clients * minimum} samples, "
-            f"but the training data has {samples}; lower clients.count or split.minimum, or take more data"
+            f"split `{settings.name}`: {clients} clients with at least {minimum} samples each need {clients * minimum} "
+            f"samples, but the training data has {samples}; lower clients.count or split.minimum, or take more data"
         )
 
 

@@ -103,12 +103,22 @@ class Mnist:
 
     name: Literal["mnist"] = "mnist"
 
+    @property
+    def train_samples(self) -> int:
+        """Training samples."""
+        return 60_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
     """scikit-learn's 8×8 digits: 1,437 training and 360 test images (needs scikit-learn)."""
 
     name: Literal["digits"] = "digits"
+
+    @property
+    def train_samples(self) -> int:
+        """Training samples: four fifths of 1,797."""
+        return 1437
 
 
 @dataclass(frozen=True, kw_only=True)

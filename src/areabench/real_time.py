@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,15 +61,17 @@ def run_on_mpi(
     return status, around.output_for(experiment)
 
 
-def resume_on_mpi(path: Path, around: Surroundings, world: World) -> tuple[Status, Path]:
+def resume_on_mpi(path: Path, around: Surroundings, world: World, trusted: Sequence[str] = ()) -> tuple[Status, Path]:
     """Go on with a run from its checkpoint."""
 
     def load() -> Experiment:
         from areabench.execute import resumable  # with HDF5, which no other rank needs
         from areabench.reading import open_run
+        from areabench.trust import check_trusted
 
         with open_run(path) as run:
             resumable(run)
+            check_trusted(run.experiment, path, trusted)
             if run.provenance.transport != "mpi":
                 raise UserError(f"{path}: was simulated; resume it without mpirun: areabench resume {path}")
             return run.experiment

@@ -148,6 +148,7 @@ def _observed(its: Run, server: RealTimeServer, end_s: float) -> Observed:
         overruns=server.timings.overruns,
         compute_s=server.timings.compute_s,
         idle_s=server.idle_s,
+        lost=server.lost,
     )
 
 

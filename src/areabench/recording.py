@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,21 +17,24 @@ from areabench.checkpoint import Held
 from areabench.claim import Claim
 from areabench.config import to_toml
 from areabench.diagnosis import Diagnosis
+from areabench.earlier import Earlier
 from areabench.errors import RunFailure, WriteFailure, one_line
 from areabench.experiment import Record
 from areabench.layout import (
     EVENTS_A_BLOCK,
     Opening,
+    cause_of,
     diagnosis_row,
     first_content,
     forget,
     layout_of,
+    metric_rows,
     open_to_append,
 )
 from areabench.messages import digest
 from areabench.model_rows import ModelRows, append
 from areabench.problems.base import Metrics, Vector
-from areabench.schema import EVENT, EVENT_ROW, METRIC, SNAPSHOT, Event, Provenance, State, Status
+from areabench.schema import EVENT, EVENT_ROW, SNAPSHOT, Event, Provenance, State, Status
 from areabench.status_record import pack_status
 from areabench.tally import Tally
 
@@ -43,25 +45,9 @@ _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
 MOST_SNAPSHOTS = 1_000_000
-_COPIED_AT_ONCE = 2**16  # events
 _WRITTEN_AT_THE_END = (
     "metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"
 )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class Earlier:
-    """What of an earlier run goes on: its first events and snapshots, and the counts up to there.
-
-    Where its file has the last model only, also the models and averages of these snapshots, which only the run had.
-    """
-
-    run: Run
-    events: int
-    snapshots: int
-    tally: Tally
-    models: Sequence[Vector] = ()
-    averages: Sequence[Vector] = ()
 
 
 class Recorder:
@@ -111,27 +97,17 @@ class Recorder:
             raise
 
     @classmethod
-    def continued(cls, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
+    def continued(cls, run: Run, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
         """A recorder that goes on with a part of an earlier run, in a new file that takes the place of the old one."""
-        run = earlier.run
         text, record = to_toml(run.experiment), run.experiment.record
         recorder = cls(run.path, text, *run.model_size, force=True, record=record)
         recorder.begin(provenance, clients, earlier)
         return recorder
 
     def _take(self, earlier: Earlier) -> None:
-        run, snapshots = earlier.run, earlier.snapshots
-        for first in range(0, earlier.events, _COPIED_AT_ONCE):
-            append(self._layout.events, run.rows("events", slice(first, min(first + _COPIED_AT_ONCE, earlier.events))))
-        append(self._layout.index, run.snapshot_index[:snapshots])
-        self._models.take(run, "snapshots/model", snapshots, earlier.models)
-        if self._averages is not None:
-            self._averages.take(run, "snapshots/average", snapshots, earlier.averages)
+        earlier.copy_to(self._layout)
         self._push()
-        self.tally, self.snapshots = earlier.tally, snapshots
-        if snapshots:
-            time_s, version, events, _ = run.snapshot_index[snapshots - 1].tolist()
-            self._last_snapshot = (time_s, version, events)
+        self.tally, self.snapshots, self._last_snapshot = earlier.tally, earlier.snapshots, earlier.last_snapshot
 
     def event(self, event: Event) -> None:
         """Keep an event; costs no input or output."""
@@ -191,14 +167,13 @@ class Recorder:
 
     def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
         """Add the quality of every snapshot, and of the averages where there are any."""
-        table = np.full(sum(len(block.train_loss) for block in blocks), np.nan, METRIC)
-        for item in fields(Metrics):
-            table[item.name] = np.concatenate([getattr(block, item.name) for block in blocks])
-        if averages:
-            table["average_loss"] = np.concatenate([block.train_loss for block in averages])
-            table["average_accuracy"] = np.concatenate([block.test_accuracy for block in averages])
         with self._writing():
-            append(self._file["metrics"], table)
+            append(self._file["metrics"], metric_rows(blocks, averages))
+
+    def copy(self, name: str, rows: NDArray[Any]) -> None:
+        """Add rows of another run file to a dataset as they are."""
+        with self._writing():
+            append(self._file[name], rows)
 
     def diagnosis(self, diagnosis: Diagnosis) -> None:
         """Add the diagnosis of a run that has ended."""
@@ -293,11 +268,8 @@ class Recorder:
             self._given_up = True
             if self._file is not None:
                 forget(self._file)
-            said = re.search(r"error message = '([^']*)'", str(error))  # the system's words amid those of HDF5
-            told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            reason = said[1] if said else told.partition("\n")[0]
             raise WriteFailure(
-                f"{self.path}: cannot be written any more: {reason}; make room or choose another --output"
+                f"{self.path}: cannot be written any more: {cause_of(error)}; make room or choose another --output"
             ) from error
 
     def _write_events(self) -> None:

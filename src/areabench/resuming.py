@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,22 @@ if TYPE_CHECKING:
     from areabench.transports.world import World
 
 
-def resume(path: Path, how: LaunchWishes, around: Surroundings, started: StartedBy | None) -> int:
-    """Go on with a run; called on every rank where a launcher has started several."""
+def resume(
+    path: Path, how: LaunchWishes, around: Surroundings, started: StartedBy | None, trusted: Sequence[str]
+) -> int:
+    """Go on with a run; called on every rank where a launcher has started several.
+
+    It calls no code that the run file names and `trusted` does not.
+    """
     if started is not None:
-        return _on_ranks(path, around, started)
+        return _on_ranks(path, around, started, trusted)
     from areabench.execute import resumable, resume_simulation
     from areabench.reading import open_run
+    from areabench.trust import OPTION, check_trusted
 
     with open_run(path) as run:
         resumable(run)
+        check_trusted(run.experiment, path, trusted)
         if run.provenance.transport != "mpi":
             if how.ranks is not None:
                 raise UserError(f"--ranks {how.ranks}: {path} was simulated; leave it out")
@@ -33,13 +41,14 @@ def resume(path: Path, how: LaunchWishes, around: Surroundings, started: Started
         place(run.experiment.clients.count, wanted)
     from areabench.commands import launch_ranks
 
-    return launch_ranks(["resume", str(path)], wanted, around, how.tolerance)
+    vouched = [word for each in trusted for word in (OPTION, each)]
+    return launch_ranks(["resume", str(path), *vouched], wanted, around, how.tolerance)
 
 
-def _on_ranks(path: Path, around: Surroundings, started: StartedBy) -> int:
+def _on_ranks(path: Path, around: Surroundings, started: StartedBy, trusted: Sequence[str]) -> int:
     def play(world: World) -> int:
         from areabench.real_time import resume_on_mpi
 
-        return tell(world, *resume_on_mpi(path, around, world))
+        return tell(world, *resume_on_mpi(path, around, world, trusted))
 
     return on_ranks(play, started)

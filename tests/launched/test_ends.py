@@ -137,6 +137,12 @@ class Wire:
     def stopped(self) -> bool:
         return self.clock.now_s >= self.stop_s
 
+    def questions(self) -> list[tuple[int, int]]:
+        return []
+
+    def answer(self, client: int, memory: NDArray[Any]) -> None:
+        raise AssertionError("nobody asked")
+
 
 class Idle(Client):
     """Computes nothing."""

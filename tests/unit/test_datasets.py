@@ -118,7 +118,7 @@ def test_wrong_shape_behind_a_right_sum() -> None:
 def test_damaged_package_leaves_no_trace_in_the_cache(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz in the package.*reinstall"):
         unpack_mnist(tmp_path / "empty", tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|u1',", b"\x00" * 500])

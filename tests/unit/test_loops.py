@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,7 +39,8 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import CLIENT, Kind, State, Status
+from areabench.schema import CLIENT, Kind, Reason, State, Status
+from areabench.transports.keeping import Recall
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff, Clock
@@ -64,6 +65,21 @@ def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int
     return Update(UpdateHeader(client, number, version, flags=flags), np.array([entry, entry]))
 
 
+class NoRecall:
+    """Nobody is asked what it remembers."""
+
+    awaited = False
+
+    def ask(self, rounds: Mapping[int, int]) -> None:
+        raise AssertionError("nobody answers here")
+
+    def give_up(self, lost: Collection[int]) -> None:
+        """Nothing was asked."""
+
+    def answer(self) -> tuple[int, Vector] | None:
+        return None
+
+
 @dataclass
 class ScriptedLink:
     """A wire on which one poll after the other brings what the script says; after a stop, farewells follow."""
@@ -75,6 +91,17 @@ class ScriptedLink:
     failures: list[int] = field(default_factory=list)
     stopped: bool = False
     on_poll: Callable[[], None] = lambda: None
+    flaws: list[tuple[int, Reason]] = field(default_factory=list)
+    losses: list[int] = field(default_factory=list)
+    recall: Recall = field(default_factory=NoRecall)
+
+    def flawed(self) -> Sequence[tuple[int, Reason]]:
+        flaws, self.flaws = self.flaws, []
+        return flaws
+
+    def lost(self) -> Sequence[int]:
+        losses, self.losses = self.losses, []
+        return losses
 
     def arrivals(self) -> Sequence[Update]:
         self.on_poll()
@@ -263,6 +290,12 @@ class WorkerWire:
     @property
     def stopped(self) -> bool:
         return len(self.sent) >= self.expected or self.told_to_stop.is_set()
+
+    def questions(self) -> Sequence[tuple[int, int]]:
+        return []
+
+    def answer(self, client: int, memory: Vector) -> None:
+        raise AssertionError("nobody asked")
 
 
 def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
@@ -484,6 +517,12 @@ class QueueWorkerLink:
     def send(self, header: UpdateHeader) -> None:
         self._server.incoming.put(Update(header, self._loaded.pop(header.client)))
 
+    def questions(self) -> Sequence[tuple[int, int]]:
+        return []
+
+    def answer(self, client: int, memory: Vector) -> None:
+        raise AssertionError("nobody asked")
+
 
 class QueueServerLink:
     """The server's end of a wire of queues."""
@@ -491,6 +530,7 @@ class QueueServerLink:
     def __init__(self, placement: Placement) -> None:
         self.incoming = queue.SimpleQueue[Update]()
         self._placement = placement
+        self.recall = NoRecall()
         self.ends = {rank: QueueWorkerLink(self) for rank in range(1, placement.workers + 1)}
 
     def arrivals(self) -> Sequence[Update]:
@@ -508,6 +548,12 @@ class QueueServerLink:
 
     def failure(self, client: int) -> str:
         return ""
+
+    def flawed(self) -> Sequence[tuple[int, Reason]]:
+        return []
+
+    def lost(self) -> Sequence[int]:
+        return []
 
 
 def run_worker(scenario: Scenario, link: QueueWorkerLink, hosted: range) -> None:

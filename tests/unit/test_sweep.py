@@ -17,9 +17,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from areabench.config import ConfigError, load_experiment, parse_experiment, to_toml
+from areabench.config import load_experiment, parse_experiment, to_toml
 from areabench.delays import Delays, client_rates
-from areabench.errors import RunFailure, RunFileError, WriteFailure
+from areabench.errors import ConfigError, RunFailure, RunFileError, WriteFailure
 from areabench.experiment import Area, Experiment, FedBuff, NormalRates, SFedAvg, TraceDelays, UniformRates
 from areabench.memory import peak_bytes
 from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.config import load_experiment, read_text, read_toml
+from areabench.config import load_experiment
 from areabench.errors import UserError
 from areabench.experiment import EveryPeriod, Experiment, PoissonAggregation, TraceDelays
 from areabench.jobs.request import Request
@@ -16,6 +16,7 @@ from areabench.sweeps.passes import expected_cost, updates_a_second
 from areabench.sweeps.reading import load_sweep
 from areabench.sweeps.run import MPI
 from areabench.sweeps.share import Share
+from areabench.toml_reading import read_text, read_toml
 
 SET_UP_S = 120.0  # modules, environment and Python from a shared file system, once a job
 RANK_S = 0.5  # more set-up a rank

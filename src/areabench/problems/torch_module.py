@@ -49,7 +49,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
         sys.path.insert(0, here)
     try:
         found: Callable[..., Any] | None = getattr(import_module(where), name, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that was meant to be run ends by leaving
         raise UserError(
             f"{setting} = {path!r}: importing {where!r} failed ({_one_line(error)}); "
             "correct the path, or put the folder of the package on PYTHONPATH"
@@ -60,7 +60,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
     return found
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -70,7 +70,7 @@ def build_module(path: str, data: Dataset) -> nn.Module:
     features, classes = data.train_features.shape[1], data.classes
     try:
         module = factory(features, classes)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"problem.module = {path!r} failed for {features} features and {classes} classes ({_one_line(error)}); "
             "it must be a function (features, classes) -> torch.nn.Module"

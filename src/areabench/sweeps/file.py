@@ -18,12 +18,11 @@ from areabench.config import (
     hints_of,
     options_of,
     overridden_keys,
-    read_text,
-    read_toml,
     shown,
     unknown,
 )
 from areabench.experiment import Experiment
+from areabench.toml_reading import read_text, read_toml
 from areabench.toml_text import block, key_text, literal
 
 MOST_RUNS = 100_000

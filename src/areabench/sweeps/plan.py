@@ -14,9 +14,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from areabench.config import ConfigError, read_experiment, to_toml
+from areabench.config import read_experiment, to_toml
 from areabench.delays import read_trace
-from areabench.errors import UserError
+from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.toml_text import literal

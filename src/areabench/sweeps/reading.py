@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.config import Place, read_text, read_toml
+from areabench.config import Place
 from areabench.errors import RunFileError
 from areabench.experiment import Experiment
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
 from areabench.sweeps.results import Result, read_ended
+from areabench.toml_reading import read_text, read_toml
 from areabench.toml_text import literal
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -111,6 +112,11 @@ class RealTimeServer:
         self._looked_s, self._missed = time.perf_counter(), set[int]()  # for clients whose processes have ended
 
     @property
+    def lost(self) -> tuple[int, ...]:
+        """The clients that are gone."""
+        return tuple(self._conductor.lost)
+
+    @property
     def alone(self) -> bool:
         """Whether every client has said farewell."""
         return len(self._departed) == self._clients
@@ -174,8 +180,10 @@ class RealTimeServer:
     def _look_around(self, *, at_once: bool = False) -> None:
         """Fail if clients have died without a word: at a signal, or found so twice, some time apart."""
         gone = set(self._watchers.gone()) - self._departed
-        if lost := gone if at_once else gone & self._missed:
-            raise ClientsLost(sorted(lost))
+        if lost := sorted(gone if at_once else gone & self._missed):
+            with suppress(RunFailure):  # that all are lost is no other failure
+                self._conductor.lose(lost, self._clock.now_s())
+            raise ClientsLost(lost)
         self._missed = gone
 
     def dismiss(self) -> None:

@@ -1,0 +1,182 @@
+"""A long run at a high rate on MPI: whether memory stays flat, the run file grows evenly and latency does not drift.
+
+make soak, or: python benchmarks/soak.py [--minutes 60] [--clients 32] [--rate 1000] [--ranks N] [--page FILE]
+
+Samples go to samples.csv as they come, so that nothing is lost with a crash; --read makes the page of what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from soak_figure import draw
+from soak_page import Soak, holds, page
+from soak_reading import read_windows
+from soak_samples import TOKEN, Sampler, processes_of, read_samples
+
+from areabench.errors import UserError
+
+SAMPLE_EVERY_S = 10.0
+SNAPSHOT_EVERY_S = 10.0
+STARTING_S = 180.0  # until the run file is there
+ENDING_S = 600.0  # for stopping, evaluating and diagnosing
+PATIENCE_S = 20.0
+EXPERIMENT = """\
+name = "soak"
+seed = 1
+
+[problem]
+name = "logistic"
+
+[data]
+name = "mnist"
+
+[split]
+name = "dirichlet"
+
+[clients]
+count = {clients}
+
+[rates]
+name = "uniform"
+rate = {client_rate}
+
+[method]
+name = "area"
+step_size = 10.0
+
+[aggregation]
+name = "updates"
+updates = 4
+
+[stop]
+horizon_s = {horizon_s}
+
+[record]
+interval_s = {snapshot_s}
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run, and where its files are."""
+
+    minutes: float
+    clients: int
+    rate: float  # updates a second of all clients together
+    ranks: int
+    folder: Path
+
+    @property
+    def run_file(self) -> Path:
+        """The run file."""
+        return self.folder / "soak.h5"
+
+    @property
+    def samples(self) -> Path:
+        """Where samples are written as they come."""
+        return self.folder / "samples.csv"
+
+    def experiment(self) -> str:
+        """The experiment, as TOML."""
+        return EXPERIMENT.format(
+            clients=self.clients, client_rate=self.rate / self.clients, horizon_s=60 * self.minutes,
+            snapshot_s=min(SNAPSHOT_EVERY_S, 6 * self.minutes),
+        )  # fmt: skip
+
+
+def run(plan: Plan) -> int:
+    """Launch the run and sample it to its end; returns its exit code."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    experiment = plan.folder / "soak.toml"
+    experiment.write_text(plan.experiment(), encoding="utf-8")
+    words = ["launch", str(experiment), "--output", str(plan.run_file), "--force", "--ranks", str(plan.ranks)]
+    token = f"soak-{os.getpid()}"
+    plan.run_file.unlink(missing_ok=True)
+    with subprocess.Popen([sys.executable, "-m", "areabench", *words], env={**os.environ, TOKEN: token}) as launch:
+        try:
+            _sample(plan, token, launch)
+            return launch.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"the run has not ended {ENDING_S:g} s after its horizon; it is ended now") from None
+        finally:
+            _end(launch, token)
+
+
+def _sample(plan: Plan, token: str, launch: subprocess.Popen[bytes]) -> None:
+    """Wait for the run file, then sample until the horizon or the end of the run, whichever is first."""
+    until_s = time.monotonic() + STARTING_S
+    while not plan.run_file.exists():
+        if launch.poll() is not None or time.monotonic() > until_s:
+            raise UserError(f"no run file within {STARTING_S:g} s; the launch's error stands above")
+        time.sleep(0.05)
+    sampler = Sampler(plan.samples, token, plan.run_file)
+    while launch.poll() is None and sampler.elapsed_s < 60 * plan.minutes:
+        found = sampler.sample()
+        _tell(plan, sampler.elapsed_s, found)
+        time.sleep(max(0.0, SAMPLE_EVERY_S - sampler.elapsed_s % SAMPLE_EVERY_S))
+
+
+def _tell(plan: Plan, elapsed_s: float, memory_bytes: int) -> None:
+    size = plan.run_file.stat().st_size
+    line = (
+        f"{elapsed_s / 60:6.1f} of {plan.minutes:g} min, ranks {memory_bytes / 1e6:,.0f} MB, file {size / 1e6:,.1f} MB"
+    )
+    print(line, file=sys.stderr, flush=True)
+
+
+def _end(launch: subprocess.Popen[bytes], token: str) -> None:
+    """Whatever happened, nothing of this launch stays behind."""
+    if launch.poll() is None:
+        launch.terminate()
+    until_s = time.monotonic() + PATIENCE_S
+    while (left := processes_of(token)) and time.monotonic() < until_s:
+        launch.poll()
+        time.sleep(0.1)
+    for process in left:
+        os.kill(process, 9)
+
+
+def write_page(plan: Plan, path: Path) -> bool:
+    """Read the samples and the run file, write the page and its figure; returns whether all thresholds hold."""
+    windows, status = read_windows(plan.run_file)
+    samples = read_samples(plan.samples)
+    soak = Soak(plan.minutes, plan.clients, plan.rate, plan.ranks, samples, windows, status)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = path.with_suffix(".png")
+    draw(soak, figure)
+    path.write_text(page(soak, figure.name), encoding="utf-8")
+    print(f"page: {path}, figure: {figure}")
+    return holds(soak)
+
+
+def main() -> int:
+    """Run, and write the page; 0 where every threshold holds."""
+    parser = argparse.ArgumentParser(description="A long run on MPI: memory, file growth and latency over time.")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--rate", type=float, default=1000.0, help="updates a second of all clients (default 1000)")
+    parser.add_argument("--ranks", type=int, help="MPI ranks that share the clients (default: one a client)")
+    parser.add_argument("--folder", type=Path, default=Path("runs/soak"), help="for the run file and the samples")
+    parser.add_argument("--page", type=Path, help="write the page here (default: into the folder)")
+    parser.add_argument("--read", action="store_true", help="run nothing: make the page of what is in the folder")
+    options = parser.parse_args()
+    ranks = options.ranks or options.clients + 1
+    plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)
+    code = 0 if options.read else run(plan)
+    flat = write_page(plan, options.page or plan.folder / "SOAK.md")
+    return code or (0 if flat else 1)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,117 @@
+"""Samples of a run under way, from /proc: the memory of every rank, the size of the run file and of its checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+TOKEN = "AREABENCH_SOAK"
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_HEAD = ("time_s", "what", "rank", "bytes")
+FILE, CHECKPOINT, MEMORY = "file", "checkpoint", "memory"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One quantity over time."""
+
+    time_s: NDArray[np.float64]
+    value: NDArray[np.float64]  # bytes
+
+    def after(self, time_s: float) -> Series:
+        """The part from a time on."""
+        kept = self.time_s >= time_s
+        return Series(self.time_s[kept], self.value[kept])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All that was sampled."""
+
+    memory: dict[int, Series]  # by rank
+    file: Series
+    checkpoint: Series
+
+
+class Sampler:
+    """Writes a sample to a CSV file whenever asked to; time counts from now."""
+
+    def __init__(self, path: Path, token: str, run_file: Path) -> None:
+        self._path, self._token, self._run_file = path, token, run_file
+        self._begun_s = time.monotonic()
+        self._path.write_text(",".join(_HEAD) + "\n", encoding="utf-8")
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._begun_s
+
+    def sample(self) -> int:
+        """Take one; returns the memory of all ranks together, in bytes."""
+        time_s, ranks = self.elapsed_s, self._memory_by_rank()
+        rows = [(MEMORY, rank, size) for rank, size in sorted(ranks.items())]
+        checkpoint = self._run_file.with_name(self._run_file.name + ".checkpoint")
+        rows += [(what, -1, _size(path)) for what, path in ((FILE, self._run_file), (CHECKPOINT, checkpoint))]
+        with self._path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([(f"{time_s:.2f}", *row) for row in rows])
+        return sum(ranks.values())
+
+    def _memory_by_rank(self) -> dict[int, int]:
+        found = {}
+        for process, environment in processes_of(self._token).items():
+            rank = next((environment[name] for name in _RANKS if name in environment), None)
+            if rank is not None and (size := _memory(process)):
+                found[int(rank)] = size
+        return found
+
+
+def processes_of(token: str) -> dict[int, dict[str, str]]:
+    """The environment of every process that carries the token, by process id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and (environment := _environment(folder)).get(TOKEN) == token:
+            found[int(folder.name)] = environment
+    return found
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    try:
+        words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # gone, or another user's
+        return {}
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _memory(process: int) -> int:
+    """Its memory in bytes, shared pages divided among those who share them; 0 where it is gone."""
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8")
+    except OSError:
+        return 0
+    found = re.search(r"^Pss:\s*(\d+) kB", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def read_samples(path: Path) -> Samples:
+    """All samples of a CSV file; a last line that was cut off is left out."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file) if len(row) == len(_HEAD)][1:]
+    ranks = sorted({int(row[2]) for row in rows if row[1] == MEMORY})
+    memory = {rank: _series(rows, MEMORY, rank) for rank in ranks}
+    return Samples(memory, _series(rows, FILE, -1), _series(rows, CHECKPOINT, -1))
+
+
+def _series(rows: list[list[str]], what: str, rank: int) -> Series:
+    chosen = [(float(row[0]), float(row[3])) for row in rows if row[1] == what and int(row[2]) == rank]
+    table = np.array(chosen, dtype=np.float64).reshape(-1, 2)
+    return Series(table[:, 0], table[:, 1])

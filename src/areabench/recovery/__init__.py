@@ -1,0 +1,1 @@
+"""Saves what can be saved of a damaged run file."""

@@ -1,0 +1,145 @@
+"""What `areabench recover` does."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from areabench.claim import Claim, lock
+from areabench.errors import RunFailure, RunFileError, UserError
+from areabench.experiment import Experiment
+from areabench.progress import ProgressLine, Style
+from areabench.reading import open_run
+from areabench.recovery.salvage import Limits, Saved, salvage
+from areabench.scenario import build_scenario
+from areabench.transports.repeat import repeat
+from areabench.transports.replay import Outcome, Replay
+
+_PATIENCE_S, _BYTES_A_SECOND = 60.0, 2e6  # time that reading may take, at least, and how fast it is at worst
+_END_OF_FILE = slice(28, 36)  # where the first block of an HDF5 file says how long the file is
+
+
+def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style) -> int:
+    """Save what can be saved of a damaged run file into another one."""
+    if not path.is_file():
+        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
+    if output.exists() and output.samefile(path):
+        raise RunFileError(f"{output}: is the damaged file itself; choose another --output")
+    _refuse_under_way(path)
+    claim = Claim(output, force=force)
+    try:
+        with TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:  # for our eyes only
+            saved, said = _save(path, Path(folder), cache, style)
+            if not saved.events and not saved.snapshots:
+                raise RunFileError(f"{path}: nothing can be saved: {saved.text}{said}; run the experiment again")
+            (Path(folder) / "saved.h5").replace(claim.making)
+        claim.publish()
+    finally:
+        claim.release()
+    print(f"{output}: saved {saved.text}{said}")
+    return 0
+
+
+def _refuse_under_way(path: Path) -> None:
+    try:
+        os.close(lock(path))
+    except BlockingIOError as error:
+        raise RunFileError(f"{path}: {error}; wait until it has ended") from error
+    except OSError:
+        pass  # it may be read and not written
+
+
+def _save(path: Path, folder: Path, cache: Path, style: Style) -> tuple[Saved, str]:
+    """What was saved into the folder's saved.h5, and what a replay of it had to say."""
+    damaged, made = folder / "damaged.h5", folder / "saved.h5"
+    try:
+        shutil.copyfile(path, damaged)
+        _lengthen(damaged)
+    except OSError as error:
+        raise RunFileError(
+            f"{path}: cannot be copied: {error.strerror}; make room or choose another --output"
+        ) from error
+    saved = _in_a_process(damaged, path, made, None)
+    try:
+        outcome = _replayed(made, cache, style)
+    except (UserError, RunFailure, MemoryError) as error:
+        return saved, f"; not replayed: {error}"
+    if outcome is None or outcome.difference is None:
+        return saved, ""
+    again = _in_a_process(damaged, path, made, Limits(outcome.difference.event, outcome.snapshots))
+    return again, f"; then a replay differs: {outcome.difference.what}"
+
+
+def _lengthen(path: Path) -> None:
+    """Give a file that was cut off the length that it says it has: HDF5 opens no other."""
+    with path.open("r+b") as file:
+        wanted = int.from_bytes(file.read(48)[_END_OF_FILE], "little")
+        if path.stat().st_size < wanted < 2**62:
+            file.truncate(wanted)  # takes no room: a hole
+
+
+def _replayed(made: Path, cache: Path, style: Style) -> Outcome | None:
+    """A replay of what was saved; None where there is nothing to compare, or foreign code would be run for it."""
+    with open_run(made) as run:
+        if _runs_foreign_code(run.experiment) or not (len(run.snapshot_index) or len(run.events_array)):
+            return None
+        progress = ProgressLine("replay", run.status.end_s, style)
+        scenario = build_scenario(run.experiment, cache)
+        try:
+            kept = run.experiment.record.events
+            return Replay(run, scenario, progress).run() if kept else repeat(run, scenario, progress)
+        finally:
+            progress.close()
+
+
+def _runs_foreign_code(experiment: Experiment) -> bool:
+    """Whether a problem names a module to import: a damaged file may name any."""
+    return experiment.problem.name == "torch"
+
+
+# ------------------------------------------------------------------------------------------------ in a process
+
+
+def _in_a_process(damaged: Path, name: Path, made: Path, limits: Limits | None) -> Saved:
+    """Salvage in a process of its own: on garbage HDF5 may crash or never come back."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(there, damaged, name, made, limits), daemon=True)
+    process.start()
+    there.close()
+    patience_s = _PATIENCE_S + damaged.stat().st_blocks * 512 / _BYTES_A_SECOND
+    try:
+        answer = here.recv() if here.poll(patience_s) else None
+    except EOFError:
+        process.join()
+        raise RunFileError(
+            f"{name}: nothing can be saved: HDF5 crashes on it ({_ended_by(process.exitcode)}); run it again"
+        ) from None
+    finally:
+        process.kill()
+        process.join()
+    if answer is None:
+        raise RunFileError(f"{name}: nothing can be saved: reading takes more than {patience_s:.0f} s")
+    if isinstance(answer, str):
+        raise RunFileError(answer)
+    saved: Saved = answer
+    return saved
+
+
+def _ended_by(code: int | None) -> str:
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+
+
+def _child(answer: Connection, *work: object) -> None:
+    """What the process does: answers with what was saved, or why nothing could be."""
+    job: Callable[..., Saved] = salvage
+    try:
+        answer.send(job(*work))
+    except (UserError, RunFailure) as error:
+        answer.send(str(error))

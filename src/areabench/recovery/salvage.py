@@ -1,0 +1,237 @@
+"""From a damaged run file to a sound one: the longest beginning of its events and snapshots, and what else is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.config import to_toml
+from areabench.earlier import Earlier
+from areabench.layout import DIAGNOSIS, read_diagnosis
+from areabench.messages import digest
+from areabench.opening import whole_events
+from areabench.recording import Recorder
+from areabench.recovery.prefix import good_events, good_snapshots
+from areabench.recovery.source import UNREADABLE, Source
+from areabench.schema import (
+    CLIENT,
+    DIAGNOSIS_CLIENT,
+    EVENT,
+    METRIC,
+    QUANTILE,
+    SNAPSHOT,
+    Kind,
+    Provenance,
+    State,
+    Status,
+)
+from areabench.tally import Tally
+
+_UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0}  # the other fields of a provenance are texts
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many events and snapshots may be saved at most."""
+
+    events: int
+    snapshots: int
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was saved, of what, and what was not."""
+
+    events: int
+    all_events: int
+    snapshots: int
+    all_snapshots: int
+    missing: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        rows = f"{self.events:,} of {self.all_events:,} events, {self.snapshots:,} of {self.all_snapshots:,} snapshots"
+        return f"{rows}; without {', '.join(self.missing)}" if self.missing else rows
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing was lost."""
+        return not self.missing and (self.events, self.snapshots) == (self.all_events, self.all_snapshots)
+
+
+def salvage(damaged: Path, name: Path, made: Path, limits: Limits | None) -> Saved:
+    """Write what can be saved of a file, which is called `name` in messages, into a new one."""
+    source = Source(damaged, name)
+    record = source.experiment.record
+    events = source.prefix("events", EVENT)
+    events = events[: whole_events(events)]
+    events = events[: good_events(events, source.clients_count)]
+    if limits is not None:
+        events = events[: limits.events]
+    index = source.prefix("snapshots/index", SNAPSHOT)
+    index = index[: good_snapshots(index, events if record.events else None)]
+    if limits is not None:
+        index = index[: limits.snapshots]
+    index = index[: _with_models(source, index)]
+    parts = _Parts(source, len(index))
+    saved = Saved(
+        len(events), source.length("events"), len(index), source.length("snapshots/index"), tuple(parts.missing())
+    )
+    _write(source, made, events, index, parts, saved)
+    return saved
+
+
+def _with_models(source: Source, index: NDArray[Any]) -> int:
+    """How many snapshots from the first on have their model, and their average where there are averages."""
+    record = source.experiment.record
+    if record.models == "last":
+        return len(index)
+    for number, row in enumerate(index):
+        try:
+            if digest(source.rows("snapshots/model", number)) != row["digest"]:
+                return number
+            _ = source.rows("snapshots/average", number) if record.average else None
+        except UNREADABLE:
+            return number
+    return len(index)
+
+
+class _Parts:
+    """The parts that are saved whole or not at all."""
+
+    def __init__(self, source: Source, snapshots: int) -> None:
+        self.source, self.status = source, source.status()
+        self.provenance, self.clients = source.provenance(), source.clients()
+        self.ended = self.status is not None and self.status.state not in (State.RUNNING, State.FAILED)
+        self.tables = {
+            name: rows
+            for name, dtype in (("metrics", METRIC), ("tally/staleness", "<i8"), ("tally/served", "<i8"))
+            if (rows := source.whole(name, np.dtype(dtype))) is not None
+        }
+        if snapshots < source.length("snapshots/index") or len(self.tables.get("metrics", ())) != snapshots:
+            self.tables.pop("metrics", None)
+        if not _sound_tally(self.tables, source.clients_count):
+            self.tables.pop("tally/staleness", None)
+            self.tables.pop("tally/served", None)
+        self.tables |= _diagnosis(source)
+
+    def missing(self) -> Iterable[str]:
+        """The names of the parts that were there and cannot be saved."""
+        source, counted = self.source, not self.source.experiment.record.events
+        for name, there in (
+            ("status", self.status is not None),
+            ("provenance", self.provenance is not None),
+            ("clients", self.clients is not None),
+            ("metrics", "metrics" in self.tables or not (self.ended or source.length("metrics"))),
+            ("tally", "tally/served" in self.tables or not (counted and self.ended)),
+            ("diagnosis", "diagnosis/summary" in self.tables or not source.length("diagnosis/summary")),
+        ):
+            if not there:
+                yield name
+
+
+def _sound_tally(tables: dict[str, NDArray[Any]], clients: int) -> bool:
+    staleness, served = tables.get("tally/staleness"), tables.get("tally/served")
+    if staleness is None or served is None or not len(served):
+        return False
+    return bool(len(served) == clients and (staleness >= 0).all() and (served >= 0).all())
+
+
+def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
+    """The tables of a diagnosis, if all are whole and make one."""
+    tables = {}
+    for name, dtype in (("clients", DIAGNOSIS_CLIENT), ("quantiles", QUANTILE), ("summary", DIAGNOSIS)):
+        rows = source.whole(f"diagnosis/{name}", dtype)
+        if rows is None:
+            return {}
+        tables[f"diagnosis/{name}"] = rows
+    clients, quantiles, summary = tables.values()
+    try:
+        _ = read_diagnosis(summary[0], clients, quantiles).cause
+    except UNREADABLE:
+        return {}
+    return tables
+
+
+def _write(source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Parts, saved: Saved) -> None:
+    experiment = source.experiment
+    recorder = Recorder(made, to_toml(experiment), *_size(source), force=True, record=experiment.record)
+    models = _held(source, index, "model")
+    averages = _held(source, index, "average") if models and experiment.record.average else []
+    earlier = Earlier(_Rows(source, events, index), len(events), len(index), _tally(events), models, averages)
+    recorder.begin(parts.provenance or _unknown(), _clients(parts), earlier)
+    for name, rows in parts.tables.items():
+        recorder.copy(name, rows)
+    recorder.set_status(_status(recorder, parts, saved))
+    recorder.close()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a recorder copies from: events and index as they were checked, models as they are in the file."""
+
+    source: Source
+    events: NDArray[Any]
+    snapshot_index: NDArray[Any]
+
+    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+        return self.events[chosen] if name == "events" else self.source.rows(name, chosen)
+
+
+def _status(recorder: Recorder, parts: _Parts, saved: Saved) -> Status:
+    """The old status where all is there, else that the run failed, and what was saved."""
+    old, counted = parts.status, recorder.status(State.FAILED, "")
+    if old is None:
+        return replace(counted, reason=f"recovered: {saved.text}")
+    if not recorder.keeps_events:
+        counted = replace(old, state=State.FAILED)
+    elif (old.updates, old.server_steps) != (counted.updates, counted.server_steps):
+        return replace(counted, reason=f"recovered: {saved.text}; was {old.state.text}: {old.reason}")
+    if parts.ended and saved.everything:
+        return old
+    return replace(counted, reason=f"recovered: {saved.text}; was {old.state.text}: {old.reason}")
+
+
+def _tally(events: NDArray[Any]) -> Tally:
+    tally = Tally()
+    columns = (events[name].tolist() for name in ("kind", "time_s", "client", "staleness"))
+    for kind, time_s, client, staleness in zip(*columns, strict=True):
+        tally.count(Kind(kind), time_s, client, staleness)
+    return tally
+
+
+def _held(source: Source, index: NDArray[Any], name: str) -> list[NDArray[Any]]:
+    """The last model where it is the only one, or its average, if it can be read."""
+    if source.experiment.record.models != "last" or not len(index):
+        return []
+    try:
+        row, model = source.rows(f"snapshots/{name}", 0), source.rows("snapshots/model", 0)
+    except UNREADABLE:
+        return []
+    return [row] if digest(model) == index["digest"][-1] else []
+
+
+def _size(source: Source) -> tuple[int, np.dtype[Any]]:
+    try:
+        return source.model_size()
+    except UNREADABLE:
+        return 1, np.dtype(np.float64)  # no model is saved
+
+
+def _clients(parts: _Parts) -> NDArray[Any]:
+    """The clients, or their numbers alone."""
+    if parts.clients is not None:
+        return parts.clients
+    table = np.zeros(parts.source.clients_count, CLIENT)
+    table["client"], table["rate"], table["rank"] = np.arange(len(table)), np.nan, -1
+    return table
+
+
+def _unknown() -> Provenance:
+    return Provenance(**{item.name: _UNKNOWN.get(item.name, "unknown") for item in fields(Provenance)})  # type: ignore[arg-type]

@@ -1,0 +1,49 @@
+"""TOML files as nested tables, or one line that says what is wrong with them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from areabench.errors import ConfigError
+
+_MOST_BYTES = 50_000_000  # of an experiment file: the rates of a million clients are half of it
+_DEEPEST = 20  # tables or lists in each other; a sweep over rates that are listed has six
+
+
+def read_text(path: Path) -> str:
+    """The text of an experiment file."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ConfigError(f"{path}: has more than {_MOST_BYTES:,} bytes; give the path of an experiment file")
+        text = content.decode("utf-8-sig")  # some editors put a byte order mark in front
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8 text") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(text: str, source: str) -> dict[str, Any]:
+    """TOML text as nested tables."""
+    try:
+        table = tomllib.loads(text)
+        _check_depth(table, source)
+        return table
+    except ValueError as error:  # also a number of more digits than Python converts
+        raise ConfigError(f"{source}: is not valid TOML: {error}; mend that place") from None
+    except RecursionError:
+        raise ConfigError(f"{source}: is not valid TOML: brackets are nested too deeply; remove some") from None
+
+
+def _check_depth(table: dict[str, Any], source: str) -> None:
+    """Refuse tables in tables in tables: whoever walks through them would run out of stack."""
+    level: list[Any] = [table]
+    for _ in range(_DEEPEST):
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+    if level:
+        raise ConfigError(f"{source}: has tables or lists nested more than {_DEEPEST} deep; remove some")

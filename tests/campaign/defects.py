@@ -1,0 +1,151 @@
+"""areabench with a defect on one rank: a module that patches what a client sends, and then is areabench."""
+
+from __future__ import annotations
+
+from tests.campaign.cases import Case
+from tests.campaign.kinds import MPI
+
+MODULE = "broken"
+MARK = "defect.mark"  # the file that says that the defect has shown, one line each time
+
+_FRAME = '''"""areabench with a defect."""
+import os
+from pathlib import Path
+
+from areabench import cli
+
+RANK = int(next((os.environ[name] for name in {variables!r} if name in os.environ), "0"))
+ROUND, ALWAYS, AMOUNT, VICTIM = {round}, {always}, {amount!r}, {victim}
+seen = 0
+
+
+def due():
+    """Whether the defect shows now; counts the rounds."""
+    global seen
+    seen += 1
+    shows = seen > ROUND if ALWAYS else seen == ROUND + 1
+    if shows:
+        with Path({mark!r}).open("a") as file:
+            file.write(f"{{seen - 1}}\\n")
+    return shows
+
+{defect}
+
+if __name__ == "__main__":
+    cli.entry()
+'''
+_PAYLOAD = """
+from areabench.transports.mpi_worker import MpiWorkerLink
+
+load = MpiWorkerLink.load
+
+def bad(self, client, payload):
+    if due():
+        payload = payload.copy()
+        payload[len(payload) // 2] = AMOUNT
+    load(self, client, payload)
+
+if RANK == VICTIM + 1:
+    MpiWorkerLink.load = bad
+"""
+_HEADER = """
+from areabench.messages import Flag
+from areabench.transports import mpi_worker
+
+pack = mpi_worker.pack_update
+
+def bad(buffer, header, *length):
+    if header.flags & (Flag.FAREWELL | Flag.FAILED) or not due():
+        return pack(buffer, header, *length)
+    pack(buffer, {header}, *length)
+    {more}
+
+if RANK == VICTIM + 1:
+    mpi_worker.pack_update = bad
+"""
+_LENGTH = """
+import numpy
+from mpi4py import MPI
+
+from areabench.messages import HEADER_BYTES, Tag, pack_update, tag_of
+from areabench.transports.mpi_worker import MpiWorkerLink
+
+send = MpiWorkerLink.send
+
+def bad(self, header):
+    if not due():
+        return send(self, header)
+    line = self._by_client[header.client]
+    whole = line.outgoing.whole
+    message = numpy.zeros(max(HEADER_BYTES, whole.size + AMOUNT), numpy.uint8)
+    pack_update(line.outgoing.header, header, message.size - HEADER_BYTES)
+    kept = min(whole.size, message.size)
+    message[:kept] = whole[:kept]
+    self._comm.Send([message, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, header.client))
+
+if RANK == VICTIM + 1:
+    MpiWorkerLink.send = bad
+"""
+_SLOW = """
+import time
+
+from areabench.client import Client
+
+work = Client.work
+
+def slow(self, model, step_size):
+    if due():
+        time.sleep(AMOUNT)
+    return work(self, model, step_size)
+
+if RANK == VICTIM + 1:
+    Client.work = slow
+"""
+_GRADIENT = """
+import numpy
+
+from areabench.problems.{module} import {local}
+
+descend = {local}.descend
+victims = []  # the objects in the order in which they first work
+
+def bad(self, model, step_size):
+    if self not in victims:
+        victims.append(self)
+    result = descend(self, model, step_size)
+    return numpy.full_like(result, numpy.nan) if victims.index(self) == VICTIM and due() else result
+
+{local}.descend = bad
+"""
+_LOCALS = {"quadratic": ("quadratic", "LocalQuadratic"), "logistic": ("logistic", "LocalLogistic")}
+_HEADERS = {
+    "round": ("header._replace(round=header.round + 5)", "pass"),
+    "base": ("header._replace(base_version=header.base_version + 3)", "pass"),
+    "client": ("header._replace(client=10_000)", "pass"),
+    "protocol": ("header", "buffer[:4] = (99).to_bytes(4, 'little')"),
+}
+_AMOUNTS = {"nan": "float('nan')", "inf": "float('-inf')"}
+
+
+def defect_module(case: Case, variables: tuple[str, ...]) -> str:
+    """The text of the module for a case."""
+    text, amount = _defect(case)
+    frame = _FRAME.format(
+        variables=variables, round=case.round, always=case.always, amount="AMOUNT_", victim=case.victim, mark=MARK,
+        defect=text,
+    )  # fmt: skip
+    return frame.replace("'AMOUNT_'", amount)
+
+
+def _defect(case: Case) -> tuple[str, str]:
+    """The defect, and how large it is."""
+    name = case.kind.detail
+    if case.kind.transport != MPI:
+        module, local = _LOCALS[case.drawn.problem]
+        return _GRADIENT.format(module=module, local=local), "0"
+    if name in _HEADERS:
+        header, more = _HEADERS[name]
+        return _HEADER.format(header=header, more=more), "0"
+    if name == "length":
+        return _LENGTH, str(case.extra_bytes)
+    return (_SLOW, f"{case.pause_s:.3f}") if name == "slow" else (_PAYLOAD, _AMOUNTS[name])

@@ -1,0 +1,56 @@
+"""What was found out about one run of the campaign: one row of its log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Finding:
+    """One run, as it is logged; grows while the run is looked at."""
+
+    seed: int
+    number: int
+    kind: str  # key of the kind
+    method: str
+    problem: str
+    clients: int
+    commit: str = ""
+    skipped: str = ""  # why it could not be run
+    hit: bool = False  # the fault came while the run was under way
+    state: str = ""
+    code: int | None = None
+    none_left: bool = True  # no process was left after any command
+    no_hang: bool = True
+    readable: bool | None = None  # None: there was nothing to look at
+    replayed: bool | None = None
+    resumed: bool | None = None
+    recovered: bool | None = None
+    ending_s: float | None = None  # from the fault until no process was left, where the fault ends the run
+    refused: int = 0
+    lost: int = 0
+    wall_s: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.failures
+
+    def fail(self, what: str) -> None:
+        """Something was not as expected."""
+        self.failures.append(what)
+
+    def require(self, holds: bool, what: str) -> bool:
+        """Note a failure unless something holds; returns whether it does."""
+        if not holds:
+            self.fail(what)
+        return holds
+
+    def line(self) -> str:
+        """The run in one line."""
+        if self.skipped:
+            return f"{self.number:4d}  {self.kind:<44} skipped: {self.skipped}"
+        how = "FAILED" if self.failures else "ok" if self.hit else "missed"
+        seen = f"{self.state}, exit {self.code}" + (", resumed" if self.resumed else "")
+        return f"{self.number:4d}  {self.kind:<44} {self.method:<10} {how:<7} {seen} ({self.wall_s:.1f} s)"

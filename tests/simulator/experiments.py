@@ -1,0 +1,199 @@
+"""Random experiments, small enough to be simulated in milliseconds: built from the records and their limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, get_args, get_origin
+
+from hypothesis import strategies as st
+
+from areabench.config import hints_of, options_of
+from areabench.experiment import (
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    ListedRates,
+    SFedAvg,
+    Theorem1Schedule,
+    Theorem2Schedule,
+    TraceDelays,
+)
+from areabench.keys import Limits
+from areabench.problem_settings import (
+    Digits,
+    Dirichlet,
+    DrawnSettings,
+    Hinge,
+    Iid,
+    Logistic,
+    Mnist,
+    NearlyIid,
+    Quadratic,
+    Robust,
+    Synthetic,
+    TorchModule,
+)
+
+TRACE_FILE = "delays.csv"
+LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run them
+
+# What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
+# these two and has no limits of its own would make a run as long as it likes: `values_of` asks for its range.
+RANGES: dict[str, tuple[float, float]] = {
+    "count": (1, 4), "local_steps": (1, 3), "clients_per_round": (1, 4), "updates": (1, 9), "iterations": (1, 60),
+    "horizon_s": (1e-3, 2), "interval_s": (0.05, 1), "loss_every": (1, 5), "period_s": (0.05, 3), "rate": (1, 20),
+    "mean": (1, 20), "deviation": (0, 20), "median": (1, 20), "sigma": (0, 2), "values": (1, 20), "dimension": (1, 4),
+    "samples": (3, 6), "batch_size": (1, 9), "train_samples": (8, 40), "test_samples": (1, 9), "features": (1, 4),
+    "classes": (2, 4), "minimum": (1, 2), "concentration": (1e-3, 100), "heterogeneity": (0, 10), "spread": (0, 10),
+    "noise": (0, 10), "degrees": (1, 10), "curvature_min": (0.1, 10), "curvature_max": (0.1, 10), "zeta": (0, 10),
+    "start_distance": (0, 10), "start_norm": (0, 10), "start_width": (0, 10), "regularisation": (0, 10),
+    "step_size": (1e-6, 1e3), "server_step_size": (1e-6, 1e3), "offset": (1e-6, 1e6), "strong_convexity": (0.1, 1),
+    "smoothness": (1, 10), "least_probability": (1e-3, 1), "lipschitz": (0.1, 10), "distance": (0.1, 10),
+    "target_accuracy": (1, 100), "target_loss": (0, 10), "divergence_norm": (1e-2, 1e15), "stretch": (1e-3, 1e6),
+    "seed": (0, 2**32 - 1), "lost": (0, 3), "lost_at_s": (0, 2),
+}  # fmt: skip
+
+
+def values_of(name: str, kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
+    """Values that one key takes."""
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if kind is bool:
+        return st.booleans()
+    if kind is str:
+        return st.just(TRACE_FILE)
+    low, high = RANGES[name]
+    if get_origin(kind) is tuple and get_args(kind)[0] is int:
+        return st.lists(st.integers(int(low), int(high)), max_size=3, unique=True).map(tuple)
+    if kind is int:
+        return st.integers(max(int(low), int(limits.minimum or 0)), int(high))
+    lowest, highest = max(low, limits.minimum or 0.0), min(high, math.inf if limits.maximum is None else limits.maximum)
+    numbers = st.floats(lowest, highest, exclude_min=lowest == limits.above, allow_subnormal=False)
+    return st.tuples(*[numbers] * RANGES_OF_LISTS) if get_origin(kind) is tuple else numbers
+
+
+RANGES_OF_LISTS = 4  # entries of a list of rates, of which as many are kept as there are clients
+
+
+def records(record: Any) -> st.SearchStrategy[Any]:
+    """Valid records of one type; keys that may be left out sometimes are."""
+    strategies = {}
+    for item in fields(record):
+        if item.name != "name":
+            strategy = values_of(item.name, options_of(hints_of(record)[item.name])[0], item.metadata["limits"])
+            strategies[item.name] = st.none() | strategy if item.default is None else strategy
+    return st.builds(record, **strategies)
+
+
+def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
+    """Every section of an experiment, with all of its variants that are small."""
+    for name, kind in hints_of(Experiment).items():
+        variants = [option for option in options_of(kind) if is_dataclass(option) and option not in LARGE]
+        if variants:
+            yield name, st.one_of([records(variant) for variant in variants])
+
+
+def experiments() -> st.SearchStrategy[Experiment]:
+    """Valid experiments of all problems, methods, schedules, criteria, rates, delays and ways to record."""
+    seeds = st.integers(0, 2**32 - 1)
+    return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted)
+
+
+def traces(clients: int) -> st.SearchStrategy[str]:
+    """The text of a trace file with one to three delays a client."""
+    delays = st.lists(st.floats(0.01, 1), min_size=1, max_size=3)
+
+    def text(rows: list[list[float]]) -> str:
+        lines = [f"{client},{delay_s!r}\n" for client, own in enumerate(rows) for delay_s in own]
+        return "client,delay_s\n" + "".join(lines)
+
+    return st.lists(delays, min_size=clients, max_size=clients).map(text)
+
+
+# ---------------------------------------------------------------------------------------------------- combinations
+
+
+def fitted(experiment: Experiment) -> Experiment:
+    """The same experiment, with what does not fit together made to fit: the rules of `combinations`, and more."""
+    for fit in (_fitted_clients, _fitted_end, _fitted_problem, _fitted_data, _fitted_schedule, _fitted_method):
+        experiment = fit(experiment)
+    return experiment
+
+
+def _fitted_clients(experiment: Experiment) -> Experiment:
+    rates, count = experiment.rates, experiment.clients.count
+    rates = replace(rates, values=rates.values[:count]) if isinstance(rates, ListedRates) else rates
+    faults = experiment.faults
+    lost = tuple(client for client in faults.lost if client < count)[: count - 1]
+    faults = replace(faults, lost=lost, lost_at_s=faults.lost_at_s[: len(lost)])
+    return replace(experiment, rates=rates, faults=faults)
+
+
+def _fitted_end(experiment: Experiment) -> Experiment:
+    stop = experiment.stop
+    if stop.horizon_s is None and stop.iterations is None:
+        stop = replace(stop, iterations=30)
+    if experiment.record.snapshots == "none":
+        stop = replace(stop, target_accuracy=None, target_loss=None)
+    if isinstance(experiment.problem, DrawnSettings):
+        stop = replace(stop, target_accuracy=None)
+    return replace(experiment, stop=stop)
+
+
+def _fitted_problem(experiment: Experiment) -> Experiment:
+    problem, count = experiment.problem, experiment.clients.count
+    match problem:
+        case Quadratic():
+            low, high = sorted((problem.curvature_min, problem.curvature_max))
+            zeta = problem.zeta if count > 1 and problem.heterogeneity > 1e-3 else None
+            problem = replace(problem, curvature_min=low, curvature_max=high, zeta=zeta)
+        case Robust():
+            problem = replace(problem, dimension=min(problem.dimension, problem.samples))
+        case Logistic(minimiser=True):
+            problem = replace(problem, regularisation=max(problem.regularisation, 0.01))
+    return replace(experiment, problem=problem)
+
+
+def _fitted_data(experiment: Experiment) -> Experiment:
+    if isinstance(experiment.problem, DrawnSettings):
+        return replace(experiment, data=None, split=None)
+    data, split = experiment.data, experiment.split or Iid()
+    assert isinstance(data, Synthetic)
+    if isinstance(split, NearlyIid):  # as many of each label as there are clients
+        data = replace(data, train_samples=max(data.train_samples, data.classes * experiment.clients.count))
+    if isinstance(split, Dirichlet):
+        data = replace(data, train_samples=max(data.train_samples, split.minimum * experiment.clients.count))
+    return replace(experiment, data=data, split=split)
+
+
+def _fitted_schedule(experiment: Experiment) -> Experiment:
+    """A theorem needs the constants that the problem does not know."""
+    schedule, problem = experiment.schedule, experiment.problem
+    if isinstance(experiment.method, SFedAvg) and isinstance(schedule, Theorem1Schedule | Theorem2Schedule):
+        experiment = replace(experiment, method=FedBuff(step_size=0.1, server_step_size=0.1))
+    if isinstance(schedule, Theorem1Schedule):
+        known = isinstance(problem, Quadratic) or (isinstance(problem, Logistic) and problem.regularisation > 0)
+        mu, L = (None, None) if known else (0.5, 2.0)
+        return replace(experiment, schedule=replace(schedule, strong_convexity=mu, smoothness=L))
+    if isinstance(schedule, Theorem2Schedule):
+        lipschitz = None if isinstance(problem, Hinge | Robust) else schedule.lipschitz or 1.0
+        noise, distance = schedule.noise or 0.0, schedule.distance or 1.0
+        return replace(experiment, schedule=replace(schedule, lipschitz=lipschitz, noise=noise, distance=distance))
+    return experiment
+
+
+def _fitted_method(experiment: Experiment) -> Experiment:
+    method, aggregation = experiment.method, experiment.aggregation
+    if isinstance(method, SFedAvg):
+        method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
+        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
+    if isinstance(method, FedBuff) and experiment.schedule.name != "constant":
+        method = replace(method, server_step_size=method.server_step_size or 0.5)
+    return replace(experiment, method=method, aggregation=aggregation)
+
+
+def uses_trace(experiment: Experiment) -> bool:
+    """Whether a trace file must lie beside the experiment file."""
+    return isinstance(experiment.delays, TraceDelays)

@@ -1,0 +1,283 @@
+"""A run that is stopped and resumed, once or often, leaves what a run without a stop leaves, to the bit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import h5py
+import pytest
+
+from areabench import cli, execute
+from areabench.breaks import Breaks
+from areabench.checkpoint import checkpoint_path
+from areabench.config import to_toml
+from areabench.errors import RunFileError
+from areabench.execute import resume_simulation, simulate
+from areabench.experiment import (
+    AggregationSettings,
+    Area,
+    AsFedAvg,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    Faults,
+    FedBuff,
+    FixedDelays,
+    InverseSchedule,
+    MethodSettings,
+    NormalRates,
+    PoissonAggregation,
+    Record,
+    SFedAvg,
+    Stop,
+)
+from areabench.problem_settings import (
+    DrawnSettings,
+    Hinge,
+    Iid,
+    Logistic,
+    Median,
+    ProblemSettings,
+    Quadratic,
+    Robust,
+    Synthetic,
+    TorchModule,
+)
+from areabench.progress import Style
+from areabench.reading import open_run
+from areabench.schema import State, Status
+from areabench.surroundings import Surroundings
+
+METHODS: tuple[MethodSettings, ...] = (
+    Area(step_size=0.02),
+    AsFedAvg(step_size=0.02),
+    FedBuff(step_size=0.02, server_step_size=1.0),
+    SFedAvg(step_size=0.02, clients_per_round=3),
+)
+CRITERIA: tuple[AggregationSettings, ...] = (EveryPeriod(period_s=0.13), PoissonAggregation(rate=8.0))
+PROBLEMS: tuple[ProblemSettings, ...] = (
+    Logistic(batch_size=8),
+    Hinge(batch_size=8),
+    Robust(dimension=4, samples=6),
+    Median(dimension=4, samples=6),
+    TorchModule(module="areabench.problems.examples:mlp", batch_size=8),
+)
+EXPERIMENT = Experiment(
+    clients=Clients(count=5, local_steps=2),
+    method=METHODS[0],
+    stop=Stop(horizon_s=2.0),
+    problem=Quadratic(dimension=3, noise=0.5),
+    rates=NormalRates(),
+    schedule=InverseSchedule(offset=20.0),
+    record=Record(interval_s=0.25, average=True),
+    seed=7,
+)
+
+
+class StoppingBreaks(Breaks):
+    """Says stop when it is asked for the n-th time, by a signal that never came."""
+
+    asks: Iterator[int]
+    stop_at: int
+
+    def due(self) -> bool:
+        if next(self.asks) >= self.stop_at:
+            self.signal = "SIGTERM"
+        return bool(self.signal)
+
+
+def around(path: Path, checkpoint_s: float | None = 0.0) -> Surroundings:
+    return Surroundings(path, path.parent / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
+
+
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has the next run stop before its event of this number, counted from where it begins."""
+
+    def arrange(number: int) -> None:
+        monkeypatch.setattr(StoppingBreaks, "asks", count(), raising=False)
+        monkeypatch.setattr(StoppingBreaks, "stop_at", number, raising=False)
+        monkeypatch.setattr(execute, "Breaks", StoppingBreaks)
+
+    return arrange
+
+
+def resume(path: Path) -> Status:
+    with open_run(path) as run:
+        return resume_simulation(run, around(path))
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every dataset of a run file, as bytes."""
+    found: dict[str, bytes] = {}
+    with h5py.File(path, "r") as file:
+        file.visititems(
+            lambda name, item: found.update({name: item[()].tobytes()}) if isinstance(item, h5py.Dataset) else None
+        )
+    return found
+
+
+def assert_equal_after(experiment: Experiment, tmp_path: Path, stop_at: Callable[[int], None], *stops: int) -> None:
+    """Stop a run at these events, resume it each time, and compare it with one that is not stopped."""
+    whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
+    ended = simulate(experiment, around(whole, None))
+    stop_at(stops[0])
+    assert simulate(experiment, around(cut)).state == State.STOPPED
+    for number in stops[1:]:
+        assert checkpoint_path(cut).exists()
+        stop_at(number)
+        assert resume(cut).state == State.STOPPED
+    stop_at(10**9)
+    assert resume(cut) == ended
+    assert not checkpoint_path(cut).exists()
+    assert contents(cut) == contents(whole)
+    with open_run(cut) as run:
+        assert len(run.provenance.resumed_at.split(", ")) == len(stops)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_every_method_goes_on(tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings) -> None:
+    assert_equal_after(replace(EXPERIMENT, method=method), tmp_path, stop_at, 20)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+def test_steps_by_the_clock_go_on(
+    tmp_path: Path, stop_at: Callable[[int], None], criterion: AggregationSettings
+) -> None:
+    assert_equal_after(replace(EXPERIMENT, aggregation=criterion), tmp_path, stop_at, 33, 20)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_every_problem_goes_on(tmp_path: Path, stop_at: Callable[[int], None], problem: ProblemSettings) -> None:
+    if isinstance(problem, TorchModule):
+        pytest.importorskip("torch")
+    data = None if isinstance(problem, DrawnSettings) else Synthetic(train_samples=60, test_samples=9)
+    experiment = replace(EXPERIMENT, problem=problem, data=data, split=Iid() if data else None)
+    assert_equal_after(experiment, tmp_path, stop_at, 25)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(snapshots="aggregations"),
+        Record(snapshots="none"),
+        Record(models="last", average=True, interval_s=0.25),
+        Record(events=False, models="last", interval_s=0.25),
+        Record(loss_every=3, interval_s=0.1),
+    ],
+    ids=["aggregations", "none", "last", "no events", "loss"],
+)
+def test_every_record_goes_on(tmp_path: Path, stop_at: Callable[[int], None], record: Record) -> None:
+    assert_equal_after(replace(EXPERIMENT, record=record, delays=FixedDelays()), tmp_path, stop_at, 30, 17)
+
+
+@pytest.mark.parametrize("stops", [(0,), (1,), (1, 1, 1), (5, 0, 0, 5)], ids=str)
+def test_stops_anywhere_and_often(tmp_path: Path, stop_at: Callable[[int], None], stops: tuple[int, ...]) -> None:
+    assert_equal_after(EXPERIMENT, tmp_path, stop_at, *stops)
+
+
+@pytest.mark.parametrize("stop", [20, 45, 70])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_runs_that_lose_clients_go_on(
+    tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings, stop: int
+) -> None:
+    faults = Faults(lost=(3, 0), lost_at_s=(0.5, 1.1), lost_client="remove")
+    stop = min(stop, 20) if isinstance(method, SFedAvg) else stop
+    assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, stop)
+
+
+def test_a_run_that_ends_at_a_target_goes_on(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
+    experiment = replace(EXPERIMENT, stop=Stop(horizon_s=20.0, target_loss=1.0), aggregation=EveryUpdates(updates=2))
+    assert_equal_after(experiment, tmp_path, stop_at, 15)
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.h5"
+    simulate(EXPERIMENT, around(path))
+    assert cli.main(["resume", str(path)]) == 2
+    assert capsys.readouterr().err == f"areabench: {path}: has ended (done); there is nothing to resume\n"
+
+
+def test_a_run_without_checkpoint_is_not_resumed(
+    tmp_path: Path, stop_at: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.h5"
+    stop_at(9)
+    simulate(EXPERIMENT, around(path))
+    checkpoint_path(path).unlink()
+    before = path.read_bytes()
+    assert cli.main(["resume", str(path)]) == 2
+    assert "has no checkpoint (run.h5.checkpoint) to go on from; run the experiment again" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [lambda whole: whole[:1000], lambda _whole: b"", lambda whole: whole[::-1]])
+def test_a_damaged_checkpoint_is_told(
+    tmp_path: Path, stop_at: Callable[[int], None], damage: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "run.h5"
+    stop_at(9)
+    simulate(EXPERIMENT, around(path))
+    checkpoint_path(path).write_bytes(damage(checkpoint_path(path).read_bytes()))
+    with pytest.raises(RunFileError, match=r"run\.h5\.checkpoint: is damaged .* run the experiment again"):
+        resume(path)
+    with open_run(path) as run:
+        assert run.status.state == State.STOPPED
+
+
+def test_a_checkpoint_of_another_run_is_told(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
+    paths = [tmp_path / "one.h5", tmp_path / "two.h5"]
+    for seed, path in enumerate(paths):
+        stop_at(9 + seed)
+        simulate(replace(EXPERIMENT, seed=seed), around(path))
+    checkpoint_path(paths[0]).replace(checkpoint_path(paths[1]))
+    with pytest.raises(RunFileError, match="its checkpoint is of another experiment"):
+        resume(paths[1])
+
+
+# ---------------------------------------------------------------------------------------------------- real signals
+
+
+def process(path: Path, *options: str) -> subprocess.Popen[str]:
+    """A long simulation as a process of its own."""
+    experiment = replace(EXPERIMENT, stop=Stop(horizon_s=1000.0), record=Record(interval_s=5.0))
+    file = path.with_suffix(".toml")
+    file.write_text(to_toml(experiment))
+    command = [sys.executable, "-m", "areabench", "simulate", str(file), "-o", str(path), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sent", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGKILL], ids=lambda sent: sent.name
+)
+def test_signals(tmp_path: Path, sent: signal.Signals) -> None:
+    path, checkpoint = tmp_path / "run.h5", checkpoint_path(tmp_path / "run.h5")
+    running = process(path, "--checkpoint-every", "0.05")
+    for _ in range(600):
+        if checkpoint.exists() or running.poll() is not None:
+            break
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(0.05)
+    running.send_signal(sent)
+    said, _ = running.communicate(timeout=60)
+    codes = {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}
+    assert running.returncode == codes.get(sent, 4)
+    with open_run(path) as run:
+        assert run.status.state == (State.RUNNING if sent == signal.SIGKILL else State.STOPPED)
+    if sent != signal.SIGKILL:
+        assert f"stopped ({sent.name})" in said
+        assert f"to go on: areabench resume {path}" in said
+    assert cli.main(["replay", str(path)]) == 0
+    assert resume(path).state == State.DONE
+    assert cli.main(["replay", str(path)]) == 0

@@ -1,0 +1,544 @@
+"""Bad input through every command that takes an experiment: one line, exit code 2, nothing written.
+
+What looks bad and is not (one client, a criterion above n, one class, a batch above the data) is run, at the end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.resources
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from areabench import datasets
+from areabench.arguments import build_parser
+from areabench.cli import main
+from areabench.reading import Run, open_run
+from areabench.schema import State
+
+QUADRATIC = """
+name = "tiny"
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 20
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+BLOBS = """
+[data]
+name = "synthetic"
+train_samples = 40
+test_samples = 10
+features = 3
+classes = 3
+"""
+LOGISTIC = QUADRATIC.replace('"quadratic"\ndimension = 3', '"logistic"') + BLOBS
+TRACE = QUADRATIC + '[delays]\nname = "trace"\nfile = "delays.csv"\n'
+FILE = "try.toml"
+COMMANDS: dict[str, list[str]] = {
+    "simulate": ["simulate", FILE],
+    "check": ["check", FILE],
+    "launch": ["launch", FILE],
+    "theory": ["theory", FILE],
+    "job": ["job", FILE, "--scheduler", "slurm", "--transport", "simulator"],
+    "sweep": ["sweep", FILE],
+    "figures": ["figures", "--split", FILE],
+}
+BUILDING = ("simulate", "theory")  # these load the data and build the problem; a sweep lists it as a run that failed
+Tree = dict[str, tuple[int, int]]
+the_parser = cache(build_parser)  # making it takes longer than most of these commands
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, also for the cache; no command may get as far as starting mpirun."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("areabench.cli.build_parser", the_parser)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loaded = set(sys.modules)
+    monkeypatch.setattr("areabench.commands.mpirun_command", lambda *_: pytest.fail("mpirun would be started"))
+    yield tmp_path
+    for name in [name for name in sys.modules if name not in loaded and name.startswith("net_")]:
+        del sys.modules[name]
+
+
+def tree(folder: Path) -> Tree:
+    """Everything below a folder: size and time of the last change."""
+    found = {str(path): path.lstat() for path in folder.rglob("*")}
+    return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}
+
+
+def refused(command: list[str], overrides: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command is refused; nothing may have been written."""
+    options = [part for override in overrides for part in ("--set", override)]
+    before = tree(Path.cwd())
+    code = main([*command, *options])
+    captured = capsys.readouterr()
+    assert (code, captured.out) == (2, ""), captured
+    assert captured.err.startswith("areabench: ")
+    assert captured.err.count("\n") == 1
+    assert captured.err.strip().isprintable()
+    assert tree(Path.cwd()) == before
+    return captured.err
+
+
+# ---------------------------------------------------------------------------------------------------- keys
+
+
+@dataclass(frozen=True)
+class Case:
+    """An experiment that is refused when it is read: overrides, what must be said, and the file."""
+
+    overrides: tuple[str, ...]
+    words: tuple[str, ...]
+    text: str = LOGISTIC
+
+
+def numbers(key: str, limit: str, *before: str, values: tuple[str, ...] = ("0", "-1")) -> list[Case]:
+    """One key with numbers out of range and numbers that are none."""
+    given = [Case((*before, f"{key}={value}"), (key, value, "out of range", limit)) for value in values]
+    none = [Case((*before, f"{key}={value}"), (key, value, "not finite", limit)) for value in ("nan", "inf", "-inf")]
+    return given + none
+
+
+CASES = [
+    *numbers("rates.rate", "> 0 1/s", "rates.name=uniform"),
+    *numbers("rates.mean", "> 0 1/s", "rates.name=normal"),
+    *numbers("rates.deviation", ">= 0 1/s", "rates.name=normal", values=("-1",)),
+    *numbers("rates.median", "> 0 1/s", "rates.name=lognormal"),
+    *numbers("rates.sigma", ">= 0 and <= 20", "rates.name=lognormal", values=("-1", "21")),
+    *numbers("method.step_size", "> 0"),
+    *numbers("method.server_step_size", "> 0", "method.name=fedbuff"),
+    *numbers("stop.horizon_s", "> 0 s"),
+    *numbers("aggregation.rate", "> 0 1/s", "aggregation.name=poisson"),
+    *numbers("aggregation.period_s", "> 0 s", "aggregation.name=period"),
+    *numbers("problem.regularisation", ">= 0", values=("-1",)),
+    Case(("rates.name=list", "rates.values=[1.0, 0.0]"), ("rates.values.1", "0.0", "> 0 1/s")),
+    Case(("rates.name=list", "rates.values=[-2.0, 1.0]"), ("rates.values.0", "-2.0", "> 0 1/s")),
+    Case(("rates.name=list", "rates.values=[nan, 1.0]"), ("rates.values.0", "nan", "> 0 1/s")),
+    Case(("rates.name=list", "rates.values=[1.0, inf]"), ("rates.values.1", "inf", "> 0 1/s")),
+    Case(("rates.name=list", "rates.values=[1.0]"), ("1 rates for clients.count = 2", "one rate a client")),
+    Case(("rates.name=list", "rates.values=[]"), ("0 rates for clients.count = 2", "one rate a client")),
+    Case(("stop.iterations=0",), ("stop.iterations", "0", ">= 1")),
+    Case(("stop.iterations=-5",), ("stop.iterations", "-5", ">= 1")),
+    Case(("clients.count=0",), ("clients.count", "0", ">= 1")),
+    Case(("clients.count=1.5",), ("clients.count", "1.5 is not a whole number >= 1")),
+    Case(("clients.local_steps=0",), ("clients.local_steps", "0", ">= 1")),
+    Case(("problem.batch_size=0",), ("problem.batch_size", "0", ">= 1")),
+    Case(("problem.batch_size=4000000000000",), ("4,000,000,000,000", "100,000,000 samples a round", "smaller batch")),
+    Case(("data.classes=1",), ("data.classes", "1", ">= 2 and <= 255")),
+    Case(("clients.count=41",), ("41 clients", "has 40", "lower clients.count")),
+    Case(("clients.count=70000", "data={name='mnist'}"), ("70000 clients", "has 60000", "lower clients.count")),
+    Case(("clients.count=1438", "data={name='digits'}"), ("1438 clients", "has 1437", "lower clients.count")),
+    Case(
+        ("split={name='dirichlet',minimum=21}",),
+        ("at least 21 samples each", "has 40", "lower clients.count or split.minimum"),
+    ),
+    Case(("method.name=s-fedavg",), ("method.clients_per_round: 4 is more than clients.count = 2", "at most 2")),
+    Case(("aggregation={name='updates',updates=0}",), ("aggregation.updates", "0", ">= 1")),
+    Case(("nonsense",), ("--set nonsense", "write it as section.key=value")),
+    Case(("=",), ("--set =", "write it as section.key=value")),
+    Case((".count=1",), ("--set .count=1", "write it as section.key=value")),
+    Case(("clients..count=1",), ("write it as section.key=value",)),
+    Case(("clients.count.more=1",), ("'count' is a value, not a section",)),
+    Case(("clients=1",), ("clients: 1 is a value", "section [clients]")),
+    Case(("clients.count=",), ("clients.count: '' is not a whole number",)),
+    Case(("method=[",), ("method: '[' is a value",)),
+    Case(("clients.cuont=1",), ("unknown key 'cuont'", "did you mean 'count'?")),
+    Case(("a\nb=1",), ("unknown key or section",)),
+    Case(("clients.count=" + "[" * 5000,), ("clients.count", "is not a whole number")),
+]
+
+
+def case_name(case: Case) -> str:
+    return " ".join(case.overrides)[:40]
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_name)
+def test_values(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(case.text, encoding="utf-8")
+    for command in COMMANDS.values():
+        message = refused(command, case.overrides, capsys)
+        assert all(word in message for word in case.words), message
+
+
+@pytest.mark.parametrize("literal", ["nan", "+nan", "inf", "-inf", "1e999", "-0.0", "0", "1_0e400"])
+def test_numbers_written_in_the_file(literal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(LOGISTIC.replace("0.05", literal), encoding="utf-8")
+    for command in COMMANDS.values():
+        message = refused(command, (), capsys)
+        assert f"{FILE}: method.step_size: " in message
+        assert "a number > 0" in message
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "latin1": (
+        'title = "caf\xe9"\n'.encode("latin-1") + LOGISTIC.encode(),
+        "is not UTF-8 at byte 12; save it as UTF-8",
+    ),
+    "utf-16": (LOGISTIC.encode("utf-16"), "is not UTF-8 at byte 0; save it as UTF-8"),
+    "utf-16 without mark": (LOGISTIC.encode("utf-16-le"), "is not valid TOML"),
+    "mark in the middle": (LOGISTIC.encode() + b"\xef\xbb\xbfx = 1", "is not valid TOML"),
+    "byte 0": (LOGISTIC.encode() + b"\0", "is not valid TOML"),
+    "empty": (b"", "clients: is missing; add a section [clients]"),
+    "mark only": (b"\xef\xbb\xbf", "clients: is missing; add a section [clients]"),
+    "binary": (bytes(range(256)), "is not UTF-8"),
+    "half a file": (LOGISTIC.encode()[:-30], "is not valid TOML"),
+    "brackets": (b"a = " + b"[" * 50_000, "brackets are nested too deeply; remove some"),
+    "braces": (b"a = " + b"{a=" * 50_000, "brackets are nested too deeply; remove some"),
+    "dots": (LOGISTIC.encode() + b"[" + b"a." * 3000 + b"a]\n", "nested more than 20 deep; remove some"),
+    "lists": (LOGISTIC.encode() + b"[x]\na = " + b"[" * 30 + b"]" * 30, "nested more than 20 deep; remove some"),
+    "twice": (LOGISTIC.encode() + BLOBS.encode(), "is not valid TOML"),
+    "digits": (b"seed = " + b"9" * 5000 + LOGISTIC.encode(), "is not valid TOML"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_texts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content, words = FILES[name]
+    Path(FILE).write_bytes(content)
+    for command in COMMANDS.values():
+        message = refused(command, (), capsys)
+        assert message.startswith(f"areabench: {FILE}: ")
+        assert words in message
+
+
+def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(FILE).open("wb") as file:
+        file.truncate(100_000_000)
+    for command in COMMANDS.values():
+        assert "has more than 50,000,000 bytes; give the path of an experiment" in refused(command, (), capsys)
+
+
+def test_a_mark_in_front_and_windows_lines_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_bytes(LOGISTIC.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert main(["check", FILE]) == 0
+    assert 'name = "tiny"' in capsys.readouterr().out
+
+
+def no_file(path: Path) -> None:
+    pass
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def a_lost_link(path: Path) -> None:
+    path.symlink_to("nowhere.toml")
+
+
+def unreadable(path: Path) -> None:
+    """Opens, and fails when it is read, also for root."""
+    path.symlink_to("/proc/self/mem")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (no_file, "cannot be read: No such file or directory; give the path of an experiment file"),
+        (a_folder, "cannot be read: Is a directory; give the path of an experiment file"),
+        (a_circle, "Too many levels of symbolic links; give "),
+        (a_lost_link, "cannot be read: No such file or directory; give the path of an experiment file"),
+        (unreadable, "cannot be read: Input/output error; give the path of an experiment file"),
+    ],
+)
+def test_paths(make: Callable[[Path], None], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if make is unreadable and not Path("/proc/self/mem").exists():
+        pytest.skip("there is no file like that here")
+    make(Path(FILE))
+    for command in COMMANDS.values():
+        assert words in refused(command, (), capsys)
+
+
+def test_names_that_are_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a" * 300
+    Path(FILE).write_text(LOGISTIC, encoding="utf-8")
+    for command in (["check", name], ["sweep", FILE, name], ["replay", name], ["summary", name], ["table", name],
+                    ["simulate", FILE, "-o", name], ["theory", FILE, "--write", name]):  # fmt: skip
+        assert f"{name[:100]}: cannot be used: File name too long; give another path" in refused(command, (), capsys)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "check closed/try.toml",
+        "check secret.toml",
+        "show closed/run.h5",
+        "simulate try.toml -o closed/x.h5",
+        "simulate try.toml -o half/x.h5",
+    ],
+)
+def test_what_is_closed_to_the_user(arguments: str, folder: Path) -> None:
+    for name, mode in (("closed", 0o700), ("half", 0o755)):
+        (folder / name).mkdir(mode=mode)
+    (folder / FILE).write_text(QUADRATIC, encoding="utf-8")
+    (folder / "secret.toml").write_text(QUADRATIC, encoding="utf-8")
+    (folder / "secret.toml").chmod(0o600)
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    script = (
+        "import contextlib, io, os, sys\nfrom areabench.cli import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"  # Python itself may be closed to the other: load all of it
+        "    assert main(['simulate', 'try.toml', '-o', 'first.h5']) == main(['show', 'first.h5']) == 0\n"
+        "os.setuid(65534)\nsys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith("areabench: ")
+    assert done.stderr.count("\n") == 1
+    assert "Permission denied" in done.stderr or "is closed to you; choose another --output" in done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------- outputs
+
+WRITING = (["simulate", FILE, "-o"], ["launch", FILE, "-o"], ["theory", FILE, "--write"], [*COMMANDS["job"], "-o"])
+
+
+@pytest.mark.parametrize("command", WRITING, ids=lambda command: str(command[0]))
+def test_outputs(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(QUADRATIC, encoding="utf-8")
+    Path("link").symlink_to("elsewhere")
+    option = "--write" if command[0] == "theory" else "--output"
+    assert f"exists already; choose another {option} or overwrite" in refused([*command, "."], (), capsys)
+    assert f"exists already; choose another {option} or overwrite" in refused([*command, "link"], (), capsys)
+    assert f"Is a directory; choose another {option}" in refused([*command, ".", "--force"], (), capsys)
+    below = refused([*command, f"{FILE}/more/x"], (), capsys)
+    assert f"{FILE}/more/x: {FILE} is not a folder; choose another {option}" in below
+
+
+@pytest.mark.parametrize("output", [FILE, f"{FILE}/deeper", "/proc/nowhere"])
+def test_folders_of_sweeps(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(QUADRATIC, encoding="utf-8")
+    assert "; choose another --output" in refused(["sweep", FILE, "-o", output], (), capsys)
+
+
+@pytest.mark.parametrize("output", [".", f"{FILE}/x.png", "x.xyz", "/proc/nowhere/x.png"])
+def test_files_of_figures(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    Path(FILE).write_text(LOGISTIC, encoding="utf-8")
+    assert output in refused(["figures", "--split", FILE, "-o", output], (), capsys)
+
+
+# ---------------------------------------------------------------------------------------------------- traces
+
+ROWS: dict[str, str] = {
+    "": "line 1: header '', expected 'client,delay_s'",
+    "time,value\n": "line 1: header 'time,value', expected 'client,delay_s'",
+    "client,delay_s\n0,1\n": "no line for client 1 of 2; each client needs a delay",
+    "client,delay_s\n0,1\n1,nan\n": "line 3: delay nan s is not allowed; write a finite number of seconds above 0",
+    "client,delay_s\n0,1\n1,-1\n": "line 3: delay -1 s is not allowed",
+    "client,delay_s\n0,1\n1,0\n": "line 3: delay 0 s is not allowed",
+    "client,delay_s\n0,1\n1,inf\n": "line 3: delay inf s is not allowed",
+    "client,delay_s\n0,1\n1,soon\n": "line 3: delay 'soon' is not a number; write seconds",
+    "client,delay_s\n0,1\n1\n": "line 3: 1 columns, expected 2",
+    "client,delay_s\n0,1\n1,2,3\n": "line 3: 3 columns, expected 2",
+    "client,delay_s\n0,1\n2,1\n": "line 3: unknown client 2; write 0 to 1, or raise clients.count",
+    "client,delay_s\n0,1\n-1,1\n": "line 3: unknown client -1",
+    "client,delay_s\n0,1\none,1\n": "line 3: client 'one' is not a whole number; write 0 to 1",
+    "client,delay_s\n0,1\n1,\0\n": "line 3: delay '\\x00' is not a number",
+    f"client,delay_s\n0,1\n{'9' * 5000},1\n": "is not a whole number; write 0 to 1",
+    f'client,delay_s\n0,1\n1,"{"9" * 200_000}': "field larger than field limit",
+}
+
+
+@pytest.mark.parametrize("rows", ROWS, ids=range(len(ROWS)))
+def test_rows_of_traces(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(TRACE, encoding="utf-8")
+    Path("delays.csv").write_text(rows, encoding="utf-8")
+    for name, command in COMMANDS.items():
+        if name not in ("sweep", "figures"):
+            message = refused(command, (), capsys)
+            assert message.startswith("areabench: trace ")
+            assert ROWS[rows] in message
+            assert len(message) < 500
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "."])
+def test_a_trace_that_is_no_file(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(TRACE, encoding="utf-8")
+    Path("delays.csv").symlink_to(target)
+    assert "is not a regular file; check delays.file" in refused(["check", FILE], (), capsys)
+
+
+# ---------------------------------------------------------------------------------------------------- data
+
+MNIST = LOGISTIC.partition("[data]")[0]
+
+
+def test_data_with_a_wrong_checksum(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
+    Path(FILE).write_text(MNIST, encoding="utf-8")
+    whole = importlib.resources.files("areabench") / "data" / "mnist"
+    package = folder / "package" / "data" / "mnist"
+    package.mkdir(parents=True)
+    for file in datasets.MNIST_FILES:
+        (package / f"{file.name}.gz").write_bytes((whole / f"{file.name}.gz").read_bytes())
+    last = datasets.MNIST_FILES[-1]
+    (package / f"{last.name}.gz").write_bytes(gzip.compress(last.header + bytes(10_000)))
+    monkeypatch.setattr("areabench.datasets.resources.files", lambda _: folder / "package")
+    for command in (COMMANDS["simulate"], COMMANDS["figures"]):
+        message = refused(command, (), capsys)
+        assert f"{last.name} in the package has MD5 " in message
+        assert f"expected {last.md5}; reinstall areabench" in message
+
+
+def test_data_that_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
+    Path(FILE).write_text(MNIST, encoding="utf-8")
+    monkeypatch.setattr("areabench.datasets.resources.files", lambda _: folder / "nothing")
+    for name in (*BUILDING, "figures"):
+        assert "train-images-idx3-ubyte.gz in the package cannot be unpacked" in refused(COMMANDS[name], (), capsys)
+
+
+def test_a_cache_that_cannot_be_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(MNIST, encoding="utf-8")
+    Path("cache").write_text("")
+    assert "set AREABENCH_CACHE to a writable folder with 60 MB free" in refused(COMMANDS["simulate"], (), capsys)
+
+
+def test_a_split_that_leaves_clients_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(LOGISTIC, encoding="utf-8")
+    for name in (*BUILDING, "figures"):
+        message = refused(COMMANDS[name], ("clients.count=20", "split.name=nearly-iid"), capsys)
+        assert "20 clients, but the most frequent label has 14 samples" in message
+        assert "lower clients.count to 14 or take split `iid`" in message
+
+
+# ---------------------------------------------------------------------------------------------------- torch
+
+NETS = {
+    "net_absent:make": "No module named 'net_absent'",
+    "net_here": "is no import path; write `package.module:function`",
+    "net_here:absent": "module 'net_here' lacks 'absent'; name a function of that module",
+    "net_here:number": "module 'net_here' holds no callable 'number'",
+    "net_here:raises": "failed for 3 features and 3 classes (ValueError: two lines)",
+    "net_here:leaves": "failed for 3 features and 3 classes (SystemExit: 5)",
+    "net_here:nothing": "returned NoneType instead of a torch.nn.Module",
+    "net_here:empty": "has no trainable parameter",
+    "net_here:inputs": "cannot take 3 features and 3 classes",
+    "net_here:outputs": "gives (2, 7) for 2 samples of 3 features and 3 classes; let it give one score a class",
+    "net_raises:make": "importing 'net_raises' failed (RuntimeError: broken)",
+    "net_leaves:make": "importing 'net_leaves' failed (SystemExit: 7)",
+    "net_syntax:make": "importing 'net_syntax' failed (SyntaxError: ",
+}
+NET_HERE = """
+import sys
+from torch import nn
+number = 3
+def raises(features, classes): raise ValueError("two\\nlines")
+def leaves(features, classes): sys.exit(5)
+def nothing(features, classes): return None
+def empty(features, classes): return nn.ReLU()
+def inputs(features, classes): return nn.Linear(features + 1, classes)
+def outputs(features, classes): return nn.Linear(features, 7)
+"""
+
+
+@pytest.mark.parametrize("path", NETS)
+def test_modules(path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    Path("net_here.py").write_text(NET_HERE, encoding="utf-8")
+    Path("net_raises.py").write_text("raise RuntimeError('broken')", encoding="utf-8")
+    Path("net_leaves.py").write_text("raise SystemExit(7)", encoding="utf-8")
+    Path("net_syntax.py").write_text("def (", encoding="utf-8")
+    Path(FILE).write_text(LOGISTIC.replace('"logistic"', f'"torch"\nmodule = "{path}"'), encoding="utf-8")
+    for name in BUILDING:
+        message = refused(COMMANDS[name], (), capsys)
+        assert f"problem.module = {path!r}" in message
+        assert NETS[path] in message
+
+
+# ---------------------------------------------------------------------------------------------------- on ranks
+
+
+def test_run_tells_it_too(folder: Path) -> None:
+    pytest.importorskip("mpi4py")
+    Path(FILE).write_bytes(LOGISTIC.encode("utf-16"))
+    command = [sys.executable, "-m", "areabench", "run", FILE]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"areabench: {FILE}: is not UTF-8 at byte 0; save it as UTF-8 text\n"
+    assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+# ---------------------------------------------------------------------------------------------------- legitimate
+
+
+def simulated(text: str, capsys: pytest.CaptureFixture[str], *overrides: str) -> Run:
+    """The run of an experiment that must work, replayed."""
+    Path(FILE).write_text(text, encoding="utf-8")
+    options = [part for override in overrides for part in ("--set", override)]
+    assert main(["simulate", FILE, "-o", "run.h5", *options]) == 0
+    assert main(["replay", "run.h5"]) == 0
+    assert capsys.readouterr().out.endswith("all equal\n")
+    run = open_run("run.h5")
+    assert run.status.state == State.DONE
+    assert np.isfinite(run.metrics_array["train_loss"]).all()
+    return run
+
+
+@pytest.mark.parametrize("method", ["area", "fedbuff", "as-fedavg", "s-fedavg"])
+def test_one_client(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = [
+        f"method.name={method}",
+        "clients.count=1",
+        "aggregation={name='updates',updates=1}",
+        "stop.iterations=200",
+    ]
+    alone = [*chosen, "method.clients_per_round=1"] if method == "s-fedavg" else chosen
+    eta = ["method.server_step_size=1"] if method == "fedbuff" else []
+    with simulated(QUADRATIC, capsys, *alone, *eta) as run:
+        assert run.served.tolist() == [100]
+        distance = run.metrics_array["squared_distance"]
+        assert distance[-1] < 1e-2 * distance[0]
+
+
+def test_one_client_holds_all_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    with simulated(LOGISTIC, capsys, "clients.count=1", "method.step_size=1") as run:
+        assert run.clients_array["samples"].tolist() == [40]
+        assert run.metrics_array["train_loss"][-1] < run.metrics_array["train_loss"][0]
+
+
+@pytest.mark.parametrize("method", ["area", "fedbuff", "as-fedavg"])
+def test_a_criterion_of_more_updates_than_clients(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with simulated(QUADRATIC, capsys, f"method.name={method}", "aggregation={name='updates',updates=7}") as run:
+        assert (run.status.updates, run.status.server_steps) == (18, 2)
+
+
+@pytest.mark.parametrize("problem", ["logistic", "hinge"])
+def test_one_class_only(problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("data.train_samples=2", "data.classes=2", "split.name=iid", f"problem.name={problem}")
+    with simulated(LOGISTIC, capsys, *few, "stop.iterations=100") as run:  # each client has one class
+        assert run.clients_array["samples"].tolist() == [1, 1]
+        assert run.metrics_array["train_loss"][-1] < run.metrics_array["train_loss"][0]
+    Path("run.h5").unlink()
+    with simulated(LOGISTIC, capsys, "clients.count=1", "data.train_samples=1", f"problem.name={problem}") as run:
+        assert run.metrics_array["train_loss"][-1] < run.metrics_array["train_loss"][0]  # the data has one
+
+
+@pytest.mark.parametrize("problem", ["logistic", "hinge"])
+def test_a_batch_larger_than_the_data(problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with simulated(LOGISTIC, capsys, f"problem.name={problem}", "problem.batch_size=500") as run:
+        assert run.metrics_array["train_loss"][-1] < run.metrics_array["train_loss"][0]

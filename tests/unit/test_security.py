@@ -1,0 +1,341 @@
+"""What a run file from a stranger cannot do; nothing is unpickled, evaluated or listened to; permissions."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import areabench
+from areabench.cli import main
+from areabench.config import parse_experiment, to_toml
+from areabench.errors import UserError
+from areabench.trust import check_trusted
+
+EXPERIMENT = """
+name = "tiny"
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 20
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+BLOBS = """
+[data]
+name = "synthetic"
+train_samples = 40
+test_samples = 10
+features = 3
+classes = 3
+"""
+MARKER = "marker.txt"
+STRANGER = f"""
+from pathlib import Path
+Path({MARKER!r}).write_text("somebody else's code was here")
+def make(features, classes):
+    from torch import nn
+    return nn.Linear(features, classes)
+def loss(outputs, labels):
+    from torch.nn.functional import cross_entropy
+    return cross_entropy(outputs, labels)
+"""
+SOURCES = sorted(Path(areabench.__file__).parent.rglob("*.py"))
+
+
+def torch_experiment(module: str, loss: str = "torch.nn.functional:cross_entropy") -> str:
+    """An experiment that trains a module."""
+    problem = f'name = "torch"\nmodule = "{module}"\nloss = "{loss}"\n'
+    return EXPERIMENT.replace('name = "quadratic"\ndimension = 3\n', problem) + BLOBS
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, with a module in it that leaves a marker when it is imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "stranger_net.py").write_text(STRANGER, encoding="utf-8")
+    yield tmp_path
+    sys.modules.pop("stranger_net", None)
+
+
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run file in which a stranger has named a module and a loss."""
+    (folder / "try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
+    capsys.readouterr()
+    with h5py.File("run.h5", "r+") as file:
+        file.attrs["experiment"] = torch_experiment("stranger_net:make", "stranger_net:loss")
+    return folder / "run.h5"
+
+
+# ---------------------------------------------------------------------------------------------------- run files
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show run.h5", "show run.h5 --toml", "summary run.h5", "summary run.h5 --plot x.png", "diagnose run.h5",
+        "diagnose run.h5 -o y.png", "compare run.h5 run.h5", "compare run.h5 run.h5 --plot z.png",
+        "check try.toml --ended-in run.h5", "theory try.toml --from run.h5",
+    ],
+)  # fmt: skip
+def test_reading_imports_nothing_that_a_run_file_names(command: str, run: Path) -> None:
+    if ".png" in command:
+        pytest.importorskip("matplotlib")
+    assert main(command.split()) in (0, 1, 2)
+    assert "stranger_net" not in sys.modules
+    assert not Path(MARKER).exists()
+
+
+def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    text = torch_experiment("stranger_net:make", "stranger_net:loss")
+    Path("sweep.toml").write_text(f'{text}\n[sweep]\ntrials = 1\n[folder]\nname = "it"\ntransport = "simulator"\n')
+    member = areabench.open_sweep(".").plan.members[0]
+    assert member.experiment is not None
+    with h5py.File(run, "r+") as file:
+        file.attrs["experiment"] = to_toml(member.experiment)
+    run.rename(member.file)
+    for command in (["table", "."], ["table", ".", "--page", "page.md"], ["figures", "."]):
+        assert main(command) == 0, capsys.readouterr()
+    assert len(areabench.open_sweep(".").results) == 1
+    assert not Path(MARKER).exists()
+
+
+@pytest.mark.parametrize("trust", [[], ["--trust-module", "stranger_net:loss"], ["--trust-module", "stranger_net"]])
+def test_replay_calls_nobody_that_the_user_has_not_named(
+    trust: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", "run.h5", *trust]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("areabench: run.h5: would import and call 'stranger_net:make'")
+    assert "which this run file names; if you trust that code, add --trust-module stranger_net:make" in captured.err
+    assert ("--trust-module stranger_net:loss" in captured.err) == ("stranger_net:loss" not in trust)
+    assert captured.err.count("\n") == 1
+    assert not Path(MARKER).exists()
+
+
+def test_replay_calls_what_the_user_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    Path("try.toml").write_text(torch_experiment("stranger_net:make", "stranger_net:loss"), encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0  # the user's own file: what it names is run
+    assert Path(MARKER).exists()
+    both = ["--trust-module", "stranger_net:make", "--trust-module", "stranger_net:loss"]
+    assert main(["replay", "run.h5"]) == 2
+    capsys.readouterr()
+    assert main(["replay", "run.h5", *both]) == 0
+    assert capsys.readouterr().out.endswith("all equal\n")
+
+
+def test_replay_needs_no_word_for_the_examples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    Path("try.toml").write_text(torch_experiment("areabench.problems.examples:mlp"), encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == main(["replay", "run.h5"]) == 0
+    assert capsys.readouterr().out.endswith("all equal\n")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "areabench.problems.examples.more:make", "areabench.problems.examplesx:make", "areabench.cli:main",
+        "areabench.problems.torch_module:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
+    ],
+)  # fmt: skip
+def test_only_two_modules_are_known_to_be_harmless(module: str) -> None:
+    experiment = parse_experiment(torch_experiment(module))
+    with pytest.raises(UserError, match="would import and call"):
+        check_trusted(experiment, Path("run.h5"))
+    check_trusted(experiment, Path("run.h5"), [module])
+
+
+def test_a_remedy_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    experiment = parse_experiment(torch_experiment("a; rm -rf b:make"))
+    with pytest.raises(UserError, match="--trust-module 'a; rm -rf b:make'$"):
+        check_trusted(experiment, Path("run.h5"))
+
+
+def empty(file: h5py.File) -> None:
+    file.attrs["experiment"] = h5py.Empty("f8")
+
+
+def reference(file: h5py.File) -> None:
+    file.attrs.create("schema_version", file["events"].ref, dtype=h5py.ref_dtype)
+
+
+def ragged(file: h5py.File) -> None:
+    rows = np.array([np.arange(3), np.arange(2)], dtype=object)
+    file["status"].attrs.create("updates", rows, dtype=h5py.vlen_dtype(np.int64))
+
+
+def opaque(file: h5py.File) -> None:
+    file["provenance"].attrs["ranks"] = np.void(b"\x80\x04N.")  # a pickle
+
+
+def link(file: h5py.File) -> None:
+    del file["events"]
+    file["events"] = h5py.ExternalLink("absent.h5", "/events")
+
+
+def objects(file: h5py.File) -> None:
+    del file["events"]
+    file.create_dataset("events", (3,), dtype=h5py.string_dtype())
+
+
+def gigantic(file: h5py.File) -> None:
+    kind = file["events"].dtype
+    del file["events"]
+    file.create_dataset("events", (2**45,), dtype=kind, chunks=(1024,))
+
+
+@pytest.mark.parametrize("trick", [empty, reference, ragged, opaque, link, objects, gigantic])
+@pytest.mark.parametrize("command", ["show", "summary", "replay"])
+def test_odd_types_in_run_files(
+    trick: Callable[[h5py.File], None], command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
+    with h5py.File("run.h5", "r+") as file:
+        trick(file)
+    capsys.readouterr()
+    assert main([command, "run.h5"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("areabench: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
+    with h5py.File("run.h5", "r+") as file:
+        file["status"].attrs["reason"] = "fine\x1b]0;new title\x07\x9b2J\rdone"
+        file["provenance"].attrs.update({"command": "\x1b[31mred", "transport": "\x1b[8mhidden"})
+    capsys.readouterr()
+    for command in ("show run.h5", "summary run.h5", "diagnose run.h5", "compare run.h5 run.h5"):
+        assert main(command.split()) in (0, 1, 2)
+        captured = capsys.readouterr()
+        assert all(character.isprintable() or character == "\n" for character in captured.out + captured.err)
+        assert command != "show run.h5" or "fine\\x1b]0;new title" in captured.out
+
+
+# ---------------------------------------------------------------------------------------------------- the code
+
+FORBIDDEN_IMPORTS = {
+    "pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml", "socket", "socketserver", "ssl", "http",
+    "urllib", "ftplib", "smtplib", "xmlrpc", "asyncio", "requests", "code", "codeop", "runpy", "imp", "ctypes.util",
+}  # fmt: skip
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "system", "popen", "load_module", "mktemp"}
+FORBIDDEN_OPTIONS = {"shell", "allow_pickle"}
+
+
+def offences(source: str) -> Iterator[str]:
+    """What a module must not import, call or ask for."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            yield from (name for name in names if {name, name.partition(".")[0]} & FORBIDDEN_IMPORTS)
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+            method = isinstance(function, ast.Attribute) and name in ("eval", "compile")  # of torch and re
+            if name in FORBIDDEN_CALLS and not method:
+                yield name
+            if name == "load" and ast.unparse(function) in ("np.load", "torch.load", "numpy.load"):
+                yield ast.unparse(function)
+            yield from (word.arg for word in node.keywords if word.arg in FORBIDDEN_OPTIONS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(SOURCES[0].parent)))
+def test_no_module_unpickles_evaluates_or_opens_a_socket(path: Path) -> None:
+    assert list(offences(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from socket import socket", "import urllib.request", "eval('1')", "np.load('x')",
+        "subprocess.run('ls', shell=True)", "os.system('ls')", "exec(text)",
+    ],
+)  # fmt: skip
+def test_what_is_forbidden_is_found(source: str) -> None:
+    assert list(offences(source))
+
+
+def importers() -> set[str]:
+    """The modules of the package that import others by a name that is computed."""
+    return {path.name for path in SOURCES if "import_module(" in path.read_text(encoding="utf-8")}
+
+
+def test_one_module_imports_what_an_experiment_names() -> None:
+    literal = {"datasets.py", "commands.py"}  # sklearn.datasets and matplotlib, written out
+    assert importers() - literal == {"torch_module.py"}
+    for path in SOURCES:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert path.name not in literal or "import_module(" not in line or 'import_module("' in line
+
+
+def test_a_run_neither_connects_nor_unpickles(folder: Path) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    script = """
+import sys
+from areabench.cli import main
+seen = set()
+sys.addaudithook(lambda event, _: seen.add(event))
+for arguments in ("simulate try.toml -o run.h5", "show run.h5", "summary run.h5", "replay run.h5"):
+    assert main(arguments.split()) == 0
+assert "open" in seen  # the hook works
+print(sorted(event for event in seen - {"socket.gethostname"} if event.startswith(("socket.", "pickle.", "urllib."))))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# ---------------------------------------------------------------------------------------------------- permissions
+
+
+def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom areabench.datasets import prepare\n"
+        "from areabench.problem_settings import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], timeout=60, check=True)
+    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
+    assert len(made) == 6
+    assert not any(path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) for path in made)
+
+
+def test_a_link_that_somebody_placed_is_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("run.h5").symlink_to("private.h5")
+    for command in (["simulate", "try.toml", "-o"], ["theory", "try.toml", "--write"]):
+        assert main([*command, "run.h5"]) == 2
+        assert "run.h5: exists already" in capsys.readouterr().err
+    assert not Path("private.h5").exists()
+
+
+def test_nothing_is_left_in_the_folder_for_temporary_files(folder: Path) -> None:
+    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    surroundings = {**os.environ, "TMPDIR": str(temporary)}
+    for arguments in (["simulate", "try.toml"], ["sweep", "try.toml"], ["replay", "runs/tiny-area-0.h5"]):
+        command = [sys.executable, "-m", "areabench", *arguments]
+        subprocess.run(command, env=surroundings, capture_output=True, timeout=60, check=True)
+    assert list(temporary.iterdir()) == []
+    shutil.rmtree(temporary)
