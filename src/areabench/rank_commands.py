@@ -82,6 +82,8 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
 
     world = World(fault_tolerant=started is not None and started.fault_tolerant)
     _end_after(0, started)
+    if started is not None:  # a run listens to it; before and after, Hydra may send it because another rank has ended
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     lone_ranks(started, world.size, _right_launcher)
     try:
         code = play(world)
