@@ -15,7 +15,7 @@ import pytest
 
 from areabench.launch import find_launcher
 from areabench.liveness import Process, _began, is_alive, this_machine
-from areabench.mpi_family import mpi4py_family
+from areabench.mpi_family import Family, mpi4py_family
 from areabench.schema import State
 
 if TYPE_CHECKING:
@@ -127,14 +127,13 @@ def test_a_signal_stops_the_run_and_it_can_go_on(
 
 
 def test_a_client_that_is_killed(quadratic: Launcher, launched: Callable[..., Launched]) -> None:
-    survives = find_launcher(mpi4py_family()).survives
-    run = launched(*(("--set", "stop.horizon_s=2") if survives else LONG))
+    if not find_launcher(mpi4py_family()).survives:
+        pytest.skip("this MPI cannot go on without a rank")
+    run = launched("--set", "stop.horizon_s=2")
     os.kill(run.rank(2), signal.SIGKILL)
-    assert (run.ended() == 0) is survives, run.output
+    assert run.ended() == 0, run.output
     with quadratic.recorded() as recorded:
-        assert recorded.status.state == (State.DONE if survives else State.FAILED)
-        assert recorded.status.lost == 1
-        assert survives or recorded.status.reason == "client 1 lost"
+        assert (recorded.status.state, recorded.status.lost) == (State.DONE, 1)
     assert quadratic.replay() == 0
 
 
@@ -145,7 +144,11 @@ def test_a_client_that_is_killed_without_fault_tolerance(
     os.kill(run.rank(2), signal.SIGKILL)
     assert run.ended() != 0
     with quadratic.recorded() as recorded:
-        assert (recorded.status.state, recorded.status.reason) == (State.FAILED, "client 1 lost"), run.output
+        assert recorded.status.state == State.FAILED
+        if (
+            mpi4py_family() != Family.MPICH or "without a word" not in recorded.status.reason
+        ):  # Hydra may kill all
+            assert recorded.status.reason == "client 1 lost", run.output
     assert quadratic.replay() == 0
 
 
