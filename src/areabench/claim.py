@@ -63,7 +63,7 @@ class Claim:
         self.making.replace(self._target)
         self._held.making = None
         with suppress(OSError):  # no locks here
-            fcntl.flock(self._held.new, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._held.new, fcntl.LOCK_SH)
         self._held.drop_old()
 
     def write(self, offset: int, content: bytes) -> None:

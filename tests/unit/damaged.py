@@ -24,6 +24,7 @@ from areabench.config import parse_experiment
 from areabench.errors import UserError
 from areabench.execute import simulate
 from areabench.layout import forget
+from areabench.paper.origin import read_makers
 from areabench.progress import Style
 from areabench.reading import open_run
 from areabench.recording import Recorder
@@ -45,6 +46,7 @@ iterations = 60
 name = "quadratic"
 dimension = 3
 """
+OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])
 COMMANDS = ("show", "summary", "diagnose", "replay")
 PATIENCE_S = 60
 FRONT = 16_000  # bytes in which HDF5 keeps nearly all that it knows of a small file
@@ -56,7 +58,7 @@ FRONT = 16_000  # bytes in which HDF5 keeps nearly all that it knows of a small 
 def whole_files(folder: Path) -> list[bytes]:
     """A run file with events, one without them and with the last model alone, and one of a run that was killed."""
     files: list[bytes] = []
-    for overrides in ([], ["record.events=false", "record.models=last"]):
+    for overrides in OVERRIDES:
         path = folder / f"whole-{len(files)}.h5"
         experiment = parse_experiment(EXPERIMENT, overrides=overrides)
         simulate(experiment, Surroundings(path, folder, "", "", False, Style.NONE))
@@ -132,9 +134,11 @@ def tried(arguments: list[str]) -> int:
 
 
 def read_as_a_sweep_does(path: Path) -> None:
-    experiment = parse_experiment(EXPERIMENT)
-    ended_state(path, experiment)
-    read_ended(path, experiment)
+    read_makers([path])
+    for overrides in OVERRIDES:
+        experiment = parse_experiment(EXPERIMENT, overrides=overrides)
+        ended_state(path, experiment)
+        read_ended(path, experiment)
 
 
 def saved(path: Path, folder: Path) -> bool:
