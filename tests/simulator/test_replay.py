@@ -333,7 +333,7 @@ def test_run_that_was_killed_may_lack_its_last_events(run: Run) -> None:
 def test_other_seed(run: Run) -> None:
     """A file whose experiment was edited does not replay."""
     with h5py.File(run.path, "r+") as file:
-        file.attrs["experiment"] = str(file.attrs["experiment"]).replace("seed = 4", "seed = 5")
+        file.attrs["experiment"] = file.attrs["experiment"].replace(b"seed = 4", b"seed = 5")
     difference = replayed(run).difference
     assert difference is not None
     assert difference.event == 0
