@@ -49,19 +49,21 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.load = bad
 """
 _HEADER = """
-from areabench.messages import Flag
 from areabench.transports import mpi_worker
 
-pack = mpi_worker.pack_update
+pack, send = mpi_worker.pack_update, mpi_worker.MpiWorkerLink.send
 
-def bad(buffer, header, *length):
-    if header.flags & (Flag.FAREWELL | Flag.FAILED) or not due():
-        return pack(buffer, header, *length)
+def bad_pack(buffer, header, *length):
     pack(buffer, {header}, *length)
     {more}
 
+def bad_send(self, header):
+    mpi_worker.pack_update = bad_pack if due() else pack
+    send(self, header)
+    mpi_worker.pack_update = pack  # what the server asks for besides updates is answered well
+
 if RANK == VICTIM + 1:
-    mpi_worker.pack_update = bad
+    mpi_worker.MpiWorkerLink.send = bad_send
 """
 _LENGTH = """
 import numpy
