@@ -109,6 +109,7 @@ def _check_events(case: Case, finding: Finding, expected: Expected, run: Run) ->
         others = set(later["client"]) - {case.victim}
         late = lost["time_s"][0] > case.drawn.horizon_s - LATE_S
         finding.require(bool(others) or late, "nobody went on after the loss")
+        finding.require(run.status.end_s == case.drawn.horizon_s, f"ended at {run.status.end_s} s, before its horizon")
         finding.require(case.victim not in set(later["client"]), "the lost client sent updates after it was lost")
 
 
