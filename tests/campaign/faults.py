@@ -74,4 +74,5 @@ def defect_shown(room: Room) -> tuple[int, float]:
     mark = room.folder / MARK
     if not mark.exists():
         return 0, 0.0
-    return len(mark.read_text().splitlines()), mark.stat().st_ctime
+    lines = mark.read_text().splitlines()
+    return len(lines), float(lines[0].split()[1])
