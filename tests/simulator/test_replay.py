@@ -150,7 +150,7 @@ def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
     stop = Stop(horizon_s=5.0, divergence_norm=1e300)
     run = record(replace(experiment_on(PROBLEMS[1]), method=Area(step_size=1e30), stop=stop))
     assert run.status.state == State.DIVERGED
-    assert "updates of every client at work were refused" in run.status.reason
+    assert "the last update of every client at work was refused: " in run.status.reason
     assert run.status.refused == np.count_nonzero(run.events_array["reason"] == Reason.NOT_FINITE) > 0
     assert np.isfinite(run.model(-1)).all()  # what is not finite is not let in
     assert replayed(run).difference is None
