@@ -21,17 +21,22 @@ export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread 
 areabench="$(command -v areabench)"
 
 run_file=runs/paper-area-1-mpi.h5
+task=(run benchmarks/paper.toml --output "$run_file")
 
-# A job that is started again does not repeat a run that has ended; one that has not is kept, and begun anew.
+# A job that is started again does not repeat a run that has ended, and goes on with one that has a
+#   checkpoint; one without is kept, and begun anew.
 if [ -e "$run_file" ]; then
   status=0
   "$areabench" check benchmarks/paper.toml --ended-in "$run_file" || status=$?
   case "$status" in
     0) exit 0 ;;
-    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5" ;;
+    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"; rm -f -- "$run_file.checkpoint" ;;
+    4) task=(resume "$run_file") ;;
     *) exit "$status" ;;
   esac
 fi
 
+# PBS does not warn: a run is told to stop while there is time for its checkpoint.
+timeout --foreground --preserve-status --signal=USR1 240 \
 mpirun --hostfile "$PBS_NODEFILE" -n 129 --map-by core --bind-to core \
-  "$areabench" run benchmarks/paper.toml --output "$run_file" --progress never
+  "$areabench" "${task[@]}" --progress never

@@ -12,6 +12,8 @@
 #   run to start and drain + 0.2 s x 151 snapshots to evaluate.
 #SBATCH --time=00:05:00
 #SBATCH --exclusive
+# A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4).
+#SBATCH --signal=USR1@60
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.out
@@ -25,17 +27,20 @@ export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread 
 areabench="$(command -v areabench)"
 
 run_file=runs/paper-area-1-mpi.h5
+task=(run benchmarks/paper.toml --output "$run_file")
 
-# A job that is started again does not repeat a run that has ended; one that has not is kept, and begun anew.
+# A job that is started again does not repeat a run that has ended, and goes on with one that has a
+#   checkpoint; one without is kept, and begun anew.
 if [ -e "$run_file" ]; then
   status=0
   "$areabench" check benchmarks/paper.toml --ended-in "$run_file" || status=$?
   case "$status" in
     0) exit 0 ;;
-    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5" ;;
+    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"; rm -f -- "$run_file.checkpoint" ;;
+    4) task=(resume "$run_file") ;;
     *) exit "$status" ;;
   esac
 fi
 
 srun --mpi=pmix --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
-  "$areabench" run benchmarks/paper.toml --output "$run_file" --progress never
+  "$areabench" "${task[@]}" --progress never

@@ -50,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--ended-in",
         type=Path,
         metavar="RUN",
-        help="say instead whether this run file holds it, ended; exit code 1 if not",
+        help="say instead whether this run file holds it, ended; exit code 4 if it can be resumed, 1 if not",
     )
     _theorising(commands)
     purpose = "run the rule again from a run file's events, compare bits"

@@ -63,14 +63,17 @@ def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings, tol
 
 
 def check(path: Path, overrides: Sequence[str], ended_in: Path | None = None) -> int:
-    """Print the resolved experiment, or say whether a run file holds an ended run of it: 1 if it does not."""
+    """Print the resolved experiment, or say whether a run file holds an ended run of it: 4 if it can go on, else 1."""
     experiment = load_experiment(path, overrides)
     if ended_in is None:
         print(to_toml(experiment), end="")
         return 0
-    from areabench.sweeps.results import ended_state
+    from areabench.sweeps.results import can_go_on, ended_state
 
     state = ended_state(ended_in, experiment)
+    if state is None and can_go_on(ended_in, experiment):
+        print(f"{ended_in}: has not ended, and can go on from its checkpoint: areabench resume {ended_in}")
+        return 4
     print(f"{ended_in}: {state.text if state is not None else 'holds no run of this experiment that has ended'}")
     return int(state is None)
 

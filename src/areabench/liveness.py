@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _DEAD = "ZXx"  # states of a process that has ended and was not yet waited for
-_STATE, _START = 0, 19  # in /proc/PID/stat, behind the name
+_EXITING = 0x4  # among its flags: it closes its files, which others notice, and has not quite ended
+_STATE, _FLAGS, _START = 0, 6, 19  # in /proc/PID/stat, behind the name
 
 
 class Process(NamedTuple):
@@ -53,7 +54,7 @@ def _began(pid: int) -> int | None:
         return None
     except OSError:
         return None if (_PROC / "self" / "stat").exists() else _answers(pid)
-    return None if words[_STATE] in _DEAD else int(words[_START])
+    return None if words[_STATE] in _DEAD or int(words[_FLAGS]) & _EXITING else int(words[_START])
 
 
 def _answers(pid: int) -> int | None:

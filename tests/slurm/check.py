@@ -49,6 +49,7 @@ class Case:
     leaves: str  # a run file, or the folder of a sweep
     says: str
     requeued: bool = False  # once it has begun to write
+    stopped: bool = False  # the same, by the signal that comes before the walltime ends; then it is requeued
 
 
 def cases() -> Iterator[Case]:
@@ -60,7 +61,10 @@ def cases() -> Iterator[Case]:
         arguments = "try.toml --set clients.count=1 --launcher mpirun --runs runs/mpirun.h5"
         yield Case("single run, by mpirun", arguments, "runs/mpirun.h5", "done (horizon of 1 s)")
     arguments = "try.toml --set stop.horizon_s=4 --runs runs/again.h5"
-    yield Case("single run, requeued", arguments, "runs/again.h5", "renamed 'runs/again.h5' -> ", requeued=True)
+    goes_on = "can go on from its checkpoint"
+    yield Case("single run, requeued", arguments, "runs/again.h5", goes_on, requeued=True)
+    arguments = "try.toml --set stop.horizon_s=4 --runs runs/stopped.h5"
+    yield Case("single run, stopped and requeued", arguments, "runs/stopped.h5", goes_on, stopped=True)
     arguments = "grid.toml --transport simulator --cores 1 --array 2"
     yield Case("array of two tasks, in the simulator", arguments, "runs/grid", "2 runs: 2 done now")
     yield Case("array of two tasks, on MPI", "grid.toml --array 2", "runs/grid-mpi", "2 runs: 2 done now")
@@ -94,6 +98,8 @@ def _check(case: Case, name: str, cluster: Cluster, folder: Path) -> None:
     _areabench(folder, "job", *case.arguments.split(), "--scheduler", "slurm", "-o", f"{name}.sh")
     job = cluster.call("sbatch", "--parsable", f"--output={name}-%a.out", f"{name}.sh")
     print(f"{case.name}: job {job}", end="", flush=True)
+    if case.stopped:
+        cluster.stop(job, folder / case.leaves, LIMIT_S)
     if case.requeued:
         cluster.requeue(job, folder / case.leaves, LIMIT_S)
     states = cluster.wait(job, LIMIT_S)

@@ -65,6 +65,15 @@ class Cluster:
         until(begun.exists, limit_s, lambda: f"job {job} has not begun {begun}, it is {self.states(job)}")
         self.call("scontrol", "requeue", job)
 
+    def stop(self, job: str, begun: Path, limit_s: float) -> None:
+        """Warn a job as Slurm does before the walltime ends, once it has begun a file; requeue it when it has ended."""
+        until(begun.exists, limit_s, lambda: f"job {job} has not begun {begun}, it is {self.states(job)}")
+        self.call("scancel", "--signal=USR1", job)
+        if self.wait(job, limit_s) != ["FAILED"]:  # exit code 4
+            raise Trouble(f"job {job} was stopped, and is {self.states(job)}")
+        self.call("scontrol", "requeue", job)
+        until(lambda: set(self.states(job)).isdisjoint(ENDED), limit_s, lambda: f"job {job} does not begin again")
+
     def end_all(self) -> None:
         """End what still runs, and wait for it: as long as a step has a process, its socket is in the spool."""
         with suppress(Trouble, subprocess.TimeoutExpired):

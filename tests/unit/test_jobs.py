@@ -6,8 +6,10 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import pytest
 
 from areabench import launch
@@ -15,6 +17,7 @@ from areabench.cli import main
 from areabench.jobs import command
 from areabench.reading import open_run
 from areabench.schema import State
+from areabench.status_record import pack_status
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """
@@ -47,7 +50,7 @@ PBS_VALUES = {
 }
 SLURM_OPTIONS = {
     "job-name", "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "threads-per-core", "array", "time", "account",
-    "partition", "mem-per-cpu", "exclusive", "requeue", "open-mode", "output",
+    "partition", "mem-per-cpu", "exclusive", "requeue", "open-mode", "output", "signal",
 }  # fmt: skip
 VARIANTS = (
     "try.toml",
@@ -273,6 +276,40 @@ def test_a_single_run_started_again(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert run.status.state == State.DONE
 
 
+STAND_IN = """#!/bin/bash
+case "$1" in
+  check) exit 4 ;;
+  resume) echo "$@"; exit 3 ;;
+esac
+trap 'echo stopped; touch "$4"; exit 4' USR1
+kill -USR1 "$SHELL_OF_THE_JOB"
+while :; do sleep 0.02; done
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["slurm", "pbs"])
+def test_a_run_is_warned_before_the_walltime_and_resumed(
+    tmp_path: Path, scheduler: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    areabench = Path("areabench")
+    areabench.write_text(STAND_IN)
+    areabench.chmod(0o755)
+    script = written("try.toml --transport simulator --runs 'a run.h5' --walltime 00:00:02", capsys, scheduler)
+    script = f"PBS_O_WORKDIR=$PWD\n{script}".replace("source .venv", "true .venv")
+    whom = "$$" if scheduler == "slurm" else ""  # Slurm tells the script, PBS tells nobody
+    done = in_bash(f'export SHELL_OF_THE_JOB="{whom}"\n{script}', tmp_path)
+    assert (done.returncode, done.stdout) == (4, "stopped\n")
+    done = in_bash(script, tmp_path)
+    assert (done.returncode, done.stdout) == (3, "resume a run.h5 --progress never\n")
+
+
+def test_the_warning_goes_to_the_tasks_of_srun_or_else_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--signal=USR1@60" in directives(written("try.toml", capsys), "SBATCH")
+    assert "--signal=B:USR1@60" in directives(written("try.toml --launcher mpirun", capsys), "SBATCH")
+    assert "--signal" not in written("grid.toml", capsys)  # a sweep goes on with the next run anyway
+    assert "--signal=USR1 9940 " in written("try.toml --walltime 02:46:40", capsys, "pbs")
+
+
 def test_what_srun_is_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("srun").write_text('#!/bin/bash\nprintf "%s\\n" "$@" "$OMP_NUM_THREADS"\n')
     Path("srun").chmod(0o755)
@@ -306,6 +343,25 @@ def test_check_says_whether_a_run_has_ended(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "no.h5: holds no run of this experiment that has ended\n"
     assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
     assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
+    assert main(["check", "try.toml", "--set", "seed=1", "--ended-in", "a.h5"]) == 1
+    Path("a.h5.checkpoint").touch()
+    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
+
+
+def test_check_says_whether_a_run_can_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
+    with open_run(Path("a.h5")) as run:
+        stopped = replace(run.status, state=State.STOPPED)
+    with h5py.File("a.h5") as file:
+        offset = file["status"].id.get_offset()
+    with Path("a.h5").open("r+b") as raw:
+        raw.seek(offset)
+        raw.write(pack_status(stopped))
+    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 1
+    Path("a.h5.checkpoint").touch()
+    capsys.readouterr()
+    assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 4
+    assert "areabench resume a.h5" in capsys.readouterr().out
     assert main(["check", "try.toml", "--set", "seed=1", "--ended-in", "a.h5"]) == 1
 
 

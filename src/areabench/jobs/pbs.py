@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from areabench.jobs.request import Request
-from areabench.jobs.script import Words, body, comment, head, mpirun, placement, walltime
+from areabench.jobs.script import Words, body, comment, head, mpirun, placement, walltime, warned_after_s
 from areabench.jobs.words import OPEN_MPI
 from areabench.jobs.work import Work
 from areabench.sweeps.run import MPI
@@ -16,7 +16,10 @@ _LONGEST_NAME = 15  # characters; newer versions take more
 def pbs_script(request: Request, work: Work) -> str:
     """The whole script."""
     hosts = ["--hostfile" if request.site.mpi == OPEN_MPI else "-f", '"$PBS_NODEFILE"']
-    words = Words("qsub", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", mpirun(request, work, hosts), str(request.cores))
+    warned = f"timeout --foreground --preserve-status --signal=USR1 {warned_after_s(request, work)} \\\n"
+    warning = ("# PBS does not warn: a run is told to stop while there is time for its checkpoint.",)
+    launcher = mpirun(request, work, hosts)
+    words = Words("qsub", "PBS_O_WORKDIR", "PBS_ARRAY_INDEX", launcher, str(request.cores), warned, warning)
     lines = [
         *head(request, work, words),
         "#PBS -S /bin/bash",

@@ -14,6 +14,8 @@ from areabench.jobs.words import MPIRUN, OPEN_MPI
 from areabench.jobs.work import Work
 from areabench.sweeps.run import MPI
 
+WARNING_S = 60  # between the signal at which a run writes its checkpoint and stops, and the end of the walltime
+
 
 @dataclass(frozen=True)
 class Words:
@@ -24,6 +26,8 @@ class Words:
     task: str  # the variable with the number of an array's task
     launcher: str  # starts the ranks, with everything that it needs
     cores: str  # cores of a job in the simulator, as a number or a variable
+    warned: str = ""  # before the command of a single run: sees to it that it is warned before the walltime ends
+    warning: tuple[str, ...] = ()  # lines that `warned` needs
 
 
 def head(request: Request, work: Work, words: Words) -> list[str]:
@@ -51,6 +55,13 @@ def placement(request: Request) -> list[str]:
     """Where the ranks are."""
     where = "Each rank has a core of its own, the server too: it is rank 0, the first one on the first node."
     return comment(where) if request.transport == MPI else []
+
+
+def warned_after_s(request: Request, work: Work) -> int:
+    """When a run is told to stop, in seconds: a minute before the walltime ends, for a short one at half of it."""
+    hours, minutes, seconds = map(int, walltime(request, work).split(":"))
+    limit_s = 3600 * hours + 60 * minutes + seconds
+    return max(limit_s - WARNING_S, limit_s // 2)
 
 
 def walltime(request: Request, work: Work) -> str:
@@ -104,26 +115,35 @@ def _run(request: Request, work: Work, words: Words) -> list[str]:
     """One run; a job that is started again keeps what is there."""
     typed = shlex.join([str(request.file), *_overrides(request)])
     command = "run" if request.transport == MPI else "simulate"
+    kept = '"${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"'
     return [
         f"run_file={shlex.quote(str(work.output))}",
+        f'task=({command} {typed} --output "$run_file")',
         "",
-        "# A job that is started again does not repeat a run that has ended; one that has not is kept, and begun anew.",
+        *comment(
+            "A job that is started again does not repeat a run that has ended, and goes on with one that has a "
+            "checkpoint; one without is kept, and begun anew."
+        ),
         'if [ -e "$run_file" ]; then',
         "  status=0",
         f'  "$areabench" check {typed} --ended-in "$run_file" || status=$?',
         '  case "$status" in',
         "    0) exit 0 ;;",
-        '    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5" ;;',
+        f'    1) mv -v -- "$run_file" {kept}; rm -f -- "$run_file.checkpoint" ;;',
+        '    4) task=(resume "$run_file") ;;',
         '    *) exit "$status" ;;',
         "  esac",
         "fi",
         "",
-        f'{_launched(request, words)}"$areabench" {command} {typed} --output "$run_file" --progress never',
+        *words.warning,
+        f'{_launched(request, words, words.warned)}"$areabench" "${{task[@]}}" --progress never',
     ]
 
 
-def _launched(request: Request, words: Words) -> str:
-    return f"{words.launcher} \\\n  " if request.transport == MPI else ""
+def _launched(request: Request, words: Words, warned: str = "") -> str:
+    """What comes before areabench; a launcher may have lines of its own before it, which stay in front."""
+    *lines, launcher = words.launcher.split("\n")
+    return "\n".join([*lines, f"{warned}{launcher} \\\n  "]) if request.transport == MPI else warned
 
 
 def _overrides(request: Request) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.attributes import read_attributes
+from areabench.checkpoint import checkpoint_path
 from areabench.config import to_toml
 from areabench.errors import UserError
 from areabench.experiment import Experiment
@@ -98,6 +99,16 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
     except DAMAGE:
         return None
     return state if state in ENDED else None
+
+
+def can_go_on(path: Path, experiment: Experiment) -> bool:
+    """Whether the file holds a run of this very experiment that has not ended, and has a checkpoint beside it."""
+    try:
+        with open_file(path) as file:
+            found = _holds(file, experiment) and status_of(file).state not in ENDED
+    except DAMAGE:
+        return False
+    return found and checkpoint_path(path).exists()
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:

@@ -182,7 +182,7 @@ class World:
             if self._all_say(good=good):
                 return result  # type: ignore[return-value]  # it is one where it was good
             if 0 in self.lost():
-                raise ServerLost("the server is gone")
+                raise ServerLost("the server's rank is gone")
             if not self.go_on_without:
                 raise Unshareable(f"ranks {self.lost()} were lost before the run began; all are ended")
             self.shrink()
@@ -222,11 +222,17 @@ class World:
             if limit_s is not None and now_s - begun_s > limit_s:
                 raise Unshareable(f"not all ranks have come within {limit_s:g} s; all are ended")
             if now_s - looked_s > _LOOK_S:
-                before, missed, looked_s = missed, set(self.unnoticed()), now_s
-                if 0 in before & missed:
-                    raise ServerLost("the server is gone")
+                before, missed, looked_s = missed, self._missing(), now_s
                 if before & missed:
                     raise Unshareable(f"ranks {sorted(before & missed)} have died; all are ended")
+
+    def _missing(self) -> set[int]:
+        """The ranks that will never come; the server decides what that means, so the others look for it alone."""
+        if self.rank == 0:
+            return set(self.unnoticed())
+        if self.liveness.server_gone():
+            raise ServerLost("the server's rank or the launcher is gone")
+        return set()
 
     def _linger(self, duration_s: float) -> None:
         """Give MPI time to pass on what it has to."""
