@@ -61,6 +61,12 @@ def left_open(file: h5py.File) -> bool:
     return bool(file.swmr_mode) or file.driver == "fileobj"
 
 
+def ranks_exist(clients: NDArray[Any]) -> bool:
+    """Whether the clients' ranks can be true: none, or one of at most as many as there are clients."""
+    ranks = clients["rank"]
+    return bool(((ranks >= -1) & (ranks <= len(clients))).all())
+
+
 # -------------------------------------------------------------------------------------------------- last rows
 
 

@@ -16,7 +16,7 @@ from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.layout import DIAGNOSIS, read_diagnosis
-from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, whole_events, whole_snapshots
+from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, ranks_exist, whole_events, whole_snapshots
 from areabench.problems.base import Vector
 from areabench.schema import (
     CLIENT,
@@ -123,7 +123,10 @@ class Run:
     @cached_property
     def clients_array(self) -> NDArray[Any]:
         """One row a client: rate, samples, rank, host."""
-        return self._read("clients", CLIENT)
+        rows = self._read("clients", CLIENT)
+        if not ranks_exist(rows):
+            raise damaged(self.path, "/clients has ranks that there are not")
+        return rows
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
@@ -203,7 +206,7 @@ class Run:
     def clients(self) -> pd.DataFrame:
         """The clients as a pandas frame."""
         frame = _frame(self.clients_array)
-        return frame.assign(host=[host.decode() for host in self.clients_array["host"]])
+        return frame.assign(host=[host.decode(errors="replace") for host in self.clients_array["host"]])
 
     def time_to_accuracy(self, percent: float) -> float:
         """Time of the first snapshot with at least this test accuracy, in seconds; NaN if there is none."""

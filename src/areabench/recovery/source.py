@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from areabench.attributes import read_attributes
 from areabench.config import parse_experiment
 from areabench.errors import RunFileError, UserError
-from areabench.opening import DAMAGE, open_closed
+from areabench.opening import DAMAGE, open_closed, ranks_exist
 from areabench.schema import CLIENT, FORMAT, SCHEMA_VERSION, Provenance, Status
 from areabench.status_record import status_of
 
@@ -103,5 +103,5 @@ class Source:
         except UNREADABLE:
             return None
         numbered = table.dtype == CLIENT and np.array_equal(table["client"], np.arange(self.clients_count))
-        sound = numbered and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
+        sound = numbered and ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
         return table if sound else None
