@@ -81,7 +81,7 @@ class LaneRecorder(Recording):
         """End the lanes whose model is beyond the bound; the pass ends when all have."""
         models = np.atleast_2d(model)
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.sqrt(np.vecdot(models, models))
+            norms = np.sqrt(np.vecdot(models, models).astype(np.float64))  # a bound may be beyond float32
         for lane in np.flatnonzero(~(norms <= bound)).tolist():
             if lane not in self._diverged:
                 reason = divergence(float(norms[lane]), bound, iteration)
