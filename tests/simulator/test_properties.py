@@ -66,6 +66,7 @@ def assert_refused(code: int, said: str) -> None:
 # ---------------------------------------------------------------------------------------------------- valid ones
 
 
+@pytest.mark.slow
 @in_a_folder
 @given(experiments(), st.data())
 def test_a_valid_experiment_runs_and_replays(experiment: Experiment, data: st.DataObject) -> None:
