@@ -86,7 +86,7 @@ class LaneRecorder(Recording):
         """
         models = np.atleast_2d(model)
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.sqrt(np.vecdot(models, models))
+            norms = np.sqrt(np.vecdot(models, models).astype(np.float64))  # a bound may be beyond float32
         for lane in np.flatnonzero(~(norms <= bound)).tolist():
             if not np.isfinite(models[lane]).all() and self._lanes > 1:
                 self._spoilt.add(lane)
