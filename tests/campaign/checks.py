@@ -18,6 +18,7 @@ from areabench.errors import UserError
 from areabench.reading import Run, open_run
 from areabench.schema import Kind, Reason, State, Status
 
+OVERTIME_S = 20.0  # how long after its horizon a run on MPI may take to end, evaluation included
 LATE_S = 0.7  # a fault so shortly before the end of a run may come too late to be seen
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)
 
@@ -47,6 +48,11 @@ def check_run(case: Case, room: Room, finding: Finding, struck: Strike, ended: E
     finding.require(says in status.reason, f"says {status.reason!r}, expected {says!r} in it")
     _check_end(finding, expected, status, ended, _moment(case, room, struck))
     _check_counts(case, room, finding, expected, status)
+    if case.kind.transport == MPI:
+        over_s = ended.ended_at - struck.begun_at - case.drawn.horizon_s
+        finding.require(
+            over_s <= OVERTIME_S, f"ended {over_s:.1f} s after its horizon, expected {OVERTIME_S:g} at most"
+        )
     left = room.checkpoint.exists()
     finding.require(left or not expected.checkpoint, "there is no checkpoint")
     finding.require(not (left and status.state in ENDED), f"the run is {status.state.text} and its checkpoint is left")
