@@ -83,7 +83,8 @@ def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float])
         begun_s = time.perf_counter()
         ends = play_lanes(lane_scenario(scenario, experiments), nothing)
         run_s = time.perf_counter() - begun_s
-        whole_s.append(run_s / (max(end.status.updates for end in ends) * local_steps * lanes))
+        updates = max(end.status.updates for end in ends if end is not None)
+        whole_s.append(run_s / (updates * local_steps * lanes))
     return PassCost(median(whole_s), median(step_s), median(bare_s))
 
 
@@ -112,7 +113,8 @@ def measure_evaluation(folder: Path, sizes: Sizes) -> EvaluationCost:
     experiments = lane_experiments(sizes, sizes.evaluated)
     scenario = build_scenario(experiments[0], folder)
     begun_s = time.perf_counter()
-    ends = play_lanes(lane_scenario(scenario, experiments), nothing)
+    played = play_lanes(lane_scenario(scenario, experiments), nothing)
+    ends = [end for end in played if end is not None]
     pass_s = time.perf_counter() - begun_s
     evaluation_s = seconds(lambda: evaluate_lanes(scenario.problem, ends, loss_every_of_the_tables()))
     return EvaluationCost(sizes.evaluated[1], pass_s, evaluation_s, sum(len(end.snapshots) for end in ends))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,7 +10,7 @@ from statistics import median
 
 import numpy as np
 from bench_page import describe_machine, markdown_table
-from soak_reading import SHARES, Window
+from soak_reading import SHARES, WINDOW_S, Window
 from soak_samples import Samples, Series
 
 from areabench.schema import State, Status
@@ -108,7 +109,7 @@ def _file_verdict(series: Series) -> Verdict:
 
 
 def _latency_verdict(soak: Soak, share: int) -> Verdict:
-    compared_s = min(COMPARED_S, 20 * soak.minutes)
+    compared_s = max(WINDOW_S, min(COMPARED_S, 20 * soak.minutes))
     first = [one.reply_s[share] for one in soak.windows if one.middle_s < compared_s]
     last = [one.reply_s[share] for one in soak.windows if one.middle_s >= 60 * soak.minutes - compared_s]
     early_ms, late_ms = (1e3 * median(part) if part else float("nan") for part in (first, last))
@@ -133,7 +134,7 @@ def page(soak: Soak, figure: str) -> str:
         "# Soak",
         f"`{command}`: AREA, logistic regression on MNIST, {soak.clients} clients on {soak.ranks} ranks, "
         f"{soak.rate:,.0f} updates a second nominal, event log on, a snapshot each ten seconds; "
-        f"{soak.status.updates:,} updates in {soak.status.end_s / 60:.0f} minutes.",
+        f"{soak.status.updates:,} updates in {soak.status.end_s / 60:.3g} minutes.",
         "\n".join(lines),
         f"![Memory of the ranks, size of the run file and reply latency over time]({figure})",
         "Memory is a rank's own and its part of shared pages (Pss), a sample each ten seconds; slopes are of lines of "
@@ -155,7 +156,7 @@ def _head() -> tuple[str, ...]:
 def _borders(soak: Soak) -> list[float]:
     """Where the rows of the table begin and end, in seconds: whole minutes."""
     every = max(1, round(soak.minutes / ROWS))
-    return [60.0 * minute for minute in range(0, int(soak.minutes) + every, every) if minute - every < soak.minutes]
+    return [60.0 * every * number for number in range(math.ceil(soak.minutes / every) + 1)]
 
 
 def _row(soak: Soak, begin_s: float, end_s: float) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from areabench.errors import RunFileError
 from areabench.surroundings import refuse_existing
 
+_PATIENCE_S = 0.2  # for those who only ask whether there is a lock
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -61,7 +63,7 @@ class Claim:
         self.making.replace(self._target)
         self._held.making = None
         with suppress(OSError):  # no locks here
-            fcntl.flock(self._held.new, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(self._held.new, fcntl.LOCK_SH)
         self._held.drop_old()
 
     def write(self, offset: int, content: bytes) -> None:
@@ -109,13 +111,30 @@ def lock(path: Path, flags: int = 0) -> int:
         os.close(descriptor)  # it was renamed or removed before we had the lock
 
 
-def _flock(descriptor: int, path: Path) -> None:
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock, or may hold it: some file systems tell only those who may write."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BlockingIOError(f"is being written by another run{_holder(path)}") from error
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        return error.errno not in _NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _flock(descriptor: int, path: Path) -> None:
+    patience_s = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > patience_s:
+                raise BlockingIOError(f"is being written by another run{_holder(path)}") from error
+            time.sleep(_PATIENCE_S / 10)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return None
             raise
 
 

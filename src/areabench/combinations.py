@@ -8,7 +8,7 @@ from dataclasses import replace
 from areabench.errors import UserError
 from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
 from areabench.partition import check_enough
-from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
+from areabench.problem_settings import SMALLEST, Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
 
 _MOST_DRAWS = 100_000_000  # samples of a round: their numbers alone take 800 MB
 
@@ -135,8 +135,9 @@ def _check_quadratic(problem: Quadratic, clients: int) -> None:
             f"problem.curvature_max: {problem.curvature_max} is below curvature_min = {problem.curvature_min}; "
             "swap them"
         )
-    if problem.zeta and (problem.heterogeneity == 0 or clients == 1):
+    if problem.zeta and (problem.heterogeneity < SMALLEST or clients == 1):
         raise UserError(
             f"problem.zeta: {problem.zeta} cannot be reached with clients.count = {clients} and heterogeneity = "
-            f"{problem.heterogeneity}, where all centres are one; take two clients and a heterogeneity above 0"
+            f"{problem.heterogeneity}, where all centres are one; take two clients and a heterogeneity of at least "
+            f"{SMALLEST:g}"
         )

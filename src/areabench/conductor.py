@@ -21,7 +21,7 @@ from areabench.schema import Event, Kind, Reason, State, Status
 from areabench.server import Server
 from areabench.standing import Standing
 
-_PATIENCE = 3  # refusals in a row of every client at work, after which the run ends
+_PATIENCE = 3  # refusals at least, before a run ends in which nobody sends anything else
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 
 
@@ -114,9 +114,10 @@ class Conductor:
 
     def _see_hopelessness(self, reason: Reason, what: str) -> None:
         """End a run in which nobody at work sends anything that can be used."""
-        if any(self._refusals.get(client, 0) < _PATIENCE for client in self._flights.out):
+        refusals = self._refusals
+        if sum(refusals.values()) < _PATIENCE or any(client not in refusals for client in self._flights.out):
             return
-        said = f"the last {_PATIENCE} updates of every client at work were refused: {what}"
+        said = f"the last update of every client at work was refused: {what}"
         if reason != Reason.NOT_FINITE:
             raise RunFailure(f"{said}; start all ranks from one installation")
         self._diverged = said
@@ -176,10 +177,11 @@ class Conductor:
         self._step(time_s)
 
     def discard(self, update: Update, time_s: float) -> None:
-        """An update came in after the end: count it, use it for nothing."""
+        """An update came in after the end: count it, use it for nothing; what is wrong with it is told all the same."""
         flight = self._flights.end(update.header.client)
-        used = math.nan if flight is None else flight.order.step_size
-        self._note(Kind.DISCARDED, update.header, time_s, used, digest_of=update)
+        used, reason = math.nan if flight is None else flight.order.step_size, flaw(update, flight)
+        kind = Kind.REFUSED if reason else Kind.DISCARDED
+        self._note(kind, update.header, time_s, used, digest_of=update, reason=reason)
 
     def pass_time(self, time_s: float) -> None:
         """Take the grid's snapshots before `time_s`: a snapshot shows all events up to and including its time.

@@ -117,15 +117,18 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     progress = progress_line(experiments[0], around)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)
+        whole = {lane: end for lane, end in enumerate(ends) if end is not None}
         progress.close("evaluating the snapshots")
-        metrics = evaluate_lanes(scenario.problem, ends, experiments[0].record.loss_every)
+        metrics = evaluate_lanes(scenario.problem, list(whole.values()), experiments[0].record.loss_every)
     progress.close()
-    for lane, end in enumerate(ends):
-        own = replace(scenario, experiment=experiments[lane])
-        recorder = open_recorder(own, replace(around, output=outputs[lane]))
+    for (lane, end), measured in zip(whole.items(), metrics, strict=True):
+        recorder = open_recorder(replace(scenario, experiment=experiments[lane]), replace(around, output=outputs[lane]))
         recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
-        end.write(recorder, metrics[lane])
-    return [end.status for end in ends]
+        end.write(recorder, measured)
+    return [
+        simulate(experiments[lane], replace(around, output=outputs[lane])) if end is None else end.status
+        for lane, end in enumerate(ends)
+    ]
 
 
 def _evaluate(

@@ -56,6 +56,7 @@ class LaneRecorder(Recording):
         self.tally, self.snapshots = Tally(), 0
         self._snapshots: list[Snapshot] = []
         self._diverged: dict[int, LaneEnd] = {}
+        self._spoilt: set[int] = set()  # lanes whose model is not finite
         self._lanes = lanes
 
     def event(self, event: Event) -> None:
@@ -79,40 +80,51 @@ class LaneRecorder(Recording):
         return self.tally.status(state, reason, end_s)
 
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
-        """End the lanes whose model is beyond the bound; the pass ends when all have."""
+        """End the lanes whose model is beyond the bound; the pass ends when all have.
+
+        A run alone refuses updates that are not finite, so a lane whose model is not is no run that could be kept.
+        """
         models = np.atleast_2d(model)
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.sqrt(np.vecdot(models, models))
+            norms = np.sqrt(np.vecdot(models, models).astype(np.float64))  # a bound may be beyond float32
         for lane in np.flatnonzero(~(norms <= bound)).tolist():
-            if lane not in self._diverged:
+            if not np.isfinite(models[lane]).all() and self._lanes > 1:
+                self._spoilt.add(lane)
+            elif lane not in self._diverged:
                 reason = divergence(float(norms[lane]), bound, iteration)
                 self._diverged[lane] = self._end(lane, self.status(State.DIVERGED, reason), models[lane])
-        return "all lanes have diverged" if len(self._diverged) == self._lanes else ""
+        return "all lanes have diverged" if len(self._diverged.keys() | self._spoilt) == self._lanes else ""
 
     def _end(self, lane: int, status: Status, model: Vector) -> LaneEnd:
         last = Snapshot(status.end_s, status.server_steps, self.tally.events, model.copy())
         return LaneEnd(status, self.tally.copy(), (*_of_lane(self._snapshots, lane), last))
 
-    def ends(self, status: Status) -> list[LaneEnd]:
-        """How each lane ended, in a pass that ended with `status`."""
-        return [
-            self._diverged.get(lane) or LaneEnd(status, self.tally, tuple(_of_lane(self._snapshots, lane)))
-            for lane in range(self._lanes)
-        ]
+    def ends(self, status: Status) -> list[LaneEnd | None]:
+        """How each lane ended, in a pass that ended with `status`; None for one that must be run again alone."""
+        return [self._end_of(lane, status) for lane in range(self._lanes)]
+
+    def _end_of(self, lane: int, status: Status) -> LaneEnd | None:
+        if lane in self._diverged:
+            return self._diverged[lane]
+        if lane in self._spoilt:
+            return None
+        return LaneEnd(status, self.tally, tuple(_of_lane(self._snapshots, lane)))
 
 
 def _of_lane(snapshots: Sequence[Snapshot], lane: int) -> list[Snapshot]:
     return [snapshot._replace(models=snapshot.models[lane]) for snapshot in snapshots]
 
 
-def play_lanes(scenario: Scenario, progress: Callable[[float, int], None]) -> list[LaneEnd]:
-    """Simulate all lanes to the end; one end a lane."""
+def play_lanes(scenario: Scenario, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
+    """Simulate all lanes to the end; one end a lane, None for one that must be run again alone."""
     recorder = LaneRecorder(len(np.atleast_2d(scenario.start)))
     return recorder.ends(Simulator(scenario, recorder, progress).run())
 
 
 def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[Metrics]:
     """Quality of all snapshots of all lanes, together."""
+    if not ends:
+        return []
     names = [(lane, snapshot.version) for lane, end in enumerate(ends) for snapshot in end.snapshots]
     models = [snapshot.models for end in ends for snapshot in end.snapshots]
     wanted = np.concatenate([loss_wanted(len(end.snapshots), loss_every) for end in ends])

@@ -70,12 +70,14 @@ def _dimension(data: DataSettings | None) -> int:
 
 
 def _can_share(experiment: Experiment) -> bool:
-    """Only logistic regression has wide gradients; an event log, an average or a target belongs to one run.
+    """Only logistic regression has wide gradients; an event log, an average, a target or a loss belongs to one run.
 
     Snapshots of all lanes wait in memory for their evaluation, so there may not be too many.
     """
     stop, record = experiment.stop, experiment.record
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
+        return False
+    if experiment.faults.lost:
         return False
     if record.snapshots == "none":
         return True

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.attributes import write_attributes
 from areabench.diagnosis import Diagnosis
 from areabench.experiment import Record
 from areabench.model_rows import ModelRows, create_models
@@ -55,7 +56,7 @@ def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any
     """
     with h5py.File("content", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
         _create(file, opening)
-        file.create_group("provenance").attrs.update(asdict(provenance))
+        write_attributes(file.create_group("provenance").attrs, asdict(provenance))
         file.create_dataset("clients", data=clients)
         status_at = create_status(file)
         file.flush()
@@ -64,7 +65,8 @@ def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any
 
 def _create(file: h5py.File, opening: Opening) -> None:
     """All objects that rows go to."""
-    file.attrs.update({"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": opening.experiment})
+    about: dict[str, str | int] = {"format": FORMAT, "schema_version": SCHEMA_VERSION, "experiment": opening.experiment}
+    write_attributes(file.attrs, about)
     number = np.dtype("<i8")
     for name, dtype, chunk in (
         ("events", EVENT, EVENTS_A_BLOCK * 4), ("snapshots/index", SNAPSHOT, EVENTS_A_BLOCK), ("metrics", METRIC, 64),

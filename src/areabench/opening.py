@@ -16,20 +16,27 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.claim import is_locked
 from areabench.errors import RunFileError
 from areabench.messages import digest
 from areabench.problems.base import Vector
 from areabench.schema import Kind
+from areabench.superblock import Closed, is_marked
 
 # what h5py raises in damaged files
 DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError, OverflowError)
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_BEING_WRITTEN = 4  # of the flags in byte 11 of the file, in the format that we write
 
 
 def open_file(path: Path) -> h5py.File:
     """The file, open for reading; an OSError and the like where that cannot be."""
-    return h5py.File(path, "r", locking=False, swmr=_marked(path))
+    if is_marked(path):
+        return h5py.File(path, "r", locking=False, swmr=True) if is_locked(path) else open_closed(path)
+    return h5py.File(path, "r", locking=False)
+
+
+def open_closed(path: Path) -> h5py.File:
+    """A file that nobody writes any more, as if it had been closed and were as long as it says."""
+    return h5py.File(Closed(path), "r", locking=False)
 
 
 def open_for_reading(path: Path) -> h5py.File:
@@ -51,13 +58,13 @@ def damaged(path: Path, what: str) -> RunFileError:
 
 def left_open(file: h5py.File) -> bool:
     """Whether the run has not closed the file."""
-    return bool(file.swmr_mode)
+    return bool(file.swmr_mode) or file.driver == "fileobj"
 
 
-def _marked(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(12)
-    return head.startswith(_SIGNATURE) and len(head) == 12 and head[8] == 3 and bool(head[11] & _BEING_WRITTEN)
+def ranks_exist(clients: NDArray[Any]) -> bool:
+    """Whether the clients' ranks can be true: none, or one of at most as many as there are clients."""
+    ranks = clients["rank"]
+    return bool(((ranks >= -1) & (ranks <= len(clients))).all())
 
 
 # -------------------------------------------------------------------------------------------------- last rows

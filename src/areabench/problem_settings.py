@@ -7,6 +7,9 @@ from typing import Literal
 
 from areabench.keys import key
 
+SMALLEST, LARGEST = 1e-15, 1e15  # of what scales a problem: squares and products stay finite, in float32 too
+LARGEST_SIZE = 10**12  # of one axis: what does not fit into memory is told as that, and not as a number gone round
+
 # ---------------------------------------------------------------------------------------------------- problem
 
 
@@ -15,13 +18,15 @@ class Logistic:
     """l2-regularised multinomial logistic regression without bias, in float32 (the paper's section 5)."""
 
     name: Literal["logistic"] = "logistic"
-    regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0)
+    regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0, maximum=LARGEST)
     batch_size: int = key("images in a mini-batch, drawn with replacement", 32, unit="images", minimum=1)
     weighting: Literal["share", "exact"] = key(
         "what client i descends: `share` (s_i/S)·f_i (recovered from the paper's tables) or `exact` n·(s_i/S)·f_i",
         "share",
     )
-    start_width: float = key("W starts uniform on (-width, width); recovered from the paper's tables", 0.5, minimum=0)
+    start_width: float = key(
+        "W starts uniform on (-width, width); recovered from the paper's tables", 0.5, minimum=0, maximum=LARGEST
+    )
     minimiser: bool = key("solve for the minimiser before the run, and record the squared distance to it", False)
 
 
@@ -30,15 +35,18 @@ class Quadratic:
     """Random strongly convex quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64, with known minimiser."""
 
     name: Literal["quadratic"] = "quadratic"
-    dimension: int = key("length of x", 10, minimum=1)
-    curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, above=0)
-    curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, above=0)
-    heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0)
+    dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
+    curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, minimum=SMALLEST, maximum=LARGEST)
+    heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0, maximum=LARGEST)
     zeta: float | None = key(
-        "max_i |x* - c_i|, to which the centres are scaled together; left out: as they are drawn", None, minimum=0
+        "max_i |x* - c_i|, to which the centres are scaled together; left out: as they are drawn",
+        None,
+        minimum=0,
+        maximum=LARGEST,
     )
-    noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0)
-    start_distance: float = key("distance of the starting point from the minimiser", 1.0, minimum=0)
+    noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0, maximum=LARGEST)
+    start_distance: float = key("distance of the starting point from the minimiser", 1.0, minimum=0, maximum=LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +54,27 @@ class Robust:
     """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
 
     name: Literal["robust"] = "robust"
-    dimension: int = key("length of x", 10, minimum=1)
-    samples: int = key("samples that each client draws: entries of a_ij from N(0, 1)", 50, unit="samples", minimum=1)
-    heterogeneity: float = key("standard deviation of the entries of z_i in b_ij = a_ij'z_i + noise", 1.0, minimum=0)
-    noise: float = key("scale of the noise in b_ij, which has Student's t distribution", 1.0, minimum=0)
-    degrees: float = key("degrees of freedom of that distribution: the fewer, the heavier its tails", 1.5, minimum=1)
+    dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
+    samples: int = key(
+        "samples that each client draws: entries of a_ij from N(0, 1)",
+        50,
+        unit="samples",
+        minimum=1,
+        maximum=LARGEST_SIZE,
+    )
+    heterogeneity: float = key(
+        "standard deviation of the entries of z_i in b_ij = a_ij'z_i + noise", 1.0, minimum=0, maximum=LARGEST
+    )
+    noise: float = key(
+        "scale of the noise in b_ij, which has Student's t distribution", 1.0, minimum=0, maximum=LARGEST
+    )
+    degrees: float = key(
+        "degrees of freedom of that distribution: the fewer, the heavier its tails", 1.5, minimum=1, maximum=LARGEST
+    )
     batch_size: int = key("samples in a mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
-    start_norm: float = key("norm of the starting point, which lies in a random direction", 5.0, minimum=0)
+    start_norm: float = key(
+        "norm of the starting point, which lies in a random direction", 5.0, minimum=0, maximum=LARGEST
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +82,20 @@ class Median:
     """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
 
     name: Literal["median"] = "median"
-    dimension: int = key("length of x; on a line the minimiser would not be unique", 10, minimum=2)
-    samples: int = key("points a_ij that each client draws", 50, unit="samples", minimum=3)
-    heterogeneity: float = key("standard deviation of the entries of each client's centre", 1.0, minimum=0)
-    spread: float = key("standard deviation of the entries of a_ij about that centre", 1.0, above=0)
+    dimension: int = key(
+        "length of x; on a line the minimiser would not be unique", 10, minimum=2, maximum=LARGEST_SIZE
+    )
+    samples: int = key("points a_ij that each client draws", 50, unit="samples", minimum=3, maximum=LARGEST_SIZE)
+    heterogeneity: float = key(
+        "standard deviation of the entries of each client's centre", 1.0, minimum=0, maximum=LARGEST
+    )
+    spread: float = key(
+        "standard deviation of the entries of a_ij about that centre", 1.0, minimum=SMALLEST, maximum=LARGEST
+    )
     batch_size: int = key("points in a mini-batch, drawn with replacement", 4, unit="samples", minimum=1)
-    start_norm: float = key("norm of the starting point, which lies in a random direction", 5.0, minimum=0)
+    start_norm: float = key(
+        "norm of the starting point, which lies in a random direction", 5.0, minimum=0, maximum=LARGEST
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +104,7 @@ class Hinge:
 
     name: Literal["hinge"] = "hinge"
     batch_size: int = key("samples in a mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
-    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0)
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +114,7 @@ class TorchModule:
     name: Literal["torch"] = "torch"
     module: str = key("import path `package.module:factory` of a function (features, classes) -> torch.nn.Module")
     loss: str = key("import path of the loss (outputs, labels) -> scalar mean", "torch.nn.functional:cross_entropy")
-    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0)
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)
     batch_size: int = key("samples in a mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
     weighting: Literal["share", "exact"] = key(
         "what client i descends: `share` (s_i/S)·f_i or `exact` n·(s_i/S)·f_i", "exact"
@@ -126,11 +156,13 @@ class Synthetic:
     """Gaussian blobs, one a class, as uint8 features; drawn from `seed`, the same for all trials."""
 
     name: Literal["synthetic"] = "synthetic"
-    train_samples: int = key("training samples", 2000, unit="samples", minimum=1)
-    test_samples: int = key("test samples", 500, unit="samples", minimum=1)
-    features: int = key("features a sample", 20, minimum=1)
+    train_samples: int = key("training samples", 2000, unit="samples", minimum=1, maximum=LARGEST_SIZE)
+    test_samples: int = key("test samples", 500, unit="samples", minimum=1, maximum=LARGEST_SIZE)
+    features: int = key("features a sample", 20, minimum=1, maximum=LARGEST_SIZE)
     classes: int = key("classes", 10, minimum=2, maximum=255)
-    spread: float = key("standard deviation within a class, in units of the spread between classes", 1.0, minimum=0)
+    spread: float = key(
+        "standard deviation within a class, in units of the spread between classes", 1.0, minimum=0, maximum=LARGEST
+    )
     seed: int = key("seed of the data, apart from the experiment's", 0, minimum=0, below=2**32)
 
 
@@ -144,7 +176,7 @@ class Dirichlet:
     """Per class, Dirichlet shares over the clients (the paper's non-IID split)."""
 
     name: Literal["dirichlet"] = "dirichlet"
-    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0)
+    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
     minimum: int = key("samples every client ends with at the least", 1, unit="samples", minimum=1)
 
 
@@ -153,7 +185,7 @@ class DirichletEqual:
     """Per client, Dirichlet shares over the classes; all clients hold equally many samples."""
 
     name: Literal["dirichlet-equal"] = "dirichlet-equal"
-    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0)
+    concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.attributes import read_attributes
 from areabench.config import parse_experiment
 from areabench.diagnosis import Diagnosis
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.layout import DIAGNOSIS, read_diagnosis
-from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, whole_events, whole_snapshots
+from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, ranks_exist, whole_events, whole_snapshots
 from areabench.problems.base import Vector
 from areabench.schema import (
     CLIENT,
@@ -64,8 +64,9 @@ class Run:
         self.path = path
         self._file = open_for_reading(path)
         try:
-            _check_format(path, self._file.attrs)
-            self.experiment: Experiment = parse_experiment(str(self._file.attrs["experiment"]), f"{path}: experiment")
+            about = read_attributes(self._file.attrs)
+            _check_format(path, about)
+            self.experiment: Experiment = parse_experiment(str(about["experiment"]), f"{path}: experiment")
             status = status_of(self._file)
             self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
             self.status = self._status_so_far(status) if self._ragged and self.experiment.record.events else status
@@ -93,7 +94,10 @@ class Run:
     def events_array(self) -> NDArray[Any]:
         """All events in order, with the columns of schema.EVENT."""
         rows = self._read("events", EVENT)
-        return rows[: whole_events(rows)] if self._ragged else rows
+        rows = rows[: whole_events(rows)] if self._ragged else rows
+        if (rows["kind"] > max(Kind)).any():
+            raise damaged(self.path, "/events has kinds that there are not")
+        return rows
 
     @cached_property
     def snapshot_index(self) -> NDArray[Any]:
@@ -119,7 +123,10 @@ class Run:
     @cached_property
     def clients_array(self) -> NDArray[Any]:
         """One row a client: rate, samples, rank, host."""
-        return self._read("clients", CLIENT)
+        rows = self._read("clients", CLIENT)
+        if not ranks_exist(rows):
+            raise damaged(self.path, "/clients has ranks that there are not")
+        return rows
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
@@ -178,7 +185,9 @@ class Run:
         if not self.experiment.record.events:
             return self.rows(f"tally/{name}", slice(None))
         used = self.events_array[self.events_array["kind"] == Kind.UPDATE]
-        column = used["client" if name == "served" else name]
+        column, most = (used["client"], minlength) if name == "served" else (used[name], len(self.events_array))
+        if len(column) and not 0 <= column.min() <= column.max() < most:
+            raise damaged(self.path, f"/events: {name} counts values from {column.min()} to {column.max()}")
         return np.bincount(column, minlength=minlength).astype(np.int64)
 
     @cached_property
@@ -197,7 +206,7 @@ class Run:
     def clients(self) -> pd.DataFrame:
         """The clients as a pandas frame."""
         frame = _frame(self.clients_array)
-        return frame.assign(host=[host.decode() for host in self.clients_array["host"]])
+        return frame.assign(host=[host.decode(errors="replace") for host in self.clients_array["host"]])
 
     def time_to_accuracy(self, percent: float) -> float:
         """Time of the first snapshot with at least this test accuracy, in seconds; NaN if there is none."""
@@ -235,7 +244,7 @@ class Run:
         return replace(counted, drain_s=status.drain_s, lost=max(counted.lost, status.lost))
 
     def _read_provenance(self) -> Provenance:
-        attributes = dict(self._file["provenance"].attrs)
+        attributes = read_attributes(self._file["provenance"].attrs)
         values = {item.name: attributes[item.name] for item in fields(Provenance)}
         numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
         return Provenance(**{**values, **numbers})
@@ -267,7 +276,7 @@ def open_run(path: str | Path) -> Run:
     return Run(Path(path))
 
 
-def _check_format(path: Path, attributes: h5py.AttributeManager) -> None:
+def _check_format(path: Path, attributes: dict[str, Any]) -> None:
     """A UserError unless the file is a run file of the schema we know."""
     if str(attributes.get("format")) != FORMAT:
         raise RunFileError(f"{path}: is not a run file of areabench; give the path of one")

@@ -6,6 +6,7 @@ Runs that are in the log already are not run again, so that an interrupted campa
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from tests.campaign.findings import Finding
 from tests.campaign.kinds import kinds
 from tests.campaign.log import append_log, read_log
 from tests.campaign.page import Origin, page
+from tests.campaign.processes import end_own
 from tests.campaign.run import run_case
 
 from areabench.provenance import gather_provenance
@@ -83,8 +85,22 @@ def _played(play: Callable[[int], Finding], numbers: Sequence[int], jobs: int, d
                 under_way |= {pool.submit(play, number) for number in islice(waiting, jobs - len(under_way))}
             if not under_way:
                 return
-            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            done, under_way = _wait(under_way)
             yield from (future.result() for future in done)
+
+
+def _wait(under_way: set[Future[Finding]]) -> tuple[set[Future[Finding]], set[Future[Finding]]]:
+    """Wait for a run to be over; an interrupt ends all that are under way."""
+    try:
+        done, others = wait(under_way, return_when=FIRST_COMPLETED)
+    except BaseException:
+        end_own()
+        raise
+    return done, others
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _tell(finding: Finding, folder: Path) -> None:
@@ -111,4 +127,9 @@ def _conclude(findings: Sequence[Finding], wanted: int, options: argparse.Namesp
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

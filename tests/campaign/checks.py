@@ -18,6 +18,7 @@ from areabench.errors import UserError
 from areabench.reading import Run, open_run
 from areabench.schema import Kind, Reason, State, Status
 
+OVERTIME_S = 20.0  # how long after its horizon a run on MPI may take to end, evaluation included
 LATE_S = 0.7  # a fault so shortly before the end of a run may come too late to be seen
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)
 
@@ -43,8 +44,15 @@ def check_run(case: Case, room: Room, finding: Finding, struck: Strike, ended: E
     finding.state, finding.refused, finding.lost = status.state.text, status.refused, status.lost
     finding.hit = _was_hit(case, room, status, struck, ended)
     expected = case.expected if finding.hit else DONE
+    says = expected.says.format(victim=case.victim)
+    finding.require(says in status.reason, f"says {status.reason!r}, expected {says!r} in it")
     _check_end(finding, expected, status, ended, _moment(case, room, struck))
     _check_counts(case, room, finding, expected, status)
+    if case.kind.transport == MPI:
+        over_s = ended.ended_at - struck.begun_at - case.drawn.horizon_s
+        finding.require(
+            over_s <= OVERTIME_S, f"ended {over_s:.1f} s after its horizon, expected {OVERTIME_S:g} at most"
+        )
     left = room.checkpoint.exists()
     finding.require(left or not expected.checkpoint, "there is no checkpoint")
     finding.require(not (left and status.state in ENDED), f"the run is {status.state.text} and its checkpoint is left")
@@ -75,7 +83,6 @@ def _check_end(finding: Finding, expected: Expected, status: Status, ended: Ende
     finding.require(status.state in expected.states, f"is {status.state.text} ({status.reason}), expected {states}")
     right = ended.code != 0 if expected.codes is None else ended.code in expected.codes
     finding.require(right, f"exit code {ended.code}, expected {expected.codes or 'another than 0'}")
-    finding.require(expected.says in status.reason, f"says {status.reason!r}, expected {expected.says!r} in it")
     if expected.ends_within_s is not None:
         finding.ending_s = ended.ended_at - moment
         within = finding.ending_s <= expected.ends_within_s
@@ -108,6 +115,7 @@ def _check_events(case: Case, finding: Finding, expected: Expected, run: Run) ->
         others = set(later["client"]) - {case.victim}
         late = lost["time_s"][0] > case.drawn.horizon_s - LATE_S
         finding.require(bool(others) or late, "nobody went on after the loss")
+        finding.require(run.status.end_s == case.drawn.horizon_s, f"ended at {run.status.end_s} s, before its horizon")
         finding.require(case.victim not in set(later["client"]), "the lost client sent updates after it was lost")
 
 

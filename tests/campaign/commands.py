@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.campaign.cases import Case
 from tests.campaign.defects import MODULE
 from tests.campaign.kinds import MPI, SIMULATOR, Act
-from tests.campaign.processes import TOKEN, Ended, Started, start
+from tests.campaign.processes import TOKEN, Ended, Started, new_token, start
 
 import areabench
 from areabench.errors import UserError
@@ -92,6 +92,6 @@ def why_no_ulfm(folder: Path) -> str:
     """Why no run can be made with fault-tolerant MPI; empty where it can."""
     if why := why_no_mpi():
         return why
-    room = Room(folder, "ulfm", folder / "none.h5")
+    room = Room(folder, new_token("ulfm"), folder / "none.h5")
     ended = room.begin(rank_command(2, ["-c", "from mpi4py import MPI"], ULFM), "ulfm").end(LIMIT_S)
     return "" if ended.code == 0 and not ended.hung else "this MPI has no mpirun --with-ft ulfm"

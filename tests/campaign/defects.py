@@ -6,10 +6,11 @@ from tests.campaign.cases import Case
 from tests.campaign.kinds import MPI
 
 MODULE = "broken"
-MARK = "defect.mark"  # the file that says that the defect has shown, one line each time
+MARK = "defect.mark"  # the file that says when the defect has shown: a line with round and Unix time each time
 
 _FRAME = '''"""areabench with a defect."""
 import os
+import time
 from pathlib import Path
 
 from areabench import cli
@@ -26,7 +27,7 @@ def due():
     shows = seen > ROUND if ALWAYS else seen == ROUND + 1
     if shows:
         with Path({mark!r}).open("a") as file:
-            file.write(f"{{seen - 1}}\\n")
+            file.write(f"{{seen - 1}} {{time.time()}}\\n")
     return shows
 
 {defect}
@@ -49,19 +50,21 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.load = bad
 """
 _HEADER = """
-from areabench.messages import Flag
 from areabench.transports import mpi_worker
 
-pack = mpi_worker.pack_update
+pack, send = mpi_worker.pack_update, mpi_worker.MpiWorkerLink.send
 
-def bad(buffer, header, *length):
-    if header.flags & (Flag.FAREWELL | Flag.FAILED) or not due():
-        return pack(buffer, header, *length)
+def bad_pack(buffer, header, *length):
     pack(buffer, {header}, *length)
     {more}
 
+def bad_send(self, header):
+    mpi_worker.pack_update = bad_pack if due() else pack
+    send(self, header)
+    mpi_worker.pack_update = pack  # what the server asks for besides updates is answered well
+
 if RANK == VICTIM + 1:
-    mpi_worker.pack_update = bad
+    mpi_worker.MpiWorkerLink.send = bad_send
 """
 _LENGTH = """
 import numpy
@@ -87,8 +90,6 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.send = bad
 """
 _SLOW = """
-import time
-
 from areabench.client import Client
 
 work = Client.work

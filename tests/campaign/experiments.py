@@ -11,7 +11,7 @@ from tests.campaign.kinds import MPI, Act, Kind
 METHODS = ("area", "fedbuff", "as-fedavg", "s-fedavg")
 FEWEST_CLIENTS, MOST_CLIENTS = 4, 8
 HORIZON_S = (2.0, 4.0)  # on MPI, real seconds
-SIMULATED_UPDATES = (20_000, 40_000)  # one to three seconds
+SIMULATED_UPDATES = (12_000, 30_000)  # one to three seconds
 SNAPSHOTS = 200
 
 

@@ -27,14 +27,12 @@ class Strike:
 
 def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: float) -> Strike:
     """Wait until the run file is there, then for the fault's moment, and strike."""
+    there = started.wait_until(room.run_file.exists, APPEARS_S)
     begun_at = time.time()
-    if case.kind.act in (Act.NOTHING, Act.DAMAGE):
-        return Strike(True, begun_at, begun_at)
-    if not started.wait_until(room.run_file.exists, APPEARS_S):
-        return Strike(False, time.time(), begun_at)
-    begun_at = time.time()
-    if case.kind.act is Act.DEFECT:  # comes by itself
-        return Strike(True, begun_at, begun_at)
+    if case.kind.act in (Act.NOTHING, Act.DAMAGE, Act.DEFECT):  # nothing is done from outside
+        return Strike(there, begun_at, begun_at)
+    if not there:
+        return Strike(False, begun_at, begun_at)
     started.wait_until(lambda: time.time() >= begun_at + case.share * duration_s, duration_s)
     delivered = started.alive and _act(case, room, started, disc)
     return Strike(delivered, time.time(), begun_at)
@@ -74,4 +72,5 @@ def defect_shown(room: Room) -> tuple[int, float]:
     mark = room.folder / MARK
     if not mark.exists():
         return 0, 0.0
-    return len(mark.read_text().splitlines()), mark.stat().st_ctime
+    lines = mark.read_text().splitlines()
+    return len(lines), float(lines[0].split()[1])

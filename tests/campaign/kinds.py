@@ -31,7 +31,7 @@ class Expected:
 
     states: tuple[State, ...]
     codes: tuple[int, ...] | None  # exit codes of the command; None: anything but 0
-    says: str = ""  # is part of the status's reason
+    says: str = ""  # is part of the status's reason; {victim} stands for the client concerned
     ends_within_s: float | None = None  # from the fault until no process is left, where the fault ends the run
     lost: int = 0
     reason: Reason | None = None  # of refused updates
@@ -61,8 +61,8 @@ STOPPED = Expected((State.STOPPED,), (4,), ends_within_s=20.0, checkpoint=True)
 DONE = Expected((State.DONE,), (0,))
 # With fault-tolerant MPI the run goes on without the lost client, to its end.
 LOST_AND_DONE = Expected((State.DONE,), (0,), lost=1)
-# Without it the run ends at once; mpirun decides about the exit code.
-LOST_AND_FAILED = Expected((State.FAILED,), None, says="lost", ends_within_s=20.0, lost=1)
+# Without it the run ends at once and says why; mpirun decides about the exit code.
+LOST_AND_FAILED = Expected((State.FAILED,), None, says="client {victim} lost", ends_within_s=20.0)
 # Nobody is left to write a status.
 SERVER_KILLED = Expected((State.RUNNING,), None, ends_within_s=20.0)
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)

@@ -17,13 +17,21 @@ POLL_S = 0.005
 LEAVING_S = 15.0  # how long ranks may take to be gone after the command has ended
 
 
+def new_token(name: str) -> str:
+    """A token that no other campaign on this machine uses."""
+    return f"{name}-{os.getpid()}"
+
+
 def processes_of(token: str) -> dict[int, dict[str, str]]:
     """The environment of every process that carries the token, by process id; those that are dead have none."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (environment := _environment(folder)).get(TOKEN) == token:
-            found[int(folder.name)] = environment
-    return found
+    return {process: environment for process, environment in _marked().items() if environment[TOKEN] == token}
+
+
+def _marked() -> dict[int, dict[str, str]]:
+    """The environment of every process that carries a token."""
+    folders = [folder for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    environments = {int(folder.name): _environment(folder) for folder in folders}
+    return {process: environment for process, environment in environments.items() if TOKEN in environment}
 
 
 def _environment(folder: Path) -> dict[str, str]:
@@ -70,6 +78,13 @@ def end_all(token: str) -> int:
         killed.update(remaining)
         time.sleep(0.05)
     return len(killed)
+
+
+def end_own() -> None:
+    """Kill everything that this campaign has started."""
+    for process, environment in _marked().items():
+        if environment[TOKEN].endswith(new_token("")):
+            send_signal(process, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

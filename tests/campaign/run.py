@@ -19,7 +19,7 @@ from tests.campaign.disc import Disc, open_disc
 from tests.campaign.faults import APPEARS_S, strike
 from tests.campaign.findings import Finding
 from tests.campaign.kinds import MPI, Act
-from tests.campaign.processes import RANK_VARIABLES, end_all
+from tests.campaign.processes import RANK_VARIABLES, end_all, new_token
 
 
 def run_case(case: Case, seed: int, folder: Path) -> Finding:
@@ -30,7 +30,7 @@ def run_case(case: Case, seed: int, folder: Path) -> Finding:
     finding.skipped = _why_not(case, folder)
     if not finding.skipped:
         _clear(own)
-        _run_in(case, own, f"{seed}-{case.number}-{os.getpid()}", finding)
+        _run_in(case, own, new_token(f"{seed}-{case.number}"), finding)
     finding.wall_s = time.monotonic() - begun_s
     if finding.passed:
         shutil.rmtree(own, ignore_errors=True)

@@ -46,7 +46,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "horizon_s": (1e-3, 2), "interval_s": (0.05, 1), "loss_every": (1, 5), "period_s": (0.05, 3), "rate": (1, 20),
     "mean": (1, 20), "deviation": (0, 20), "median": (1, 20), "sigma": (0, 2), "values": (1, 20), "dimension": (1, 4),
     "samples": (3, 6), "batch_size": (1, 9), "train_samples": (8, 40), "test_samples": (1, 9), "features": (1, 4),
-    "classes": (2, 4), "minimum": (1, 2), "concentration": (1e-3, 100), "heterogeneity": (0, 10), "spread": (0, 10),
+    "classes": (2, 4), "minimum": (1, 2), "concentration": (1e-3, 100), "heterogeneity": (0, 10), "spread": (0.1, 10),
     "noise": (0, 10), "degrees": (1, 10), "curvature_min": (0.1, 10), "curvature_max": (0.1, 10), "zeta": (0, 10),
     "start_distance": (0, 10), "start_norm": (0, 10), "start_width": (0, 10), "regularisation": (0, 10),
     "step_size": (1e-6, 1e3), "server_step_size": (1e-6, 1e3), "offset": (1e-6, 1e6), "strong_convexity": (0.1, 1),

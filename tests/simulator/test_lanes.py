@@ -240,9 +240,22 @@ def test_a_pass_ends_when_all_lanes_have_diverged(tmp_path: Path) -> None:
     experiments = with_methods((Area(step_size=5e3), Area(step_size=2e4)))
     scenario = lane_scenario(build_scenario(experiments[0], tmp_path), experiments)
     with np.errstate(over="ignore", invalid="ignore"):
-        ends = play_lanes(scenario, lambda time_s, updates: None)
-    assert [end.status.state for end in ends] == [State.DIVERGED, State.DIVERGED]
-    assert ends[1].status.updates < ends[0].status.updates < 150
+        slow, quick = play_lanes(scenario, lambda time_s, updates: None)
+    assert slow is not None
+    assert quick is not None
+    assert [slow.status.state, quick.status.state] == [State.DIVERGED, State.DIVERGED]
+    assert quick.status.updates < slow.status.updates < 150
+
+
+def test_a_lane_that_is_not_finite_is_run_again_alone(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
+    """Its updates would have been refused."""
+    experiments = with_methods((Area(step_size=0.1), Area(step_size=1e30)))
+    tame, wild = run_together(experiments, tmp_path)
+    alone = record(experiments[1])
+    assert (tame.status.state, wild.status.state) == (State.DONE, State.DIVERGED)
+    assert (wild.status, wild.provenance.lanes) == (alone.status, 1)
+    assert wild.status.refused > 0
+    assert (tame.provenance.lanes, tame.status.refused) == (2, 0)
 
 
 # ---------------------------------------------------------------------------------------------------- repetition

@@ -168,6 +168,37 @@ def case_name(case: Case) -> str:
     return " ".join(case.overrides)[:40]
 
 
+FAR = (  # found by tests/simulator/test_properties.py: numbers beyond what can be computed with
+    Case(("problem.dimension=9223372036854775807",), ("problem.dimension", ">= 1 and <= 1000000000000")),
+    Case(("problem.curvature_max=1e300",), ("problem.curvature_max", ">= 1e-15 and <= 1e+15")),
+    Case(("problem.zeta=1", "problem.heterogeneity=1e-300"), ("problem.zeta: 1.0 cannot be reached", "at least 1e-15")),
+    Case(("problem={name='median',spread=1e-308}",), ("problem.spread", ">= 1e-15 and <= 1e+15")),
+    Case(("problem={name='robust',samples=9223372036854775807}",), ("problem.samples", "<= 1000000000000")),
+)
+
+
+@pytest.mark.parametrize("case", FAR, ids=case_name)
+def test_numbers_too_far_out(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(QUADRATIC, encoding="utf-8")
+    for name in ("check", *BUILDING):
+        message = refused(COMMANDS[name], case.overrides, capsys)
+        assert all(word in message for word in case.words), message
+
+
+FAR_IN_THEORY = (  # as FAR: refused where the theorems are asked
+    Case(("schedule={name='theorem1',strong_convexity=1e-300}",), ("mu is 1e-300", "1e-60 and 1e+60")),
+    Case(("schedule={name='theorem1',least_probability=1e-300}",), ("p_min is 1e-300", "1e-60 and 1e+60")),
+    Case(("schedule={name='theorem2',lipschitz=1,noise=1,distance=1e308}",), ("is 1e+308", "1e-60 and 1e+60")),
+)
+
+
+@pytest.mark.parametrize("case", FAR_IN_THEORY, ids=case_name)
+def test_numbers_too_far_out_for_the_theorems(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(QUADRATIC, encoding="utf-8")
+    message = refused(COMMANDS["simulate"], case.overrides, capsys)
+    assert all(word in message for word in case.words), message
+
+
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_values(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     Path(FILE).write_text(case.text, encoding="utf-8")

@@ -278,7 +278,7 @@ def test_a_disc_that_fills_up(experiment: Path, limit_bytes: int) -> None:
 
 
 def test_not_enough_memory(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(experiment), "--set", "problem.dimension=1000000000000000"]) == 2
+    assert main(["simulate", str(experiment), "--set", "problem.dimension=1000000000000"]) == 2
     assert complaint(capsys).startswith("areabench: not enough memory: Unable to allocate ")
 
 

@@ -175,7 +175,7 @@ def test_iterations_end_the_run_in_the_middle_of_a_poll(tmp_path: Path) -> None:
 
 
 def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
-    link = ScriptedLink([[update(0), update(1)], [update(2)], [], [update(0)]])
+    link = ScriptedLink([[update(0), update(1)], [update(2)], [], [update(0, number=1)]])
     experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
     status, events = serve(tmp_path / "run.h5", experiment, link)
     assert events["kind"].tolist() == 2 * [Kind.UPDATE] + 2 * [Kind.DISCARDED]

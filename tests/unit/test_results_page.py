@@ -377,6 +377,10 @@ def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert main(["table", str(folder), "--keep", "all"]) == 0
     assert "1 of 4 runs are missing" in capsys.readouterr().out
+    damaged = next(folder.glob("area-*.h5"))
+    damaged.write_bytes(damaged.read_bytes()[:20_000])
+    assert main(["table", str(folder), "--keep", "all"]) == 0
+    assert "2 of 4 runs are missing" in capsys.readouterr().out
 
 
 def test_the_page_names_every_revision(folder: Path) -> None:

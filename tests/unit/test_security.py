@@ -180,7 +180,7 @@ def reference(file: h5py.File) -> None:
 
 def ragged(file: h5py.File) -> None:
     rows = np.array([np.arange(3), np.arange(2)], dtype=object)
-    file["status"].attrs.create("updates", rows, dtype=h5py.vlen_dtype(np.int64))
+    file["provenance"].attrs.create("seed", rows, dtype=h5py.vlen_dtype(np.int64))
 
 
 def opaque(file: h5py.File) -> None:
@@ -223,8 +223,8 @@ def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.C
     Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     with h5py.File("run.h5", "r+") as file:
-        file["status"].attrs["reason"] = "fine\x1b]0;new title\x07\x9b2J\rdone"
-        file["provenance"].attrs.update({"command": "\x1b[31mred", "transport": "\x1b[8mhidden"})
+        command = "fine\x1b]0;new title\x07\x9b2J\rdone"
+        file["provenance"].attrs.update({"command": command, "transport": "\x1b[8mhidden"})
     capsys.readouterr()
     for command in ("show run.h5", "summary run.h5", "diagnose run.h5", "compare run.h5 run.h5"):
         assert main(command.split()) in (0, 1, 2)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from areabench.attributes import read_attributes
 from areabench.errors import UserError
 from areabench.opening import DAMAGE, open_file
 from areabench.paper.page_tables import paragraph
@@ -54,7 +55,7 @@ def read_makers(paths: Iterable[Path]) -> list[Maker]:
     makers = []
     for path in paths:
         with suppress(*DAMAGE), open_file(path) as file:
-            attributes = file["provenance"].attrs
+            attributes = read_attributes(file["provenance"].attrs)
             makers.append(Maker(*(str(attributes[name]) for name in Maker.__dataclass_fields__)))
     return makers
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,6 @@ from areabench.transports.repeat import repeat
 from areabench.transports.replay import Outcome, Replay
 
 _PATIENCE_S, _BYTES_A_SECOND = 60.0, 2e6  # time that reading may take, at least, and how fast it is at worst
-_END_OF_FILE = slice(28, 36)  # where the first block of an HDF5 file says how long the file is
 
 
 def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style) -> int:
@@ -31,14 +30,14 @@ def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style)
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
     if output.exists() and output.samefile(path):
         raise RunFileError(f"{output}: is the damaged file itself; choose another --output")
-    _refuse_under_way(path)
     claim = Claim(output, force=force)
     try:
-        with TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:  # for our eyes only
-            saved, said = _save(path, Path(folder), cache, style)
+        with _held(path), TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:
+            made = Path(folder) / "saved.h5"  # the folder is for our eyes only
+            saved, said = _save(path, made, cache, style)
             if not saved.events and not saved.snapshots:
                 raise RunFileError(f"{path}: nothing can be saved: {saved.text}{said}; run the experiment again")
-            (Path(folder) / "saved.h5").replace(claim.making)
+            made.replace(claim.making)
         claim.publish()
     finally:
         claim.release()
@@ -46,42 +45,33 @@ def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style)
     return 0
 
 
-def _refuse_under_way(path: Path) -> None:
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Let nobody write the damaged file meanwhile."""
     try:
-        os.close(lock(path))
+        descriptor = lock(path)
     except BlockingIOError as error:
         raise RunFileError(f"{path}: {error}; wait until it has ended") from error
     except OSError:
-        pass  # it may be read and not written
-
-
-def _save(path: Path, folder: Path, cache: Path, style: Style) -> tuple[Saved, str]:
-    """What was saved into the folder's saved.h5, and what a replay of it had to say."""
-    damaged, made = folder / "damaged.h5", folder / "saved.h5"
+        yield  # it may be read and not be written
+        return
     try:
-        shutil.copyfile(path, damaged)
-        _lengthen(damaged)
-    except OSError as error:
-        raise RunFileError(
-            f"{path}: cannot be copied: {error.strerror}; make room or choose another --output"
-        ) from error
-    saved = _in_a_process(damaged, path, made, None)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _save(path: Path, made: Path, cache: Path, style: Style) -> tuple[Saved, str]:
+    """What was saved, and what a replay of it had to say."""
+    saved = _in_a_process(path, made, None)
     try:
         outcome = _replayed(made, cache, style)
     except (UserError, RunFailure, MemoryError) as error:
         return saved, f"; not replayed: {error}"
     if outcome is None or outcome.difference is None:
         return saved, ""
-    again = _in_a_process(damaged, path, made, Limits(outcome.difference.event, outcome.snapshots))
+    again = _in_a_process(path, made, Limits(outcome.difference.event, outcome.snapshots))
     return again, f"; then a replay differs: {outcome.difference.what}"
-
-
-def _lengthen(path: Path) -> None:
-    """Give a file that was cut off the length that it says it has: HDF5 opens no other."""
-    with path.open("r+b") as file:
-        wanted = int.from_bytes(file.read(48)[_END_OF_FILE], "little")
-        if path.stat().st_size < wanted < 2**62:
-            file.truncate(wanted)  # takes no room: a hole
 
 
 def _replayed(made: Path, cache: Path, style: Style) -> Outcome | None:
@@ -106,11 +96,11 @@ def _runs_foreign_code(experiment: Experiment) -> bool:
 # ------------------------------------------------------------------------------------------------ in a process
 
 
-def _in_a_process(damaged: Path, name: Path, made: Path, limits: Limits | None) -> Saved:
+def _in_a_process(damaged: Path, made: Path, limits: Limits | None) -> Saved:
     """Salvage in a process of its own: on garbage HDF5 may crash or never come back."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(there, damaged, name, made, limits), daemon=True)
+    process = context.Process(target=_child, args=(there, damaged, made, limits), daemon=True)
     process.start()
     there.close()
     patience_s = _PATIENCE_S + damaged.stat().st_blocks * 512 / _BYTES_A_SECOND
@@ -119,13 +109,13 @@ def _in_a_process(damaged: Path, name: Path, made: Path, limits: Limits | None) 
     except EOFError:
         process.join()
         raise RunFileError(
-            f"{name}: nothing can be saved: HDF5 crashes on it ({_ended_by(process.exitcode)}); run it again"
+            f"{damaged}: nothing can be saved: HDF5 crashes on it ({_ended_by(process.exitcode)}); run it again"
         ) from None
     finally:
         process.kill()
         process.join()
     if answer is None:
-        raise RunFileError(f"{name}: nothing can be saved: reading takes more than {patience_s:.0f} s")
+        raise RunFileError(f"{damaged}: nothing can be saved: reading takes more than {patience_s:.0f} s")
     if isinstance(answer, str):
         raise RunFileError(answer)
     saved: Saved = answer

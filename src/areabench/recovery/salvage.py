@@ -65,9 +65,9 @@ class Saved:
         return not self.missing and (self.events, self.snapshots) == (self.all_events, self.all_snapshots)
 
 
-def salvage(damaged: Path, name: Path, made: Path, limits: Limits | None) -> Saved:
-    """Write what can be saved of a file, which is called `name` in messages, into a new one."""
-    source = Source(damaged, name)
+def salvage(damaged: Path, made: Path, limits: Limits | None) -> Saved:
+    """Write what can be saved of a file into a new one."""
+    source = Source(damaged)
     record = source.experiment.record
     events = source.prefix("events", EVENT)
     events = events[: whole_events(events)]

@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.attributes import read_attributes
 from areabench.config import parse_experiment
 from areabench.errors import RunFileError, UserError
-from areabench.opening import DAMAGE, open_file
+from areabench.opening import DAMAGE, open_closed, ranks_exist
 from areabench.schema import CLIENT, FORMAT, SCHEMA_VERSION, Provenance, Status
 from areabench.status_record import status_of
 
@@ -22,19 +23,19 @@ UNREADABLE = (*DAMAGE, MemoryError)
 class Source:
     """What a damaged file still holds; a RunFileError where not even the experiment can be read."""
 
-    def __init__(self, path: Path, name: Path) -> None:
+    def __init__(self, path: Path) -> None:
         try:
-            self._file = open_file(path)
-            attributes = self._file.attrs
+            self._file = open_closed(path)
+            attributes = read_attributes(self._file.attrs)
             if attributes["format"] != FORMAT or attributes["schema_version"] != SCHEMA_VERSION:
                 raise RunFileError(
-                    f"{name}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
+                    f"{path}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
                 )
-            self.experiment = parse_experiment(str(attributes["experiment"]), f"{name}: experiment")
+            self.experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
         except UserError:
             raise
         except UNREADABLE as error:
-            raise RunFileError(f"{name}: nothing can be saved: {error}; run the experiment again") from error
+            raise RunFileError(f"{path}: nothing can be saved: {error}; run the experiment again") from error
         self.clients_count = self.experiment.clients.count
 
     def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
@@ -80,7 +81,7 @@ class Source:
     def provenance(self) -> Provenance | None:
         """Who ran what where, if it can be read."""
         try:
-            attributes = dict(self._file["provenance"].attrs)
+            attributes = read_attributes(self._file["provenance"].attrs)
             values = {item.name: attributes[item.name] for item in fields(Provenance)}
             numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
             texts = {name: str(value) for name, value in values.items() if name not in numbers}
@@ -102,5 +103,5 @@ class Source:
         except UNREADABLE:
             return None
         numbered = table.dtype == CLIENT and np.array_equal(table["client"], np.arange(self.clients_count))
-        sound = numbered and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
+        sound = numbered and ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
         return table if sound else None

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.attributes import read_attributes
 from areabench.checkpoint import checkpoint_path
 from areabench.config import to_toml
 from areabench.errors import UserError
@@ -129,8 +130,9 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
 
 def _holds(file: h5py.File, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
-    known = file.attrs["format"] == FORMAT and file.attrs["schema_version"] == SCHEMA_VERSION
-    return bool(known and file.attrs["experiment"] == to_toml(experiment))
+    about = read_attributes(file.attrs)
+    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
+    return bool(known and about["experiment"] == to_toml(experiment))
 
 
 def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:

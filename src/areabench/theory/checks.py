@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 
+_SMALLEST, _LARGEST = 1e-60, 1e60
+
 
 def require_positive(name: str, value: float) -> None:
     """Refuse anything but a finite number above 0."""
@@ -20,6 +22,12 @@ def require_not_negative(name: str, value: float) -> None:
     """Refuse anything but a finite number of at least 0."""
     if not (math.isfinite(value) and value >= 0):
         raise UserError(f"{name} is {value}, the limit is at least 0 and finite; give 0 or a positive number")
+
+
+def require_computable(name: str, value: float, least: float = _SMALLEST) -> None:
+    """Refuse a number whose fourth power, or its inverse where there is one, is no longer finite."""
+    if not least <= value <= _LARGEST:
+        raise UserError(f"{name} is {value:g}, the limits are {least:g} and {_LARGEST:g}; scale the problem")
 
 
 def require_count(name: str, value: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from areabench.errors import UserError
-from areabench.theory.checks import require_count, require_not_negative, require_positive
+from areabench.theory.checks import require_computable, require_count, require_not_negative, require_positive
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class Constants:
         require_not_negative("zeta", self.zeta)
         if not self.mu <= self.L < float("inf"):
             raise UserError(f"L is {self.L}, the least is mu = {self.mu}; give a finite L of at least mu")
+        require_computable("mu", self.mu)
+        require_computable("L", self.L)
+        require_computable("sigma", self.sigma, least=0.0)
+        require_computable("zeta", self.zeta, least=0.0)
 
     @property
     def gamma(self) -> float:
@@ -52,6 +56,9 @@ class LipschitzConstants:
         require_positive("B", self.B)
         require_not_negative("sigma", self.sigma)
         require_positive("the distance |x_{s,0} - x*|", self.start_distance)
+        require_computable("B", self.B)
+        require_computable("sigma", self.sigma, least=0.0)
+        require_computable("the distance |x_{s,0} - x*|", self.start_distance)
 
 
 def delta(local_steps: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.theory.checks import require_count, require_positive
+from areabench.theory.checks import require_computable, require_count, require_positive
 from areabench.theory.constants import Constants
 
 
@@ -70,5 +70,6 @@ class TheoremSchedule:
 def theorem_schedule(constants: Constants, local_steps: int, minimum_probability: float) -> TheoremSchedule:
     """Theorem 1's alpha_k = 1/(p_min M gamma k/48 + 1/D) as c/(k + d): c = 48/(p_min M gamma), d = c/D."""
     require_positive("the least event probability p_min", minimum_probability)
+    require_computable("the least event probability p_min", minimum_probability)
     c = 48 / (minimum_probability * local_steps * constants.gamma)
     return TheoremSchedule(c, c / step_limit(constants, local_steps).value)

@@ -32,6 +32,8 @@ def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None])
         scenario = lane_scenario(scenario, [run.experiment] * lanes)
     with np.errstate(over="ignore", invalid="ignore"):
         end = play_lanes(scenario, progress)[lane]
+    if end is None:
+        return Outcome(0, 0, Difference(0, "the model is not finite any more in the same pass"))
     difference = _snapshots(run, end) or _average(run, end) or _counts(run, end)
     return Outcome(end.tally.events, len(end.snapshots), difference)
 

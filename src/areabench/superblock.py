@@ -1,0 +1,116 @@
+"""The first 48 bytes of a run file, where HDF5 says how long the file is and whether somebody writes it.
+
+A file that a killed run has left is marked as being written. HDF5 opens it for readers beside a writer only, and where
+something is wrong with it these wait for minutes for the writer to mend it. So it is shown to HDF5 as if it had been
+closed; the file itself is not touched.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+from pathlib import Path
+
+SIZE = 48
+_LAYOUT = struct.Struct("<8sBBBBQQQQ")  # signature, version, sizes of addresses and lengths, flags, four addresses
+_CHECKSUM = struct.Struct("<I")
+_SIGNATURE, _VERSION, _NOWHERE = b"\x89HDF\r\n\x1a\n", 3, 2**64 - 1
+_BEING_WRITTEN = 4  # of the flags
+_ROOT = 48  # where the root group of our files is
+
+
+def is_marked(path: Path) -> bool:
+    """Whether the file was not closed, or is being written."""
+    with path.open("rb") as file:
+        head = file.read(SIZE)
+    return is_sound(head) and bool(head[11] & _BEING_WRITTEN)
+
+
+def is_sound(head: bytes) -> bool:
+    """Whether this is the beginning of an HDF5 file in the format that we write."""
+    if len(head) < SIZE or not head.startswith(_SIGNATURE) or head[8] != _VERSION:
+        return False
+    return _CHECKSUM.pack(_checksum(head[: _LAYOUT.size])) == head[_LAYOUT.size : SIZE]
+
+
+def closed(head: bytes, size: int) -> bytes:
+    """The beginning of the same file as if it had been closed, and at least as long as it is."""
+    base, extension, end, root = _LAYOUT.unpack_from(head)[5:] if is_sound(head) else (0, _NOWHERE, 0, _ROOT)
+    content = _LAYOUT.pack(_SIGNATURE, _VERSION, 8, 8, 0, base, extension, max(end, size), root)
+    return content + _CHECKSUM.pack(_checksum(content))
+
+
+class Closed(io.RawIOBase):
+    """A file for HDF5 to read, as if it had been closed; what was cut off is zeros."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = path.open("rb")
+        size = path.stat().st_size
+        self._head = closed(self._file.read(SIZE), size)
+        self._size, self._place = int(max(size, _LAYOUT.unpack_from(self._head)[7])), 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        return self._place
+
+    def tell(self) -> int:
+        """The place."""
+        return self._place
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read as many bytes as there is room for, or up to the end."""
+        count = max(0, min(len(buffer), self._size - self._place))
+        found = os.pread(self._file.fileno(), count, self._place)
+        buffer[:count] = found + bytes(count - len(found))
+        if self._place < SIZE:
+            head = self._head[self._place : self._place + count]
+            buffer[: len(head)] = head
+        self._place += count
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
+# ---------------------------------------------------------------------------------------------------- checksum
+
+
+def _checksum(content: bytes) -> int:
+    """The checksum of HDF5's metadata: Bob Jenkins' lookup3 (hashlittle), of at least one byte."""
+    a = b = c = (0xDEADBEEF + len(content)) & 0xFFFFFFFF
+    words = struct.unpack(f"<{-(-len(content) // 12) * 3}I", content.ljust(-(-len(content) // 12) * 12, b"\0"))
+    for first in range(0, len(words) - 3, 3):
+        a, b, c = _mixed(a + words[first], b + words[first + 1], c + words[first + 2])
+    return _final(a + words[-3], b + words[-2], c + words[-1])
+
+
+def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+    for turn in (4, 6, 8, 16, 19, 4):
+        a = ((a - c) & 0xFFFFFFFF) ^ _turned(c, turn)
+        a, b, c = b, (c + b) & 0xFFFFFFFF, a
+    return a & 0xFFFFFFFF, b, c
+
+
+def _final(a: int, b: int, c: int) -> int:
+    for turn in (14, 11, 25, 16, 4, 14, 24):
+        c = ((c ^ b) - _turned(b, turn)) & 0xFFFFFFFF
+        a, b, c = b, c, a
+    return b
+
+
+def _turned(word: int, bits: int) -> int:
+    word &= 0xFFFFFFFF
+    return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF

@@ -1,0 +1,189 @@
+"""Damages run files in many ways and reads them with every command: a clean end each time, or this ends with 1.
+
+    python tests/unit/damaged.py 1000 7     # so many cases, from this seed
+
+Every case is made of the seed and its number, and said before it is tried, so that a crash can be tried again.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from areabench.cli import main
+from areabench.config import parse_experiment
+from areabench.errors import UserError
+from areabench.execute import simulate
+from areabench.layout import forget
+from areabench.paper.origin import read_makers
+from areabench.progress import Style
+from areabench.reading import open_run
+from areabench.recording import Recorder
+from areabench.recovery.salvage import salvage
+from areabench.schema import Event
+from areabench.surroundings import Surroundings
+from areabench.sweeps.results import ended_state, read_ended
+
+EXPERIMENT = """
+name = "tiny"
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[stop]
+iterations = 60
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])
+COMMANDS = ("show", "summary", "diagnose", "replay")
+PATIENCE_S = 60
+FRONT = 16_000  # bytes in which HDF5 keeps nearly all that it knows of a small file
+
+
+# ------------------------------------------------------------------------------------------------ whole files
+
+
+def whole_files(folder: Path) -> list[bytes]:
+    """A run file with events, one without them and with the last model alone, and one of a run that was killed."""
+    files: list[bytes] = []
+    for overrides in OVERRIDES:
+        path = folder / f"whole-{len(files)}.h5"
+        experiment = parse_experiment(EXPERIMENT, overrides=overrides)
+        simulate(experiment, Surroundings(path, folder, "", "", False, Style.NONE))
+        files.append(path.read_bytes())
+    return [*files, killed(folder / "whole-0.h5", folder / "killed.h5")]
+
+
+def killed(whole: Path, path: Path) -> bytes:
+    """The same run as it is on the disc before it has ended."""
+    with open_run(whole) as run:
+        recorder = Recorder(path, EXPERIMENT, *run.model_size, force=False)
+        recorder.begin(run.provenance, run.clients_array)
+        for row in run.events_array:
+            recorder.event(Event(*row.tolist()))
+        for row, model in zip(run.snapshot_index, run.models, strict=True):
+            recorder.snapshot(row["time_s"], row["version"], model, events=row["event"])
+        recorder.flush()
+    forget(recorder._file)
+    return path.read_bytes()
+
+
+# ---------------------------------------------------------------------------------------------------- damages
+
+
+def cut_off(content: bytearray, chance: random.Random) -> bytearray:
+    return content[: chance.randrange(len(content))]
+
+
+def flipped(content: bytearray, chance: random.Random) -> bytearray:
+    for _ in range(chance.choice((1, 1, 2, 8, 64))):
+        content[place(content, chance)] ^= 1 << chance.randrange(8)
+    return content
+
+
+def zeroed(content: bytearray, chance: random.Random) -> bytearray:
+    first, size = place(content, chance), chance.choice((16, 512, 4096))
+    content[first : first + size] = bytes(len(content[first : first + size]))
+    return content
+
+
+def scrambled(content: bytearray, chance: random.Random) -> bytearray:
+    first, size = place(content, chance), chance.choice((8, 64, 512))
+    content[first : first + size] = chance.randbytes(len(content[first : first + size]))
+    return content
+
+
+def extended(content: bytearray, chance: random.Random) -> bytearray:
+    return content + chance.randbytes(chance.randrange(1, 5000))
+
+
+def place(content: bytearray, chance: random.Random) -> int:
+    """Somewhere in the file, as often as not near its front."""
+    return chance.randrange(min(FRONT, len(content)) if chance.random() < 0.5 else len(content))
+
+
+DAMAGES: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
+    cut_off, flipped, flipped, zeroed, scrambled, extended
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- trying
+
+
+def tried(arguments: list[str]) -> int:
+    """The exit code of a command, which must say one line where it is not 0."""
+    said, complained = io.StringIO(), io.StringIO()
+    with redirect_stdout(said), redirect_stderr(complained):
+        code = main(arguments)
+    assert code in (0, 1, 2), code
+    assert "Traceback" not in complained.getvalue()
+    assert code == 0 or complained.getvalue().count("\n") == 1, complained.getvalue()
+    return code
+
+
+def read_as_a_sweep_does(path: Path) -> None:
+    read_makers([path])
+    for overrides in OVERRIDES:
+        experiment = parse_experiment(EXPERIMENT, overrides=overrides)
+        ended_state(path, experiment)
+        read_ended(path, experiment)
+
+
+def saved(path: Path, folder: Path) -> bool:
+    """Whether something could be saved; then every command must read it."""
+    made = folder / "saved.h5"
+    try:
+        salvage(path, made, None)
+    except UserError:
+        return False
+    with open_run(made) as run:
+        assert np.isfinite(run.events_array["time_s"]).all()
+    for command in COMMANDS[:-1]:
+        with open_run(made) as run:
+            nothing_to_judge = command == "diagnose" and not run.status.end_s > 0
+        assert tried([command, str(made)]) == 2 * nothing_to_judge
+    tried(["replay", str(made)])
+    return True
+
+
+def case(number: int, seed: int, whole: list[bytes], folder: Path) -> str:
+    """One file, damaged and read; what came of it in a word or two."""
+    chance = random.Random(f"{seed}/{number}")
+    damage = DAMAGES[chance.randrange(len(DAMAGES))]
+    path = folder / "damaged.h5"
+    path.write_bytes(damage(bytearray(whole[chance.randrange(len(whole))]), chance))
+    codes = [tried([command, str(path)]) for command in COMMANDS]
+    read_as_a_sweep_does(path)
+    return f"{'readable' if codes[0] == 0 else 'refused'}, {'saved' if saved(path, folder) else 'nothing saved'}"
+
+
+def run(cases: int, seed: int) -> Counter[str]:
+    """Try so many cases; a hang or a crash ends the process."""
+    found: Counter[str] = Counter()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        whole = whole_files(folder)
+        for number in range(cases):
+            faulthandler.dump_traceback_later(PATIENCE_S, exit=True)
+            print(f"case {number} of seed {seed}", file=sys.stderr, flush=True)
+            found[case(number, seed, whole, folder)] += 1
+        faulthandler.cancel_dump_traceback_later()
+    return found
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    for words, count in sorted(run(*map(int, sys.argv[1:3])).items()):
+        print(f"{count:6} {words}")
