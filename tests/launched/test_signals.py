@@ -145,9 +145,7 @@ def test_a_client_that_is_killed_without_fault_tolerance(
     assert run.ended() != 0
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.FAILED
-        if (
-            mpi4py_family() != Family.MPICH or "without a word" not in recorded.status.reason
-        ):  # Hydra may kill all
+        if mpi4py_family() != Family.MPICH or "without a word" not in recorded.status.reason:  # Hydra may kill all
             assert recorded.status.reason == "client 1 lost", run.output
     assert quadratic.replay() == 0
 
