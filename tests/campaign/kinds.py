@@ -62,7 +62,7 @@ DONE = Expected((State.DONE,), (0,))
 # With fault-tolerant MPI the run goes on without the lost client, to its end.
 LOST_AND_DONE = Expected((State.DONE,), (0,), lost=1)
 # Without it the run ends at once and says why; mpirun decides about the exit code.
-LOST_AND_FAILED = Expected((State.FAILED,), None, says="client {victim} lost", ends_within_s=20.0)
+LOST_AND_FAILED = Expected((State.FAILED,), None, says="client {victim} lost", ends_within_s=20.0, lost=1)
 # Nobody is left to write a status.
 SERVER_KILLED = Expected((State.RUNNING,), None, ends_within_s=20.0)
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)
