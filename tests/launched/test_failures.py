@@ -54,7 +54,7 @@ if rank == 1:
     real_time.build_scenario = fail
 """
 FAILING_LINK = """
-from areabench.transports.mpi import {link}
+from areabench.transports.{module} import {link}
 
 def fail(self, *_):
     raise MemoryError("no room for the buffers")
@@ -141,9 +141,11 @@ def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launche
     assert not quadratic.run_file.exists()
 
 
-@pytest.mark.parametrize(("rank", "link"), [(0, "MpiServerLink"), (2, "MpiWorkerLink")])
-def test_a_rank_without_room_for_its_buffers_ends_all_ranks(quadratic: Launcher, rank: int, link: str) -> None:
-    ended = quadratic.run(3, LONG, defect=FAILING_LINK.format(rank=rank, link=link))
+@pytest.mark.parametrize(("rank", "module", "link"), [(0, "mpi", "MpiServerLink"), (2, "mpi_worker", "MpiWorkerLink")])
+def test_a_rank_without_room_for_its_buffers_ends_all_ranks(
+    quadratic: Launcher, rank: int, module: str, link: str
+) -> None:
+    ended = quadratic.run(3, LONG, defect=FAILING_LINK.format(rank=rank, module=module, link=link))
     assert "not enough memory: no room for the buffers" in told_once(ended)
     with quadratic.recorded() as run:
         assert run.status.state == State.FAILED
