@@ -15,12 +15,12 @@ from mpi_bare import WAITS
 from mpi_plan import DTYPE, STYLES, Piece
 
 from areabench.algorithms import build_method
-from areabench.conductor import Handling
 from areabench.config import to_toml
 from areabench.evaluation import NoTarget
 from areabench.experiment import Area, Clients, Experiment, Record, Stop
 from areabench.lane_recorder import LaneRecorder
 from areabench.messages import HEADER_BYTES, Flag, Order, Tag, Update, UpdateHeader, pack_update, tag_of
+from areabench.onlookers import Handling
 from areabench.placement import place
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Problem, Vector

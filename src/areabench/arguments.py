@@ -8,6 +8,17 @@ from typing import TypeAlias
 
 from areabench import __version__
 from areabench.jobs.arguments import add_job_options
+from areabench.options import (
+    checkpoint_option,
+    experiment_options,
+    override_option,
+    percent,
+    positive,
+    progress_option,
+    ranks_option,
+    tolerance_option,
+    trust_option,
+)
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
@@ -34,8 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _running(commands, "simulate", "run an experiment in virtual time, without MPI")
     launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
-    _ranks_option(launch)
-    _tolerance_option(launch)
+    ranks_option(launch)
+    tolerance_option(launch)
     _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _resuming(commands)
     _sweeping(commands)
@@ -45,7 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     batch.add_argument("file", type=Path)
     _writing_jobs(commands)
     check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
-    _experiment_options(check)
+    experiment_options(check)
     check.add_argument(
         "--ended-in",
         type=Path,
@@ -56,8 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     purpose = "run the rule again from a run file's events, compare bits"
     replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
-    _trust_option(replay)
-    _progress_option(replay)
+    trust_option(replay)
+    progress_option(replay)
     show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
     show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
@@ -101,38 +112,23 @@ def _running(
 ) -> argparse.ArgumentParser:
     example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
     parser = _command(commands, name, purpose, example, launcher, _EXIT_CODES_OF_A_RUN)
-    _experiment_options(parser)
+    experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
     parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
-    _checkpoint_option(parser)
-    _progress_option(parser)
+    checkpoint_option(parser)
+    progress_option(parser)
     return parser
-
-
-def _checkpoint_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--checkpoint-every", type=_seconds, default=60.0, metavar="SECONDS",
-        help="real time between checkpoints, from which `areabench resume` goes on (default 60; 0: only when a signal "
-        "stops the run)",
-    )  # fmt: skip
 
 
 def _resuming(commands: Commands) -> None:
     purpose = "go on with a run that was stopped or killed, from its checkpoint"
     parser = _command(commands, "resume", purpose, "runs/demo-area-0.h5", exit_codes=_EXIT_CODES_OF_A_RUN)
     parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
-    _ranks_option(parser)
-    _tolerance_option(parser)
-    _trust_option(parser)
-    _checkpoint_option(parser)
-    _progress_option(parser)
-
-
-def _ranks_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-n", "--ranks", type=_positive, metavar="N",
-        help="MPI ranks, 2 to clients + 1: the server's, and those that share the clients (default: one a client)",
-    )  # fmt: skip
+    ranks_option(parser)
+    tolerance_option(parser)
+    trust_option(parser)
+    checkpoint_option(parser)
+    progress_option(parser)
 
 
 def _sweeping(commands: Commands) -> None:
@@ -140,9 +136,9 @@ def _sweeping(commands: Commands) -> None:
     example = "benchmarks/tables/grid.toml --jobs 2 --trials 1"
     parser = _command(commands, "sweep", purpose, example, exit_codes=_EXIT_CODES_OF_A_SWEEP)
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="FILE", help="sweep file (TOML)")
-    _override_option(parser)
+    override_option(parser)
     parser.add_argument("--trials", type=int, metavar="N", help="trials of each point, instead of the file's")
-    parser.add_argument("-j", "--jobs", type=_positive, metavar="N", help="processes (default: one a core); not on MPI")
+    parser.add_argument("-j", "--jobs", type=positive, metavar="N", help="processes (default: one a core); not on MPI")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR",
         help="folder of the sweep (default runs/STEM); of several sweeps the folder of their folders",
@@ -151,7 +147,7 @@ def _sweeping(commands: Commands) -> None:
         "--transport", choices=("simulator", "mpi"), default="simulator",
         help="virtual time (default), or real time under mpirun, one run after the other, in runs/STEM-mpi",
     )  # fmt: skip
-    _ranks_option(parser)
+    ranks_option(parser)
     parser.add_argument(
         "--on-ranks", action="store_true",
         help="on MPI: use the ranks of this launch (under mpirun or srun) instead of starting mpirun",
@@ -162,20 +158,20 @@ def _sweeping(commands: Commands) -> None:
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="say what would be run, and run nothing")
     parser.add_argument("--force", action="store_true", help="run again what is done")
-    _progress_option(parser)
+    progress_option(parser)
 
 
 def _writing_jobs(commands: Commands) -> None:
     example = "benchmarks/paper.toml --scheduler slurm --nodes 4 --clients-per-rank 8 -o paper.sh"
     parser = _command(commands, "job", "write a job script for a cluster", example)
-    _override_option(parser)
-    add_job_options(parser, _positive)
+    override_option(parser)
+    add_job_options(parser, positive)
 
 
 def _theorising(commands: Commands) -> None:
     purpose = "print the constants, step sizes and server rate of the paper's theorems for an experiment"
     parser = _command(commands, "theory", purpose, "benchmarks/demo.toml --from runs/demo/area.h5")
-    _experiment_options(parser)
+    experiment_options(parser)
     parser.add_argument(
         "--from", dest="measured_in", type=Path, metavar="RUN", help="take the rates measured in this run file"
     )
@@ -186,7 +182,7 @@ def _theorising(commands: Commands) -> None:
     )
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment as the theorems suggest it")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
-    _progress_option(parser)
+    progress_option(parser)
 
 
 def _recovering(commands: Commands) -> None:
@@ -196,7 +192,7 @@ def _recovering(commands: Commands) -> None:
     parser.add_argument("run", type=Path, help="run file that is damaged; it stays as it is")
     parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
-    _progress_option(parser)
+    progress_option(parser)
 
 
 def _comparing(commands: Commands) -> None:
@@ -208,10 +204,10 @@ def _comparing(commands: Commands) -> None:
     parser.add_argument("--plot", type=Path, help="draw one over the other here (.png, .svg or .pdf)")
     parser.add_argument("--json", action="store_true", help="print every number as JSON")
     parser.add_argument(
-        "--updates-within", type=_percent, default=3.0, metavar="PERCENT", help="tolerance of the updates (default 3)"
+        "--updates-within", type=percent, default=3.0, metavar="PERCENT", help="tolerance of the updates (default 3)"
     )
     parser.add_argument(
-        "--loss-within", type=_percent, default=2.0, metavar="PERCENT", help="tolerance of the final loss (default 2)"
+        "--loss-within", type=percent, default=2.0, metavar="PERCENT", help="tolerance of the final loss (default 2)"
     )
 
 
@@ -252,7 +248,7 @@ def _drawing(commands: Commands) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="folder of a sweep")
     what.add_argument("--split", type=Path, metavar="FILE", help="draw the labels of this experiment's clients")
-    _override_option(parser)
+    override_option(parser)
     parser.add_argument(
         "-o", "--output", type=Path,
         help="folder for the figures of a sweep (default DIR/figures), file for --split (default runs/STEM-labels)",
@@ -269,70 +265,8 @@ def _diagnosing(commands: Commands) -> None:
     purpose = "look at MPI, launcher, threads, cores, discs and clock of this machine, and say what to fix"
     codes = "exit codes: 0 nothing fails; 1 something does, and is to be fixed; 2 bad input; 130 interrupted"
     parser = _command(commands, "doctor", purpose, "--ranks 9", exit_codes=codes)
-    parser.add_argument("--ranks", type=_positive, default=2, metavar="N", help="ranks that are wanted (default 2)")
+    parser.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks that are wanted (default 2)")
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the run files (default runs)"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-
-
-def _positive(text: str) -> int:
-    """A number of processes."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    """A duration, or zero."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds >= 0")
-    return seconds
-
-
-def _percent(text: str) -> float:
-    """A tolerance."""
-    try:
-        percent = float(text)
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number >= 0")
-    return percent
-
-
-def _experiment_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", type=Path, help="experiment file (TOML)")
-    _override_option(parser)
-
-
-def _override_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
-        help="override a key of the experiment, for example method.step_size=100; may be repeated",
-    )  # fmt: skip
-
-
-def _tolerance_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
-        help="go on without a client whose rank dies: where this MPI can (default), in any case, or not at all",
-    )  # fmt: skip
-
-
-def _trust_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
-        help="import path (package.module:function) of a torch module or loss that the run file may name; repeatable",
-    )  # fmt: skip
-
-
-def _progress_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--progress", choices=("auto", "always", "marked", "never"), default="auto",
-        help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
-    )  # fmt: skip

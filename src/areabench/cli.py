@@ -187,28 +187,11 @@ def _batch(options: argparse.Namespace) -> int:
 
 
 def _job(options: argparse.Namespace) -> int:
-    from areabench.jobs.command import job, mpi_at_hand
-    from areabench.jobs.request import Request, Site
-    from areabench.jobs.words import MPIRUN, OPEN_MPI, SLURM, SRUN
-    from areabench.sweeps.run import MPI
+    from areabench.jobs.arguments import read_request
+    from areabench.jobs.command import job
 
     here = Path(sys.prefix) if sys.prefix != sys.base_prefix else None  # the environment that this command is in
-    site = Site(
-        modules=tuple(options.modules),
-        venv=options.venv or here,
-        launcher=options.launcher or (SRUN if options.scheduler == SLURM else MPIRUN),
-        mpi=options.mpi or (mpi_at_hand() if options.transport == MPI else OPEN_MPI),
-        account=options.account,
-        queue=options.queue,
-        memory_mb=options.memory_mb,
-        exclusive=options.exclusive,
-    )
-    names = ("file", "trials", "runs", "transport", "scheduler", "nodes", "clients_per_rank", "cores", "array")
-    asked = {name: getattr(options, name) for name in names}
-    asked["array"] = None if options.array == 1 else options.array  # one task is no array
-    count = [] if options.clients is None else [f"clients.count={options.clients}"]
-    request = Request(overrides=(*options.overrides, *count), walltime=options.walltime, site=site, **asked)
-    return job(request, options.output, force=options.force)
+    return job(read_request(options, here), options.output, force=options.force)
 
 
 def _figures(options: argparse.Namespace) -> int:

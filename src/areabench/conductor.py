@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from areabench.aggregation import Criterion
 from areabench.errors import RunFailure
 from areabench.experiment import Experiment
 from areabench.flights import Flights, flaw
 from areabench.messages import Order, Update, UpdateHeader, digest
-from areabench.onlookers import Recording, TargetWatch
+from areabench.onlookers import Handling, Recording, TargetWatch
 from areabench.problems.base import Vector
 from areabench.schema import Event, Kind, Reason, State, Status
 from areabench.server import Server
@@ -23,13 +22,6 @@ from areabench.standing import Standing
 
 _PATIENCE = 3  # refusals at least, before a run ends in which nobody sends anything else
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
-
-
-class Handling(NamedTuple):
-    """How long an update waited after it was seen, and how long the server took to answer it or to step."""
-
-    queue_s: float = 0.0
-    service_s: float = 0.0
 
 
 _NOTHING_HANDLED = Handling()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from areabench.problems.base import Vector
 from areabench.schema import Event, State, Status
 from areabench.tally import Tally
+
+
+class Handling(NamedTuple):
+    """How long an update waited after it was seen, and how long the server took to answer it or to step."""
+
+    queue_s: float = 0.0
+    service_s: float = 0.0
 
 
 class TargetWatch(Protocol):

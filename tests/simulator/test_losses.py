@@ -17,7 +17,6 @@ from areabench.experiment import (
     Clients,
     EveryUpdates,
     Experiment,
-    Faults,
     FedBuff,
     FixedDelays,
     ListedRates,
@@ -27,6 +26,7 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
+from areabench.fault_settings import Faults
 from areabench.problem_settings import Quadratic
 from areabench.problems.base import Vector
 from areabench.reading import Run

@@ -27,7 +27,6 @@ from areabench.experiment import (
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    Faults,
     FedBuff,
     FixedDelays,
     InverseSchedule,
@@ -38,6 +37,7 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
+from areabench.fault_settings import Faults
 from areabench.problem_settings import (
     DrawnSettings,
     Hinge,

@@ -18,7 +18,8 @@ from areabench.client import Client
 from areabench.conductor import Conductor
 from areabench.errors import RunFailure
 from areabench.evaluation import NoTarget
-from areabench.experiment import Area, Clients, EveryUpdates, Experiment, Faults, MethodSettings, SFedAvg, Stop
+from areabench.experiment import Area, Clients, EveryUpdates, Experiment, MethodSettings, SFedAvg, Stop
+from areabench.fault_settings import Faults
 from areabench.messages import AGAIN, HEADER_BYTES, Flag, Order, Update, UpdateHeader, flaw_of, pack_update
 from areabench.problem_settings import Quadratic
 from areabench.problems.quadratic import quadratic_from

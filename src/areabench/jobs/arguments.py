@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.jobs.words import LAUNCHERS, MPIS, SCHEDULERS
+from areabench.jobs.words import LAUNCHERS, MPIRUN, MPIS, OPEN_MPI, SCHEDULERS, SLURM, SRUN
+
+if TYPE_CHECKING:
+    from areabench.jobs.request import Request
 
 
 def add_job_options(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None:
@@ -63,3 +67,26 @@ def _site_options(parser: argparse.ArgumentParser, positive: Callable[[str], int
     parser.add_argument("--partition", "--queue", dest="queue", help="Slurm's partition, PBS's queue")
     parser.add_argument("--memory", dest="memory_mb", type=positive, metavar="MB", help="memory of each core")
     parser.add_argument("--exclusive", action="store_true", help="whole nodes: no other jobs disturb the clock")
+
+
+def read_request(options: argparse.Namespace, here: Path | None) -> Request:
+    """What was asked for; `here` is the environment that the command is in."""
+    from areabench.jobs.command import mpi_at_hand
+    from areabench.jobs.request import Request, Site
+    from areabench.sweeps.run import MPI
+
+    site = Site(
+        modules=tuple(options.modules),
+        venv=options.venv or here,
+        launcher=options.launcher or (SRUN if options.scheduler == SLURM else MPIRUN),
+        mpi=options.mpi or (mpi_at_hand() if options.transport == MPI else OPEN_MPI),
+        account=options.account,
+        queue=options.queue,
+        memory_mb=options.memory_mb,
+        exclusive=options.exclusive,
+    )
+    names = ("file", "trials", "runs", "transport", "scheduler", "nodes", "clients_per_rank", "cores", "array")
+    asked = {name: getattr(options, name) for name in names}
+    asked["array"] = None if options.array == 1 else options.array  # one task is no array
+    count = [] if options.clients is None else [f"clients.count={options.clients}"]
+    return Request(overrides=(*options.overrides, *count), walltime=options.walltime, site=site, **asked)

@@ -11,10 +11,7 @@ repeated bit for bit. Random layers such as dropout draw from torch's generator,
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +21,7 @@ from areabench.datasets import Dataset
 from areabench.errors import UserError
 from areabench.problem_settings import TorchModule
 from areabench.problems.base import Metrics, Vector
+from areabench.problems.callables import load_callable, named
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.streams import Purpose, stream
 
@@ -40,30 +38,6 @@ _SEEDS = 2**63  # a round's torch seed lies in [0, _SEEDS)
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def load_callable(path: str, setting: str) -> Callable[..., Any]:
-    """What an import path `package.module:function` names; `setting` is the key that holds the path."""
-    where, colon, name = path.partition(":")
-    if not (where and colon and name):
-        raise UserError(f"{setting} = {path!r} is no import path; write `package.module:function`")
-    if (here := str(Path.cwd())) not in sys.path:  # as `python -m areabench` has it: the same however it was started
-        sys.path.insert(0, here)
-    try:
-        found: Callable[..., Any] | None = getattr(import_module(where), name, None)
-    except (Exception, SystemExit) as error:  # a script that was meant to be run ends by leaving
-        raise UserError(
-            f"{setting} = {path!r}: importing {where!r} failed ({_one_line(error)}); "
-            "correct the path, or put the folder of the package on PYTHONPATH"
-        ) from error
-    if not callable(found):
-        state = "lacks" if found is None else "holds no callable"
-        raise UserError(f"{setting} = {path!r}: module {where!r} {state} {name!r}; name a function of that module")
-    return found
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
 def build_module(path: str, data: Dataset) -> nn.Module:
     """The module that the factory at `path` makes for a data set, checked to be trainable as one flat vector."""
     factory = load_callable(path, "problem.module")
@@ -72,7 +46,7 @@ def build_module(path: str, data: Dataset) -> nn.Module:
         module = factory(features, classes)
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"problem.module = {path!r} failed for {features} features and {classes} classes ({_one_line(error)}); "
+            f"problem.module = {path!r} failed for {features} features and {classes} classes ({named(error)}); "
             "it must be a function (features, classes) -> torch.nn.Module"
         ) from error
     if not isinstance(module, nn.Module):
@@ -109,7 +83,7 @@ def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -
         outputs = module(torch.zeros(2, features))
     except Exception as error:
         raise UserError(
-            f"problem.module = {settings.module!r} cannot take {task} ({_one_line(error)}); fit the model to the data"
+            f"problem.module = {settings.module!r} cannot take {task} ({named(error)}); fit the model to the data"
         ) from error
     shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
     if shape != (2, classes):
@@ -125,7 +99,7 @@ def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
         torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
     except Exception as error:
         raise UserError(
-            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores a sample ({_one_line(error)}); "
+            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores a sample ({named(error)}); "
             "it must be a differentiable function (outputs, labels) -> scalar mean"
         ) from error
 
