@@ -154,7 +154,7 @@ def test_replay_needs_no_word_for_the_examples(folder: Path, capsys: pytest.Capt
     "module",
     [
         "areabench.problems.examples.more:make", "areabench.problems.examplesx:make", "areabench.cli:main",
-        "areabench.problems.torch_module:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
+        "areabench.problems.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
     ],
 )  # fmt: skip
 def test_only_two_modules_are_known_to_be_harmless(module: str) -> None:
@@ -283,7 +283,7 @@ def importers() -> set[str]:
 
 def test_one_module_imports_what_an_experiment_names() -> None:
     literal = {"datasets.py", "commands.py"}  # sklearn.datasets and matplotlib, written out
-    assert importers() - literal == {"torch_module.py"}
+    assert importers() - literal == {"callables.py"}
     for path in SOURCES:
         for line in path.read_text(encoding="utf-8").splitlines():
             assert path.name not in literal or "import_module(" not in line or 'import_module("' in line
