@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -37,19 +39,32 @@ def supervise(command: Sequence[str], *, live: bool) -> Ending:
 
     It has a session of its own: an interrupt from the keyboard would reach it beside us, and end its ranks at once.
     """
-    mpirun = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.PIPE if live else None,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        preexec_fn=tether(),
-    )
-    with mpirun, _PassedOn(mpirun) as passed_on:
-        if mpirun.stderr is not None:
-            relay(mpirun.stderr)
-        return Ending(mpirun.wait(), passed_on.first)
+    with own_folder() as surroundings:
+        mpirun = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if live else None,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=tether(),
+            env=surroundings,
+        )
+        with mpirun, _PassedOn(mpirun) as passed_on:
+            if mpirun.stderr is not None:
+                relay(mpirun.stderr)
+            return Ending(mpirun.wait(), passed_on.first)
+
+
+@contextmanager
+def own_folder() -> Iterator[dict[str, str]]:
+    """An environment in which mpirun has a temporary folder of its own, which only we can read.
+
+    Those of one user share a folder otherwise: one that ends now and then removes what another has just made, and one
+    that is killed leaves everything there.
+    """
+    with tempfile.TemporaryDirectory(prefix="areabench-", ignore_cleanup_errors=True) as folder:
+        yield {**os.environ, "TMPDIR": folder}
 
 
 def tether() -> Callable[[], None] | None:

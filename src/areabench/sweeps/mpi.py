@@ -13,7 +13,7 @@ from typing import IO
 
 from areabench.errors import one_line
 from areabench.launch import PATIENCE_S, mpirun_command
-from areabench.mpirun import tether
+from areabench.mpirun import own_folder, tether
 from areabench.progress import SweepProgress
 from areabench.sweeps.batch import READY, Batch, understand
 from areabench.sweeps.folder import part_of
@@ -68,6 +68,10 @@ class _Launch:
 
     def _lines(self, said: IO[str]) -> Iterator[str]:
         """What rank 0 prints, line by line, until it ends or an interrupt comes; mpirun is ended in any case."""
+        with own_folder() as surroundings:
+            yield from self._lines_in(surroundings, said)
+
+    def _lines_in(self, surroundings: dict[str, str], said: IO[str]) -> Iterator[str]:
         # In a session of its own: an interrupt from the keyboard would reach it beside us, and it prints pages then.
         mpirun = subprocess.Popen(
             self._command,
@@ -76,6 +80,7 @@ class _Launch:
             stderr=said,
             start_new_session=True,
             preexec_fn=tether(),
+            env=surroundings,
         )
         assert mpirun.stdout is not None
         output, rest = mpirun.stdout.fileno(), b""
