@@ -26,7 +26,7 @@ from areabench.scenario import build_scenario
 from areabench.schema import CLIENT, Kind, State, Status
 from areabench.standing import Standing
 from areabench.transports import serve
-from areabench.transports.serve import RealTimeServer, Watchers
+from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from tests.unit.wires import EXPERIMENT, ScriptedLink, update
 
 FLOAT = np.dtype(np.float64)
@@ -207,7 +207,17 @@ def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> 
     scene.poll(second(0, 1))
     assert scene.run().state == State.DONE
     assert not scene.recall.awaited  # but its answers are taken in, so that no client is left with one
-    assert "checkpoint" not in scene.files
+    assert scene.files == set()
+
+
+def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST)
+    scene.poll([update(1, flags=Flag.FAILED)])
+    with pytest.raises(ClientFailure, match="client 1 failed"):
+        scene.server.run()
+    scene.server.dismiss()
+    assert scene.files == set()
 
 
 # ---------------------------------------------------------------------------------------------------- signals
@@ -324,11 +334,13 @@ def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path
 
 
 def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
     scene.gone = [[2]]
-    scene.poll(FIRST, scene.signal())
+    scene.poll(FIRST)
+    scene.poll(action=scene.signal())
     with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
         scene.server.run()
+    assert scene.files == set()  # the checkpoint that was under way is given up
     assert scene.events()["kind"][-1] == Kind.LOST
     assert scene.server.lost == (2,)
 

@@ -27,6 +27,7 @@ EXPERIMENT = Experiment(
     record=Record(snapshots="none"),
 )
 
+
 def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int = 0, version: int = 0) -> Update:
     """A message of a client."""
     return Update(UpdateHeader(client, number, version, flags=flags), np.array([entry, entry]))
