@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.wires import EXPERIMENT, ScriptedLink, update
 
 from areabench.breaks import Breaks
 from areabench.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
@@ -27,7 +28,6 @@ from areabench.schema import CLIENT, Kind, State, Status
 from areabench.standing import Standing
 from areabench.transports import serve
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
-from tests.unit.wires import EXPERIMENT, ScriptedLink, update
 
 FLOAT = np.dtype(np.float64)
 KEEP = replace(EXPERIMENT, method=Area(step_size=0.5))
@@ -165,7 +165,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     scene.poll(action=lambda: scene.files == {"checkpoint.new"} or pytest.fail("renamed before it was whole"))
     scene.poll(action=scene.let_through(1))
     scene.poll(second(0))
-    assert scene.run().state == State.DONE
+    assert scene.run().reason == "6 iterations"
     assert scene.recall.asked == [{0: 1, 1: 1}]  # client 2 had not worked
     checkpoint, standing = scene.checkpoint, scene.checkpoint.standing
     assert (standing.server.iteration, standing.server.version, standing.server.updates_since_step) == (2, 0, 2)
@@ -184,7 +184,7 @@ def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> N
     scene.poll()
     scene.poll(FIRST)
     scene.poll(second(0, 1))
-    scene.run()
+    assert scene.run().reason == "6 iterations"
     assert scene.recall.asked == []
     assert scene.checkpoint.standing.tally.events == 0
     assert len(scene.checkpoint.standing.flights) == 3
@@ -196,7 +196,7 @@ def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
     scene.poll(action=lambda: scene.files == {"checkpoint"} or pytest.fail("not written"))
     scene.poll(FIRST[2:])
     scene.poll(second(0, 1))
-    scene.run()
+    assert scene.run().reason == "6 iterations"
     assert (scene.recall.asked, scene.checkpoint.memories) == ([], {})
     assert scene.checkpoint.standing.server.iteration == 2
 
@@ -205,7 +205,7 @@ def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> 
     scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
     scene.poll(FIRST)
     scene.poll(second(0, 1))
-    assert scene.run().state == State.DONE
+    assert scene.run().reason == "6 iterations"
     assert not scene.recall.awaited  # but its answers are taken in, so that no client is left with one
     assert scene.files == set()
 
@@ -260,7 +260,7 @@ def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) ->
     scene.poll()
     scene.poll()
     scene.poll(second(0, 1))
-    assert scene.run().state == State.DONE
+    assert scene.run().reason == "6 iterations"
     assert not scene.breaks.roused
     assert scene.checkpoint.standing.server.iteration == 4
 
@@ -274,7 +274,8 @@ def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> No
     scene.poll(action=scene.lose(2))
     scene.poll(action=lambda: scene.files == set() or pytest.fail("not given up"))
     scene.poll(second(0, 1))
-    assert scene.run().lost == 1
+    status = scene.run()
+    assert (status.reason, status.lost) == ("6 iterations", 1)
     assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}]
     assert (2,) in scene.recall.given_up
     assert Kind.REMOVED not in scene.events()["kind"]
@@ -290,7 +291,7 @@ def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> No
         scene.poll()
     scene.poll([*second(0, 1), update(0, 0.0, number=2, version=1)])
     scene.poll([update(1, 0.0, number=2, version=1)])
-    scene.run()
+    assert scene.run().reason == "9 iterations"
     assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1}]
     np.testing.assert_array_equal(scene.link.orders[3].model, [0, 0])
     np.testing.assert_array_equal(scene.link.orders[6].model, [3, 3])
@@ -312,13 +313,13 @@ def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
     for _ in range(2):
         scene.poll()
     scene.poll(second(0, 1))
-    scene.poll([update(0, 0.0, number=2, version=2), update(1, 0.0, number=2, version=1)])
+    scene.poll([update(0, 0.0, number=2, version=1), update(1, 0.0, number=2, version=1)])
     status = scene.run()
     assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1}]
     np.testing.assert_array_equal(scene.link.orders[-1].model, [1.5, 1.5])
     removed = [row for row in scene.events() if row["kind"] == Kind.REMOVED]
     assert [(row["client"], row["round"]) for row in removed] == [(2, 2)]
-    assert status.lost == 2
+    assert (status.reason, status.lost, status.refused) == ("10 iterations", 2, 0)
 
 
 def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:

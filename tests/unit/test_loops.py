@@ -5,25 +5,31 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.wires import (
+    EXPERIMENT,
+    NoRecall,
+    ScriptedLink,
+    SlowBowl,
+    WorkerWire,
+    client_of,
+    order,
+    update,
+)
 
-from areabench.algorithms import Method, as_fedavg
 from areabench.client import Client
 from areabench.config import to_toml
 from areabench.evaluation import NoTarget
 from areabench.experiment import (
     Area,
-    AsFedAvg,
-    Clients,
     EveryPeriod,
-    EveryUpdates,
     Experiment,
     MethodSettings,
     Record,
@@ -40,21 +46,10 @@ from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import CLIENT, Kind, Reason, State, Status
-from areabench.transports.keeping import Recall
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff, Clock
 from areabench.transports.work import HostedFailure, Seat, Worker
-from tests.unit.wires import (
-    EXPERIMENT,
-    NoRecall,
-    ScriptedLink,
-    SlowBowl,
-    WorkerWire,
-    client_of,
-    order,
-    update,
-)
 
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from tests.unit.wires import SlowBowl, WorkerWire, client_of, order
 
 from areabench.algorithms import area
 from areabench.client import Client
@@ -16,7 +17,6 @@ from areabench.messages import AGAIN, Flag, Order
 from areabench.problems.base import Vector
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
-from tests.unit.wires import SlowBowl, WorkerWire, client_of, order
 
 MEMORY = [8.5, 8.5]  # after a round with step size 1/2 from the model of all orders here
 START = [8.0, 8.0]

@@ -1,4 +1,4 @@
-"""Wires made of lists for the server's and the workers' loops, and an experiment so small that it is checked by hand."""
+"""Wires made of lists for the server's and the workers' loops, and an experiment that can be checked by hand."""
 
 from __future__ import annotations
 
