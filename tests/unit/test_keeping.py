@@ -138,6 +138,12 @@ class Scene:
     def lose(self, *clients: int) -> Action:
         return lambda: self.link.losses.extend(clients)
 
+    def expect(self, *files: str) -> Action:
+        def check() -> None:
+            assert self.files == set(files)
+
+        return check
+
     def _poll(self) -> None:
         if self._actions:
             self._actions.pop(0)()
@@ -162,7 +168,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     scene.poll(FIRST[2:])  # and the server steps
     scene.poll(action=scene.let_through(1))
     scene.poll(second(1))
-    scene.poll(action=lambda: scene.files == {"checkpoint.new"} or pytest.fail("renamed before it was whole"))
+    scene.poll(action=scene.expect("checkpoint.new"))
     scene.poll(action=scene.let_through(1))
     scene.poll(second(0))
     assert scene.run().reason == "6 iterations"
@@ -193,7 +199,7 @@ def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> N
 def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
     scene = Scene(tmp_path, replace(KEEP, method=FedBuff(step_size=0.5)), ScriptedBreaks(1))
     scene.poll(FIRST[:2])
-    scene.poll(action=lambda: scene.files == {"checkpoint"} or pytest.fail("not written"))
+    scene.poll(action=scene.expect("checkpoint"))
     scene.poll(FIRST[2:])
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
@@ -272,7 +278,7 @@ def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> No
     scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
     scene.poll(FIRST, scene.let_through(1))
     scene.poll(action=scene.lose(2))
-    scene.poll(action=lambda: scene.files == set() or pytest.fail("not given up"))
+    scene.poll(action=scene.expect())
     scene.poll(second(0, 1))
     status = scene.run()
     assert (status.reason, status.lost) == ("6 iterations", 1)
