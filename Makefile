@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -179,6 +179,9 @@ bench-cost: $(VENV)/installed ## measure time and memory against clients, parame
 # The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
 bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/MPI.md (six to eight minutes)
 	@$(BIN)/python benchmarks/bench_mpi.py --output benchmarks/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
+
+bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
+	@$(BIN)/python benchmarks/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
 soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
 	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md

@@ -5,25 +5,31 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.wires import (
+    EXPERIMENT,
+    NoRecall,
+    ScriptedLink,
+    SlowBowl,
+    WorkerWire,
+    client_of,
+    order,
+    update,
+)
 
-from areabench.algorithms import Method, as_fedavg
 from areabench.client import Client
 from areabench.config import to_toml
 from areabench.evaluation import NoTarget
 from areabench.experiment import (
     Area,
-    AsFedAvg,
-    Clients,
     EveryPeriod,
-    EveryUpdates,
     Experiment,
     MethodSettings,
     Record,
@@ -40,7 +46,6 @@ from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import CLIENT, Kind, Reason, State, Status
-from areabench.transports.keeping import Recall
 from areabench.transports.replay import Replay
 from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.waiting import Backoff, Clock
@@ -48,79 +53,7 @@ from areabench.transports.work import HostedFailure, Seat, Worker
 
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 
-EXPERIMENT = Experiment(
-    clients=Clients(count=3),
-    method=AsFedAvg(step_size=0.5),
-    stop=Stop(iterations=6, horizon_s=60.0),
-    problem=Quadratic(dimension=2),
-    aggregation=EveryUpdates(updates=3),
-    record=Record(snapshots="none"),
-)
-
 # ---------------------------------------------------------------------------------------------------- the server
-
-
-def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int = 0, version: int = 0) -> Update:
-    """A message of a client."""
-    return Update(UpdateHeader(client, number, version, flags=flags), np.array([entry, entry]))
-
-
-class NoRecall:
-    """Nobody is asked what it remembers."""
-
-    awaited = False
-
-    def ask(self, rounds: Mapping[int, int]) -> None:
-        raise AssertionError("nobody answers here")
-
-    def give_up(self, lost: Collection[int]) -> None:
-        """Nothing was asked."""
-
-    def answer(self) -> tuple[int, Vector] | None:
-        return None
-
-
-@dataclass
-class ScriptedLink:
-    """A wire on which one poll after the other brings what the script says; after a stop, farewells follow."""
-
-    polls: list[list[Update]]
-    clients: int = 3
-    orders: list[Order] = field(default_factory=list)
-    rearmed: list[int] = field(default_factory=list)
-    failures: list[int] = field(default_factory=list)
-    stopped: bool = False
-    on_poll: Callable[[], None] = lambda: None
-    flaws: list[tuple[int, Reason]] = field(default_factory=list)
-    losses: list[int] = field(default_factory=list)
-    recall: Recall = field(default_factory=NoRecall)
-
-    def flawed(self) -> Sequence[tuple[int, Reason]]:
-        flaws, self.flaws = self.flaws, []
-        return flaws
-
-    def lost(self) -> Sequence[int]:
-        losses, self.losses = self.losses, []
-        return losses
-
-    def arrivals(self) -> Sequence[Update]:
-        self.on_poll()
-        if self.polls:
-            return self.polls.pop(0)
-        return [update(client, flags=Flag.FAREWELL) for client in range(self.clients)] if self.stopped else []
-
-    def rearm(self, client: int) -> None:
-        self.rearmed.append(client)
-
-    def order(self, order: Order) -> None:
-        self.orders.append(order)
-
-    def stop_all(self) -> None:
-        self.stopped = True
-
-    def failure(self, client: int) -> str:
-        self.failures.append(client)
-        return f"the traceback of client {client}"
 
 
 @contextmanager
@@ -242,77 +175,11 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(tmp_path: Pat
 # ---------------------------------------------------------------------------------------------------- a worker
 
 
-class SlowBowl:
-    """A local problem that moves by one and takes its time."""
-
-    def __init__(self, compute_s: float = 0.0) -> None:
-        self.compute_s, self.begun_s = compute_s, list[float]()
-
-    def skip(self, rounds: int) -> None:
-        """Nothing is drawn."""
-
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        self.begun_s.append(time.perf_counter())
-        time.sleep(self.compute_s)
-        return np.asarray(model + step_size)
-
-
-@dataclass
-class WorkerWire:
-    """A worker's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
-
-    laid_out: list[Order]
-    expected: int
-    sent: list[Update] = field(default_factory=list)
-    sent_s: list[float] = field(default_factory=list)
-    told_to_stop: threading.Event = field(default_factory=threading.Event)
-    looked: threading.Event = field(default_factory=threading.Event)
-    loaded: dict[int, Vector] = field(default_factory=dict)
-
-    def orders(self, *, wait: bool = False) -> Sequence[Order]:
-        """A client's next order comes once its last update has left."""
-        self.looked.set()
-        busy = set(self.loaded)
-        here: dict[int, Order] = {}
-        for order in self.laid_out:
-            if order.client not in busy:
-                here.setdefault(order.client, order)
-        self.laid_out = [order for order in self.laid_out if order is not here.get(order.client)]
-        return list(here.values())
-
-    def load(self, client: int, payload: Vector) -> None:
-        self.loaded[client] = payload.copy()
-
-    def send(self, header: UpdateHeader) -> None:
-        self.sent_s.append(time.perf_counter())
-        self.sent.append(Update(header, self.loaded.pop(header.client)))
-
-    @property
-    def stopped(self) -> bool:
-        return len(self.sent) >= self.expected or self.told_to_stop.is_set()
-
-    def questions(self) -> Sequence[tuple[int, int]]:
-        return []
-
-    def answer(self, client: int, memory: Vector) -> None:
-        raise AssertionError("nobody asked")
-
-
-def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
-    """An order with step size 1/2."""
-    return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags)
-
-
 def work(
     wire: WorkerWire, client: Client, number: int, next_delay_s: Callable[[], float], stretch: float = 1.0
 ) -> None:
     """A rank that hosts one client."""
     Worker(wire, {number: Seat(client, next_delay_s)}, Clock(stretch)).work()
-
-
-def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
-    """A client at its first round."""
-    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]))
 
 
 def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:

@@ -181,6 +181,7 @@ class RealTimeServer:
         """Fail if clients have died without a word: at a signal, or found so twice, some time apart."""
         gone = set(self._watchers.gone()) - self._departed
         if lost := sorted(gone if at_once else gone & self._missed):
+            self._keeper.abandon()
             with suppress(RunFailure):  # that all are lost is no other failure
                 self._conductor.lose(lost, self._clock.now_s())
             raise ClientsLost(lost)
@@ -191,6 +192,7 @@ class RealTimeServer:
         if self._dismissed:
             return
         self._dismissed = True
+        self._keeper.abandon()
         self._link.stop_all()
         backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _FAREWELL_LIMIT_S
         while not self.alone or self._link.recall.awaited:

@@ -1,0 +1,422 @@
+"""Checkpoints, removals, signals and lost clients on the server, over a scripted wire; AREA with residuals by hand."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.wires import EXPERIMENT, ScriptedLink, update
+
+from areabench.breaks import Breaks
+from areabench.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
+from areabench.config import to_toml
+from areabench.errors import ClientsLost, RunFailure
+from areabench.evaluation import NoTarget
+from areabench.experiment import Area, Clients, Experiment, Faults, FedBuff, Stop
+from areabench.messages import Flag, Update
+from areabench.problems.base import Vector
+from areabench.provenance import gather_provenance
+from areabench.reading import Run
+from areabench.recording import Recorder
+from areabench.scenario import build_scenario
+from areabench.schema import CLIENT, Kind, State, Status
+from areabench.standing import Standing
+from areabench.transports import serve
+from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
+
+FLOAT = np.dtype(np.float64)
+KEEP = replace(EXPERIMENT, method=Area(step_size=0.5))
+REMOVE = replace(KEEP, faults=Faults(lost_client="remove"))
+FIRST = [update(0, 1.0), update(1, 2.0), update(2, 6.0)]  # after these the server steps; residuals
+RESIDUALS = {0: 1.0, 1: 2.0, 2: 6.0, 3: 11.0}
+Action = Callable[[], None]
+
+
+class ScriptedBreaks(Breaks):
+    """Checkpoints are due at the looks that the test names; nothing is heard from the system."""
+
+    def __init__(self, *due: int) -> None:
+        super().__init__(0)
+        self._due, self._looks = due, 0
+
+    def due(self) -> bool:
+        self._looks += 1
+        return self._looks in self._due
+
+
+@dataclass
+class ScriptedRecall:
+    """Answers come in the order of asking, as many as the test has let through; those to what was given up are stale.
+
+    A client remembers its first residual once its first round is over, and zero before.
+    """
+
+    allowed: float = 0
+    asked: list[dict[int, int]] = field(default_factory=list)
+    given_up: list[tuple[int, ...]] = field(default_factory=list)
+    _number: int = 0
+    _queue: deque[tuple[int, int, int]] = field(default_factory=deque)
+
+    def ask(self, rounds: Mapping[int, int]) -> None:
+        self._number += 1
+        self.asked.append(dict(rounds))
+        self._queue.extend((client, number, self._number) for client, number in rounds.items())
+
+    def give_up(self, lost: Collection[int]) -> None:
+        self._number += 1
+        self.given_up.append(tuple(lost))
+        self._queue = deque(each for each in self._queue if each[0] not in lost)
+
+    @property
+    def awaited(self) -> bool:
+        return bool(self._queue)
+
+    def answer(self) -> tuple[int, Vector] | None:
+        while self._queue and self.allowed:
+            self.allowed -= 1
+            client, number, question = self._queue.popleft()
+            if question == self._number:
+                return client, np.full(2, RESIDUALS[client] if number else 0.0)
+        return None
+
+
+class Scene:
+    """A server on a wire on which each poll first does something, and then brings updates."""
+
+    def __init__(self, folder: Path, experiment: Experiment, breaks: Breaks, standing: Standing | None = None) -> None:
+        self.path, self.experiment, self.breaks, self.recall = folder / "run.h5", experiment, breaks, ScriptedRecall()
+        self.link = ScriptedLink([], experiment.clients.count, recall=self.recall, on_poll=self._poll)
+        self._actions: list[Action] = []
+        self.scenario = replace(build_scenario(experiment, folder), start=np.zeros(2))
+        self.recorder = Recorder(self.path, to_toml(experiment), 2, FLOAT, force=False)
+        self.recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
+        if standing is not None:
+            self.recorder.tally = standing.tally.copy()
+        self.gone: list[Sequence[int]] = []  # what is found at one look after the other; after that, nothing
+        watchers = Watchers(NoTarget(), lambda _time_s, _updates: None, breaks, self._look)
+        self.server = RealTimeServer(self.scenario, self.link, self.recorder, watchers, standing=standing)
+
+    def poll(self, updates: Sequence[Update] = (), action: Action = lambda: None) -> None:
+        """What the next poll does and brings."""
+        self.link.polls.append(list(updates))
+        self._actions.append(action)
+
+    def run(self) -> Status:
+        """To the end; all clients have left then."""
+        status = self.server.run()
+        assert self.link.stopped
+        assert self.server.alone
+        return status
+
+    def events(self) -> np.ndarray:
+        self.recorder.close()
+        with Run(self.path) as run:
+            return run.events_array
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return read_checkpoint(self.path, self.scenario.method.start(self.scenario.start).state, FLOAT)
+
+    @property
+    def files(self) -> set[str]:
+        """What there is of a checkpoint."""
+        return {each.name.removeprefix("run.h5.") for each in self.path.parent.glob("run.h5.*")}
+
+    # what polls do
+
+    def let_through(self, answers: float = math.inf) -> Action:
+        return lambda: setattr(self.recall, "allowed", answers)
+
+    def signal(self, name: str = "SIGTERM") -> Action:
+        return lambda: setattr(self.breaks, "signal", name)
+
+    def lose(self, *clients: int) -> Action:
+        return lambda: self.link.losses.extend(clients)
+
+    def expect(self, *files: str) -> Action:
+        def check() -> None:
+            assert self.files == set(files)
+
+        return check
+
+    def _poll(self) -> None:
+        if self._actions:
+            self._actions.pop(0)()
+        elif self.link.stopped:  # whoever was asked answers before it says farewell
+            self.recall.allowed = math.inf
+
+    def _look(self) -> Sequence[int]:
+        return self.gone.pop(0) if self.gone else []
+
+
+def second(*clients: int, version: int = 0) -> list[Update]:
+    """Updates of the second round that change nothing: each client is where it was."""
+    return [update(client, 0.0, number=1, version=version) for client in clients]
+
+
+# ---------------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST[:2])
+    scene.poll(FIRST[2:])  # and the server steps
+    scene.poll(action=scene.let_through(1))
+    scene.poll(second(1))
+    scene.poll(action=scene.expect("checkpoint.new"))
+    scene.poll(action=scene.let_through(1))
+    scene.poll(second(0))
+    assert scene.run().reason == "6 iterations"
+    assert scene.recall.asked == [{0: 1, 1: 1}]  # client 2 had not worked
+    checkpoint, standing = scene.checkpoint, scene.checkpoint.standing
+    assert (standing.server.iteration, standing.server.version, standing.server.updates_since_step) == (2, 0, 2)
+    np.testing.assert_array_equal(standing.server.state.model, [0, 0])
+    np.testing.assert_array_equal(standing.server.state.residuals.total, [3, 3])
+    assert standing.rounds == {0: 1, 1: 1}
+    assert {flight.order.client: flight.round for flight in standing.flights} == {0: 1, 1: 1, 2: 0}
+    assert (standing.tally.events, standing.tally.served(3).tolist()) == (2, [1, 1, 0])
+    assert {client: memory.tolist() for client, memory in checkpoint.memories.items()} == {0: [1, 1], 1: [2, 2]}
+    assert checkpoint.experiment == to_toml(KEEP)
+    assert scene.files == {"checkpoint"}
+
+
+def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll()
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    assert scene.run().reason == "6 iterations"
+    assert scene.recall.asked == []
+    assert scene.checkpoint.standing.tally.events == 0
+    assert len(scene.checkpoint.standing.flights) == 3
+
+
+def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(KEEP, method=FedBuff(step_size=0.5)), ScriptedBreaks(1))
+    scene.poll(FIRST[:2])
+    scene.poll(action=scene.expect("checkpoint"))
+    scene.poll(FIRST[2:])
+    scene.poll(second(0, 1))
+    assert scene.run().reason == "6 iterations"
+    assert (scene.recall.asked, scene.checkpoint.memories) == ([], {})
+    assert scene.checkpoint.standing.server.iteration == 2
+
+
+def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    assert scene.run().reason == "6 iterations"
+    assert not scene.recall.awaited  # but its answers are taken in, so that no client is left with one
+    assert scene.files == set()
+
+
+def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST)
+    scene.poll([update(1, flags=Flag.FAILED)])
+    with pytest.raises(ClientFailure, match="client 1 failed"):
+        scene.server.run()
+    scene.server.dismiss()
+    assert scene.files == set()
+
+
+# ---------------------------------------------------------------------------------------------------- signals
+
+
+def test_a_signal_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene.recall.allowed = math.inf
+    scene.poll(FIRST, scene.signal("SIGUSR1"))
+    status = scene.run()
+    assert (status.state, status.reason, status.updates) == (State.STOPPED, "SIGUSR1", 3)
+    standing = scene.checkpoint.standing
+    assert (standing.server.iteration, standing.server.version) == (4, 1)
+    assert sorted(scene.checkpoint.memories) == [0, 1, 2]
+    assert standing.time_s == status.end_s
+    assert scene.recorder.snapshots == 0  # the last snapshot is taken when the run has ended
+
+
+def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "_RECALL_LIMIT_S", 0.05)
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST[:2], scene.let_through(2))
+    scene.poll()
+    scene.poll()
+    scene.poll(FIRST[2:], scene.signal())
+    status = scene.run()
+    assert (status.state, status.updates) == (State.STOPPED, 3)
+    assert status.reason == "SIGTERM; clients did not answer within 0.05 s for a checkpoint"
+    assert scene.recall.asked == [{0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
+    assert scene.checkpoint.standing.server.iteration == 2
+    assert scene.files == {"checkpoint"}
+
+
+def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene.poll(FIRST, lambda: setattr(scene.breaks, "roused", True))
+    scene.poll(action=scene.let_through())
+    scene.poll()
+    scene.poll()
+    scene.poll(second(0, 1))
+    assert scene.run().reason == "6 iterations"
+    assert not scene.breaks.roused
+    assert scene.checkpoint.standing.server.iteration == 4
+
+
+# ---------------------------------------------------------------------------------------------------- lost clients
+
+
+def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.poll(FIRST, scene.let_through(1))
+    scene.poll(action=scene.lose(2))
+    scene.poll(action=scene.expect())
+    scene.poll(second(0, 1))
+    status = scene.run()
+    assert (status.reason, status.lost) == ("6 iterations", 1)
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}]
+    assert (2,) in scene.recall.given_up
+    assert Kind.REMOVED not in scene.events()["kind"]
+
+
+def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
+    """Without client 2 (memory 6) the average of 1, 2 and 6, which is 3, becomes that of 1 and 2."""
+    scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=9, horizon_s=60.0)), ScriptedBreaks(1))
+    scene.poll(FIRST, scene.let_through(1))
+    scene.poll(action=scene.lose(2))
+    scene.poll(action=scene.let_through())  # a stale answer, and two that count
+    for _ in range(3):
+        scene.poll()
+    scene.poll([*second(0, 1), update(0, 0.0, number=2, version=1)])
+    scene.poll([update(1, 0.0, number=2, version=1)])
+    assert scene.run().reason == "9 iterations"
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1}]
+    np.testing.assert_array_equal(scene.link.orders[3].model, [0, 0])
+    np.testing.assert_array_equal(scene.link.orders[6].model, [3, 3])
+    np.testing.assert_array_equal(scene.link.orders[-1].model, [1.5, 1.5])
+    removed = [row for row in scene.events() if row["kind"] == Kind.REMOVED]
+    assert [(row["client"], row["round"]) for row in removed] == [(2, 1)]
+    assert scene.files == set()
+
+
+def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
+    """Four clients with memories 1, 2, 6 and 11, on average 5; without the last two the average is 1.5."""
+    experiment = replace(REMOVE, clients=Clients(count=4), stop=Stop(iterations=10, horizon_s=60.0))
+    scene = Scene(tmp_path, experiment, ScriptedBreaks())
+    scene.poll([*FIRST, update(3, 11.0)])
+    scene.poll(action=scene.lose(3))
+    scene.poll(action=scene.let_through(2))
+    scene.poll(action=scene.lose(2))
+    scene.poll(action=scene.let_through())
+    for _ in range(2):
+        scene.poll()
+    scene.poll(second(0, 1))
+    scene.poll([update(0, 0.0, number=2, version=1), update(1, 0.0, number=2, version=1)])
+    status = scene.run()
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1}]
+    np.testing.assert_array_equal(scene.link.orders[-1].model, [1.5, 1.5])
+    removed = [row for row in scene.events() if row["kind"] == Kind.REMOVED]
+    assert [(row["client"], row["round"]) for row in removed] == [(2, 2)]
+    assert (status.reason, status.lost, status.refused) == ("10 iterations", 2, 0)
+
+
+def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, REMOVE, ScriptedBreaks())
+    scene.recall.allowed = math.inf
+    scene.poll(FIRST)
+    scene.poll(action=lambda: (scene.lose(2)(), scene.signal()())[0])
+    assert scene.run().state == State.STOPPED
+    standing = scene.checkpoint.standing
+    assert (standing.lost, standing.removed) == ((2,), 1)
+    np.testing.assert_array_equal(standing.server.state.residuals.total, [-3, -3])  # (3 - 3/2) is the average
+    assert sorted(scene.checkpoint.memories) == [0, 1]
+
+
+def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene.gone = [[2]]
+    scene.poll(FIRST)
+    scene.poll(action=scene.signal())
+    with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
+        scene.server.run()
+    assert scene.files == set()  # the checkpoint that was under way is given up
+    assert scene.events()["kind"][-1] == Kind.LOST
+    assert scene.server.lost == (2,)
+
+
+def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene.gone = [[0, 1, 2]]
+    scene.poll(FIRST, lambda: setattr(scene.breaks, "roused", True))
+    with pytest.raises(ClientsLost, match=r"^clients 0, 1, 2 lost$"):
+        scene.server.run()
+
+
+def test_clients_are_gone_when_they_are_found_so_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_LOOK_S", 0.0)
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene.gone = [[2], [], [2], [1, 2]]
+    with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
+        scene.server.run()
+    assert scene.gone == []
+    assert [row["client"] for row in scene.events() if row["kind"] == Kind.LOST] == [2]
+
+
+def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene.poll(FIRST)
+    scene.poll(action=scene.lose(0, 1, 2))
+    with pytest.raises(RunFailure, match="all clients are lost"):
+        scene.server.run()
+    assert scene.server.alone  # nobody is waited for
+
+
+# ---------------------------------------------------------------------------------------------------- resumed
+
+
+def stopped_standing(folder: Path) -> Standing:
+    """A run with four events that a signal stopped, thirty seconds after its start."""
+    folder.mkdir()
+    scene = Scene(folder, KEEP, ScriptedBreaks())
+    scene.recall.allowed = math.inf
+    scene.poll(FIRST, scene.signal())
+    scene.run()
+    return replace(scene.checkpoint.standing, time_s=30.0)
+
+
+def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> None:
+    standing = stopped_standing(tmp_path / "before")
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), standing)
+    scene.poll(second(2, 0))
+    status = scene.run()
+    again, replies = scene.link.orders[:3], scene.link.orders[3:]
+    assert {order.flags for order in again} == {Flag.RESUMED}
+    assert {order.client: (order.version, order.iteration) for order in again} == {0: (0, 1), 1: (0, 2), 2: (0, 3)}
+    assert [(order.client, order.version, order.iteration) for order in replies] == [(2, 1, 5), (0, 1, 6)]
+    np.testing.assert_array_equal(replies[0].model, [3, 3])
+    assert (status.reason, status.updates, status.server_steps) == ("6 iterations", 5, 1)
+    events = scene.events()
+    assert events["iteration"].tolist() == [5, 6]
+    assert (events["time_s"] >= 30.0).all()
+    assert not checkpoint_path(scene.path).exists()
+
+
+def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
+    standing = stopped_standing(tmp_path / "before")
+    flights = tuple(flight for flight in standing.flights if flight.order.client != 1)
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), replace(standing, lost=(1,), flights=flights))
+    scene.link.clients = 1  # of the others one says farewell,
+    scene.poll(second(2, 0))
+    scene.poll()
+    scene.poll([update(2, flags=Flag.FAREWELL)])  # and then the other; nobody waits for client 1
+    scene.run()
+    assert [order.client for order in scene.link.orders[:2]] == [0, 2]
+    assert scene.server.lost == (1,)

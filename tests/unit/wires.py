@@ -1,0 +1,157 @@
+"""Wires made of lists for the server's and the workers' loops, and an experiment that can be checked by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from areabench.algorithms import Method, as_fedavg
+from areabench.client import Client
+from areabench.experiment import AsFedAvg, Clients, EveryUpdates, Experiment, Record, Stop
+from areabench.messages import Flag, Order, Update, UpdateHeader
+from areabench.problem_settings import Quadratic
+from areabench.problems.base import Vector
+from areabench.schema import Reason
+from areabench.transports.keeping import Recall
+
+EXPERIMENT = Experiment(
+    clients=Clients(count=3),
+    method=AsFedAvg(step_size=0.5),
+    stop=Stop(iterations=6, horizon_s=60.0),
+    problem=Quadratic(dimension=2),
+    aggregation=EveryUpdates(updates=3),
+    record=Record(snapshots="none"),
+)
+
+
+def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int = 0, version: int = 0) -> Update:
+    """A message of a client."""
+    return Update(UpdateHeader(client, number, version, flags=flags), np.array([entry, entry]))
+
+
+class NoRecall:
+    """Nobody is asked what it remembers."""
+
+    awaited = False
+
+    def ask(self, rounds: Mapping[int, int]) -> None:
+        raise AssertionError("nobody answers here")
+
+    def give_up(self, lost: Collection[int]) -> None:
+        """Nothing was asked."""
+
+    def answer(self) -> tuple[int, Vector] | None:
+        return None
+
+
+@dataclass
+class ScriptedLink:
+    """A wire on which one poll after the other brings what the script says; after a stop, farewells follow."""
+
+    polls: list[list[Update]]
+    clients: int = 3
+    orders: list[Order] = field(default_factory=list)
+    rearmed: list[int] = field(default_factory=list)
+    failures: list[int] = field(default_factory=list)
+    stopped: bool = False
+    on_poll: Callable[[], None] = lambda: None
+    flaws: list[tuple[int, Reason]] = field(default_factory=list)
+    losses: list[int] = field(default_factory=list)
+    recall: Recall = field(default_factory=NoRecall)
+
+    def flawed(self) -> Sequence[tuple[int, Reason]]:
+        flaws, self.flaws = self.flaws, []
+        return flaws
+
+    def lost(self) -> Sequence[int]:
+        losses, self.losses = self.losses, []
+        return losses
+
+    def arrivals(self) -> Sequence[Update]:
+        self.on_poll()
+        if self.polls:
+            return self.polls.pop(0)
+        return [update(client, flags=Flag.FAREWELL) for client in range(self.clients)] if self.stopped else []
+
+    def rearm(self, client: int) -> None:
+        self.rearmed.append(client)
+
+    def order(self, order: Order) -> None:
+        self.orders.append(order)
+
+    def stop_all(self) -> None:
+        self.stopped = True
+
+    def failure(self, client: int) -> str:
+        self.failures.append(client)
+        return f"the traceback of client {client}"
+
+
+class SlowBowl:
+    """A local problem that moves by one and takes its time."""
+
+    def __init__(self, compute_s: float = 0.0) -> None:
+        self.compute_s, self.begun_s = compute_s, list[float]()
+
+    def skip(self, rounds: int) -> None:
+        """Nothing is drawn."""
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        self.begun_s.append(time.perf_counter())
+        time.sleep(self.compute_s)
+        return np.asarray(model + step_size)
+
+
+@dataclass
+class WorkerWire:
+    """A worker's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
+
+    laid_out: list[Order]
+    expected: int
+    sent: list[Update] = field(default_factory=list)
+    sent_s: list[float] = field(default_factory=list)
+    told_to_stop: threading.Event = field(default_factory=threading.Event)
+    looked: threading.Event = field(default_factory=threading.Event)
+    loaded: dict[int, Vector] = field(default_factory=dict)
+
+    def orders(self, *, wait: bool = False) -> Sequence[Order]:
+        """A client's next order comes once its last update has left."""
+        self.looked.set()
+        busy = set(self.loaded)
+        here: dict[int, Order] = {}
+        for order in self.laid_out:
+            if order.client not in busy:
+                here.setdefault(order.client, order)
+        self.laid_out = [order for order in self.laid_out if order is not here.get(order.client)]
+        return list(here.values())
+
+    def load(self, client: int, payload: Vector) -> None:
+        self.loaded[client] = payload.copy()
+
+    def send(self, header: UpdateHeader) -> None:
+        self.sent_s.append(time.perf_counter())
+        self.sent.append(Update(header, self.loaded.pop(header.client)))
+
+    @property
+    def stopped(self) -> bool:
+        return len(self.sent) >= self.expected or self.told_to_stop.is_set()
+
+    def questions(self) -> Sequence[tuple[int, int]]:
+        return []
+
+    def answer(self, client: int, memory: Vector) -> None:
+        raise AssertionError("nobody asked")
+
+
+def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
+    """An order with step size 1/2."""
+    return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags)
+
+
+def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
+    """A client at its first round."""
+    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]))
