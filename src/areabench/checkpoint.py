@@ -9,15 +9,16 @@ numbers and one text, the experiment; nothing in it is executed.
     /models      the models that they carry
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
     /tally       counts so far
-    /memories    what each client remembers, one row a client; /remembered says which rows count
+    /remembering clients whose memories follow behind all this, in this order: vectors of the model's type
     /heap        the simulator's arrivals to come
     /held        models and averages of snapshots that the run file does not keep
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,65 +97,80 @@ def _new(path: Path) -> Path:
 
 
 class CheckpointWriter:
-    """Writes one checkpoint: everything but the memories at once, these one by one, and renames it in the end."""
+    """Writes one checkpoint: everything but the memories at once, these one by one, and renames it in the end.
 
-    def __init__(self, run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
+    The first part is made in memory, since HDF5 crashes where a disc is full. The memories follow it in the file, as
+    they come, in the order of `remembering`.
+    """
+
+    def __init__(
+        self, run_file: Path, checkpoint: Checkpoint, clients: int, remembering: Sequence[int] | None = None
+    ) -> None:
         self.path = checkpoint_path(run_file)
-        standing, self._clients = checkpoint.standing, clients
+        self._to_come = list(checkpoint.memories if remembering is None else remembering)
+        image = _image(checkpoint, clients, self._to_come)
+        self._file = -1
         with self._writing():
-            self._file = h5py.File(_new(self.path), "w")
-            _write_numbers(self._file, checkpoint, clients)
-            _write_flights(self._file, standing.flights)
-            _write_state(self._file.create_group("state"), standing.server.state)
-            if standing.server.mean is not None:
-                self._file["mean"], self._file.attrs["mean_since"] = standing.server.mean
-            self._file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
-            _write_held(self._file, checkpoint.held)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._file = os.open(_new(self.path), flags, 0o644)
+            _write_all(self._file, memoryview(image))
         for client, memory in checkpoint.memories.items():
             self.memory(client, memory)
 
     def memory(self, client: int, memory: Vector) -> None:
         """What a client remembered then."""
+        assert self._to_come.pop(0) == client
         with self._writing():
-            if "memories" not in self._file:
-                shape = (self._clients, len(memory))
-                self._file.create_dataset("memories", shape, memory.dtype)
-                self._file["remembered"] = np.zeros(self._clients, bool)
-            self._file["memories"][client] = memory
-            self._file["remembered"][client] = True
+            _write_all(self._file, np.ascontiguousarray(memory).data.cast("B"))
 
     def close(self) -> None:
         """It is whole: let it take the place of the last one."""
+        assert not self._to_come
         with self._writing():
-            self._file.close()
+            self._release()
             _new(self.path).replace(self.path)
 
     def abandon(self) -> None:
         """It will not become whole; the last one stays."""
-        with suppress(OSError, RuntimeError):
-            self._file.close()
+        self._release()
         with suppress(OSError):
             _new(self.path).unlink(missing_ok=True)
 
-    def _writing(self) -> _Writing:
-        return _Writing(self)
+    def _release(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A disc that is full ends the run in one line; the last checkpoint stays."""
+        try:
+            yield
+        except OSError as error:
+            self.abandon()
+            raise WriteFailure(f"{self.path}: cannot be written: {error.strerror or error}; make room") from error
 
 
-class _Writing:
-    """A disc that is full costs the checkpoint, in one line; the last one stays."""
+def _write_all(file: int, content: memoryview) -> None:
+    while content:
+        content = content[os.write(file, content) :]
 
-    def __init__(self, writer: CheckpointWriter) -> None:
-        self._writer = writer
 
-    def __enter__(self) -> None:
-        """Begin to write."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        """Say what went wrong."""
-        if isinstance(error, OSError | RuntimeError):
-            with suppress(AttributeError):
-                self._writer.abandon()
-            raise WriteFailure(f"{self._writer.path}: cannot be written: {error}; make room") from error
+def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> bytes:
+    """Everything but the memories, as the beginning of a file."""
+    standing = checkpoint.standing
+    with h5py.File("checkpoint", "w", driver="core", backing_store=False) as file:
+        _write_numbers(file, checkpoint, clients)
+        _write_flights(file, standing.flights)
+        _write_state(file.create_group("state"), standing.server.state)
+        if standing.server.mean is not None:
+            file["mean"], file.attrs["mean_since"] = standing.server.mean
+        file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
+        file["remembering"] = np.array(remembering, np.int64)
+        _write_held(file, checkpoint.held)
+        file.flush()
+        image: bytes = file.id.get_file_image()
+        return image
 
 
 def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
@@ -177,15 +193,16 @@ def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> Non
 
 def _write_flights(file: h5py.File, flights: Iterable[Flight]) -> None:
     """Orders of one version carry one model, which is written once."""
-    rows, models = [], dict[int, Vector]()
+    rows, models, places = [], list[Vector](), dict[int, int]()
     for order, number, since_s in flights:
-        models.setdefault(order.version, order.model)
-        row = list(models).index(order.version)
+        row = places.setdefault(order.version, len(models))
+        if row == len(models):
+            models.append(order.model)
         numbers = (order.step_size, order.version, order.iteration, int(order.flags), number, since_s)
         rows.append((order.client, row, *numbers))
     file["flights"] = np.array(rows, _FLIGHT)
     if models:
-        file["models"] = np.stack(list(models.values()))
+        file["models"] = np.stack(models)
 
 
 def _write_state(group: h5py.Group, state: Any) -> None:
@@ -221,19 +238,20 @@ def require_checkpoint(run_file: Path) -> Path:
     return path
 
 
-def read_checkpoint(run_file: Path, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
+def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
     """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
     path = require_checkpoint(run_file)
     try:
         with h5py.File(path, "r") as file:
             if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
                 raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
-            return _read(file, state, dtype)
+            memories = _read_memories(path, file["remembering"][:].tolist(), state.model)
+            return _read(file, state, memories)
     except _DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
 
 
-def _read(file: h5py.File, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
+def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
     attributes, clients = dict(file.attrs), file["clients"][:].tolist()
     numbers = {name: attributes[name].item() for name in _NUMBERS}
     mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
@@ -249,7 +267,7 @@ def _read(file: h5py.File, state: Any, dtype: np.dtype[Any]) -> Checkpoint:
     )
     heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
     return Checkpoint(
-        str(attributes["experiment"]), standing, _read_memories(file, dtype), heap, int(attributes["sequence"]),
+        str(attributes["experiment"]), standing, memories, heap, int(attributes["sequence"]),
         Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
     )  # fmt: skip
 
@@ -281,13 +299,13 @@ def _read_tally(group: h5py.Group) -> Tally:
     return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
 
 
-def _read_memories(file: h5py.File, dtype: np.dtype[Any]) -> dict[int, Vector]:
-    if "memories" not in file:
-        return {}
-    rows = file["memories"]
-    if rows.dtype != dtype:
-        raise ValueError(f"memories are {rows.dtype}, expected {dtype}")
-    return {client: rows[client] for client in np.flatnonzero(file["remembered"][:]).tolist()}
+def _read_memories(path: Path, clients: Sequence[int], model: Vector) -> dict[int, Vector]:
+    """What stands at the end of the file: a vector like `model` for each of these clients."""
+    size = len(clients) * model.nbytes
+    with path.open("rb") as file:
+        file.seek(-size, os.SEEK_END)
+        rows = np.frombuffer(file.read(), model.dtype).reshape(len(clients), len(model))
+    return dict(zip(clients, rows, strict=True))
 
 
 def _vectors(file: h5py.File, name: str) -> list[Vector]:

@@ -92,6 +92,7 @@ class Conductor:
 
         The client takes its memory back to where it was before that update, which is where the server has it.
         """
+        self.pass_time(time_s)
         flight = self._flights.end(client)
         header = UpdateHeader(client, -1, -1) if update is None else update.header._replace(client=client)
         step_size = math.nan if flight is None else flight.order.step_size
@@ -116,10 +117,11 @@ class Conductor:
         self._see_end()
 
     def lose(self, clients: Sequence[int], time_s: float) -> None:
-        """Go on without these clients, which are gone."""
+        """Go on without these clients, which are gone; those that were lost before the run was resumed may be again."""
         self.pass_time(time_s)
         for client in clients:
-            self._lose(client, time_s)
+            if client not in self._lost:
+                self._lose(client, time_s)
         if len(self._lost) == self._clients:
             raise RunFailure("all clients are lost")
         self._step_if_due(time_s)
@@ -132,6 +134,11 @@ class Conductor:
         self._short += self._server.synchronous and at_work and not orders
         self._note(Kind.LOST, UpdateHeader(client, self._flights.rounds.get(client, 0), -1), time_s, math.nan)
         self._send(orders, time_s)
+
+    @property
+    def over(self) -> bool:
+        """Whether an event has ended the run."""
+        return self._over_s is not None
 
     @property
     def lost(self) -> Sequence[int]:

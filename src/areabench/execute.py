@@ -28,8 +28,8 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import State, Status
-from areabench.surroundings import Surroundings, refuse_existing
+from areabench.schema import ENDED, State, Status
+from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
 
 
@@ -77,7 +77,7 @@ def _simulate(
 
 def resumable(run: Run) -> None:
     """A UserError unless there is something to go on with."""
-    if run.status.state in (State.DONE, State.TARGET, State.DIVERGED):
+    if run.status.state in ENDED:
         raise RunFileError(f"{run.path}: has ended ({run.status.state.text}); there is nothing to resume")
     require_checkpoint(run.path)
 
@@ -85,7 +85,8 @@ def resumable(run: Run) -> None:
 def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     """The checkpoint of a run that has not ended, if it fits the run."""
     form = scenario.method.start(scenario.start).state
-    checkpoint = read_checkpoint(run.path, form, scenario.problem.dtype)
+    checkpoint = read_checkpoint(run.path, form)
+    scenario.delays()  # before anything is written: a trace may be gone
     events, snapshots = len(run.events_array), len(run.snapshot_index)
     if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
@@ -150,7 +151,7 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
-            if status.state != State.STOPPED:  # there is no time for it then; who resumes the run does it
+            if ended := status.state in ENDED:  # else there is no time for it; who resumes the run does it
                 progress.close("evaluating the snapshots")
                 versions = recorder.versions().tolist()
                 recorder.metrics(
@@ -167,7 +168,7 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
             recorder.close()
         raise
     recorder.close()
-    if status.state != State.STOPPED:
+    if ended:
         discard_checkpoint(recorder.path)
     return status
 
@@ -188,9 +189,9 @@ def open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     experiment, problem = scenario.experiment, scenario.problem
     output = around.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
-    refuse_existing(output, force=around.force)
-    discard_checkpoint(output)  # of a run that is overwritten
-    return Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
+    recorder = Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
+    discard_checkpoint(output)  # of a run that is overwritten, now that no other can be at work on it
+    return recorder
 
 
 def progress_line(experiment: Experiment, around: Surroundings) -> ProgressLine:

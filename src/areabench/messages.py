@@ -76,10 +76,11 @@ class Flag(IntFlag):
     RECALL = 64  # server: send what you remembered when the round named by `version` began; no model
     RESUMED = 128  # server: an order of before the run was stopped; its delay began when the checkpoint says
     SHRUNK = 256  # server, with STOP: ranks were lost, so the others meet without them
+    FIRST = 512  # server: goes out at the start, from which the client's delay runs
 
 
 AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
-_FLAGS = tuple(Flag(value) for value in range(512))  # looked up, not made: that takes a third of a microsecond
+_FLAGS = tuple(Flag(value) for value in range(1024))  # looked up, not made: that takes a third of a microsecond
 
 
 class Order(NamedTuple):

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from areabench.config import load_experiment
 from areabench.errors import UserError, one_line
@@ -86,16 +86,12 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     lone_ranks(started, world.size, _right_launcher)
     try:
-        code = play(world)
-        if world.lost_ranks:  # in its own end, which all wait for each other in, Open MPI may wait for these too
-            _leave(code)
-        _end_after(END_LIMIT_S if world.fault_tolerant else 0, started)  # one may be lost even now
-        return code
+        return _end(world, play(world), started)
     except SharedFailure as failure:
         if world.rank == 0:
             where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
             print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
-        return 2 if failure.trouble.user_error else 1
+        return _end(world, 2 if failure.trouble.user_error else 1, started)
     except ServerLost as error:  # every rank finds that out by itself, and one of them tells it
         if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
@@ -110,11 +106,17 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         raise
 
 
-def _leave(code: int) -> NoReturn:
-    """End this rank without MPI's own end: all that it had to do with others is done."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def _end(world: World, code: int, started: StartedBy | None) -> int:
+    """All that this rank had to do with others is done: the exit code.
+
+    In its own end, which all wait for each other in, Open MPI may wait for ranks that are lost too; so it is left out.
+    """
+    if world.lost_ranks:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    _end_after(END_LIMIT_S if world.fault_tolerant else 0, started)  # one may be lost even now
+    return code
 
 
 def _end_after(limit_s: int, started: StartedBy | None) -> None:

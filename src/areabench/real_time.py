@@ -21,7 +21,7 @@ from areabench.errors import ServerGone, UserError
 from areabench.experiment import Experiment
 from areabench.footprint import Meter, process_began_at
 from areabench.messages import check_limits
-from areabench.placement import Placement, place
+from areabench.placement import place
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
 from areabench.stage import Resumption, Stage, gather_footprints
@@ -44,18 +44,18 @@ def run_on_mpi(
 
     A launch of several runs says when this one began; else that is when the process did.
     """
-    experiment = parse_experiment(world.of_server(lambda: to_toml(_fitting(load(), world)) if world.rank == 0 else ""))
-    placement = place(experiment.clients.count, world.size)
-    if experiment.data is not None:
-        data = experiment.data
-        world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
     with Breaks(around.checkpoint_s if world.rank == 0 else None) as breaks:
         _leave_signals_to_the_server(world, around)
+        text = world.of_server(lambda: to_toml(_fitting(load(), world)) if world.rank == 0 else "")
+        experiment = parse_experiment(text)
+        if experiment.data is not None:
+            data = experiment.data
+            world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
         scenario = world.together(lambda: _set_up(experiment, around.cache, world))
         began_at = process_began_at() if began_at is None else began_at
+        placement = place(experiment.clients.count, world.size)
         stage = Stage(world, placement, world.gather_hosts(), began_at, breaks)
         play = _play_resumed(scenario, stage, around) if resumes else _play_anew(scenario, stage, around)
-        world.go_on_without = True
         status = world.of_server(play)
     assert status is not None
     return status, around.output_for(experiment)
@@ -91,34 +91,44 @@ def _play_anew(scenario: Scenario, stage: Stage, around: Surroundings) -> Callab
     world, mine = stage.world, stage.placement.hosted(stage.world.rank)
     seats = world.together(lambda: _seats(scenario, mine))
     if world.rank == 0:
-        return world.together(lambda: _server(scenario, stage, around, resumes=False))
-    return world.together(lambda: partial(_work, scenario, seats, world, 0.0))
+        return world.together(lambda: _server(scenario, stage, around))
+    return world.together(lambda: partial(_work, scenario, seats, world, 0.0, goes_on=around.checkpoint_s is not None))
 
 
 def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
     """The same in a run that goes on; rank 0 tells where it stands, and what each client remembers."""
-    world, placement = stage.world, stage.placement
-    resumption = world.of_server(lambda: _resumption(scenario, around) if world.rank == 0 else None)
-    assert resumption is not None
+    world, mine = stage.world, stage.placement.hosted(stage.world.rank)
+    seats = world.together(lambda: _seats(scenario, mine))
     if world.rank == 0:
-        play = world.together(lambda: _server(scenario, stage, around, resumes=True))
-        return world.together(lambda: play)
-    seats = world.together(lambda: _taken_seats(scenario, placement, world, resumption))
-    return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s))
+        return _resumed_server(scenario, stage, around)
+    resumption: Resumption | None = world.of_server(lambda: None)
+    assert resumption is not None
+    world.together(lambda: _take_seats(scenario, world, seats, resumption))
+    return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s, goes_on=True))
 
 
-def _server(scenario: Scenario, stage: Stage, around: Surroundings, *, resumes: bool) -> Callable[[], Status | None]:
+def _resumed_server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+    """Rank 0's part of it, in step with the others."""
+    from areabench.real_time_server import prepare_again, read_checkpoint_of, resumption_of
+    from areabench.transports.mpi import send_memories
+
+    found = []
+
+    def read() -> Resumption:
+        assert around.output is not None
+        found.append(read_checkpoint_of(scenario, around.output))
+        return resumption_of(found[0])
+
+    stage.world.of_server(read)
+    stage.world.together(lambda: send_memories(stage.world, stage.placement, found[0].memories))
+    return stage.world.together(lambda: prepare_again(scenario, stage, around, found[0]))
+
+
+def _server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
     """What rank 0 does in the run; the run file is open from here on."""
-    from areabench.real_time_server import prepare, prepare_again  # with HDF5 and much more that no other rank needs
+    from areabench.real_time_server import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
 
-    return prepare_again(scenario, stage, around) if resumes else prepare(scenario, stage, around)
-
-
-def _resumption(scenario: Scenario, around: Surroundings) -> Resumption:
-    from areabench.real_time_server import read_resumption
-
-    assert around.output is not None
-    return read_resumption(scenario, around.output)
+    return prepare(scenario, stage, around)
 
 
 def _fitting(experiment: Experiment, world: World) -> Experiment:
@@ -142,28 +152,27 @@ def _seats(scenario: Scenario, clients: range) -> dict[int, Seat]:
     return {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in clients}
 
 
-def _taken_seats(scenario: Scenario, placement: Placement, world: World, resumption: Resumption) -> dict[int, Seat]:
-    """The clients that a rank hosts, as they were when the run stopped."""
-    problem, mine, delays = scenario.problem, placement.hosted(world.rank), scenario.delays()
-    remembering = [number for number in mine if number in resumption.remembering]
+def _take_seats(scenario: Scenario, world: World, seats: dict[int, Seat], resumption: Resumption) -> None:
+    """Bring a rank's clients to where they were when the run stopped."""
+    problem, delays = scenario.problem, scenario.delays()
+    remembering = [number for number in seats if number in resumption.remembering]
     memories = receive_memories(world, remembering, problem.dimension, problem.dtype)
-    seats = {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in mine}
     for number, seat in seats.items():
-        rounds = resumption.rounds.get(number, 0)
-        if rounds:
+        if rounds := resumption.rounds.get(number, 0):
             seat.client.resume(rounds, memories.get(number))
             delays.skip(number, rounds)
+            seat.next_delay_s = partial(delays.next_s, number)
         seat.sent_s = resumption.since_s.get(number, 0.0)
-    return seats
 
 
-def _work(scenario: Scenario, seats: dict[int, Seat], world: World, starts_at_s: float) -> None:
+def _work(scenario: Scenario, seats: dict[int, Seat], world: World, starts_at_s: float, *, goes_on: bool) -> None:
     """A worker's rank: host clients, and tell the server when that fails."""
     dimension, dtype = scenario.problem.dimension, scenario.problem.dtype
     link = world.together(lambda: MpiWorkerLink(world, list(seats), dimension, dtype))
     sharpen_sleep()
     clock, server_gone = Clock(scenario.experiment.clock.stretch, starts_at_s), world.liveness.server_gone
     world.barrier()
+    world.go_on_without = goes_on
     clock.start()
     meter = Meter()
     try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from areabench.checkpoint import Checkpoint
 from areabench.diagnosis import Observed, diagnose
-from areabench.errors import ClientsLost
+from areabench.errors import ClientsLost, RunFailure
 from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.execute import checkpoint_of, continue_recorder, open_recorder, progress_line, record_run, solve_ahead
 from areabench.footprint import Footprint, Meter
@@ -22,16 +24,20 @@ from areabench.schema import State, Status
 from areabench.stage import Resumption, Stage, gather_footprints
 from areabench.standing import Standing
 from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiServerLink, send_memories
+from areabench.transports.mpi import MpiServerLink
 from areabench.transports.serve import RealTimeServer, Watchers
 from areabench.transports.waiting import sharpen_sleep
 from areabench.transports.world import Unshareable, World
 
 
-def read_resumption(scenario: Scenario, path: Path) -> Resumption:
-    """Where a run stands that is resumed, for the workers."""
+def read_checkpoint_of(scenario: Scenario, path: Path) -> Checkpoint:
+    """Where a run stands that is resumed."""
     with open_run(path) as run:
-        checkpoint = checkpoint_of(run, scenario)
+        return checkpoint_of(run, scenario)
+
+
+def resumption_of(checkpoint: Checkpoint) -> Resumption:
+    """What the workers must know of it."""
     standing = checkpoint.standing
     since_s = {flight.order.client: flight.since_s for flight in standing.flights}
     return Resumption(standing.time_s, standing.rounds, since_s, frozenset(checkpoint.memories))
@@ -48,14 +54,14 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     return lambda: _serve(Run(scenario, stage, recorder, progress))
 
 
-def prepare_again(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
-    """The same for a run that is resumed; the clients, which wait for it, get back first what they remembered."""
+def prepare_again(
+    scenario: Scenario, stage: Stage, around: Surroundings, checkpoint: Checkpoint
+) -> Callable[[], Status]:
+    """The same for a run that is resumed."""
     experiment, hosts = scenario.experiment, list(stage.hosts)
+    progress = progress_line(experiment, around)
+    solve_ahead(scenario, progress)
     with open_run(around.output_for(experiment)) as run:
-        checkpoint = checkpoint_of(run, scenario)
-        send_memories(stage.world, stage.placement, checkpoint.memories)
-        progress = progress_line(experiment, around)
-        solve_ahead(scenario, progress)
         recorder = continue_recorder(run, checkpoint, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.standing))
 
@@ -73,18 +79,23 @@ class Run:
 
 def _serve(its: Run) -> Status:
     """Rank 0: serve, stop the clients whatever happens, and say how well it went."""
+    left_behind: list[str] = []
     try:
-        return record_run(its.recorder, its.scenario, its.progress, lambda: _play(its))
+        status = record_run(its.recorder, its.scenario, its.progress, lambda: _play(its, left_behind))
     except ClientsLost as error:
         raise Unshareable(f"{error}; all ranks are ended") from error
+    if left_behind:
+        raise Unshareable(left_behind[0])
+    return status
 
 
-def _play(its: Run) -> Status:
+def _play(its: Run, left_behind: list[str]) -> Status:
+    """The run itself; says in `left_behind` where ranks have not left in time after a signal."""
     scenario, world, stop = its.scenario, its.stage.world, its.scenario.experiment.stop
     problem = scenario.problem
     sharpen_sleep()
     watch = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
-    watchers = Watchers(watch, its.progress, its.stage.breaks, _gone(its.stage))
+    watchers = Watchers(watch, its.progress, its.stage.breaks, _gone(its.stage), not world.fault_tolerant)
 
     def build() -> tuple[MpiServerLink, RealTimeServer]:
         link = MpiServerLink(world, its.stage.placement, problem.dimension, problem.dtype)
@@ -93,6 +104,7 @@ def _play(its: Run) -> Status:
 
     link, server = world.together(build)
     world.barrier()
+    world.go_on_without = its.stage.breaks.enabled  # a sweep ends with the run that loses a client
     start_up_s, meter = time.time() - its.stage.began_at, Meter()
     try:
         status = _to_the_end(server)
@@ -105,7 +117,9 @@ def _play(its: Run) -> Status:
     finally:
         footprints = _see_off(server, link, world, meter)
         _close_watch(watch)
-    if status.state != State.STOPPED:
+    if not server.alone:
+        left_behind.append(f"{status.state.text} ({status.reason}), and clients that did not leave are ended")
+    elif status.state not in (State.STOPPED, State.FAILED):
         seen = replace(_observed(its, server, status.end_s), footprints=footprints, start_up_s=start_up_s)
         its.recorder.diagnosis(diagnose(seen))
     return status
@@ -158,7 +172,8 @@ def _to_the_end(server: RealTimeServer) -> Status:
     except ClientsLost:  # they say no farewell, and the launcher will not wait
         raise
     except Exception:
-        server.dismiss()
+        with suppress(RunFailure):  # what went wrong first is what to tell
+            server.dismiss()
         raise
 
 

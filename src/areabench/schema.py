@@ -107,6 +107,9 @@ class State(IntEnum):
         return ("running", "done", "target reached", "diverged", "failed", "stopped")[self]
 
 
+ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again, or go on
+
+
 @dataclass(frozen=True)
 class Status:
     """How and why a run ended, and what it did until then."""

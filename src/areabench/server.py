@@ -55,7 +55,7 @@ class Server:
 
     def begin(self) -> list[Order]:
         """Start: x_{s,0} and alpha_0 go to the clients that work first."""
-        return self._follow(self._method.start(self._start), Flag.NONE)
+        return self._follow(self._method.start(self._start), Flag.FIRST)
 
     def receive(self, client: int, payload: Vector) -> list[Order]:
         """An update came in."""

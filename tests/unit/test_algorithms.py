@@ -393,7 +393,8 @@ def test_only_drawn_clients_work() -> None:
     for round_number, calls in enumerate(draws(4, 2, seed=9, rounds=5)):
         assert sorted(table.orders) == sorted(calls)
         assert {order.version for order in table.orders.values()} == {round_number}
-        assert {order.flags for order in table.orders.values()} == {Flag.NONE}
+        flags = Flag.NONE if round_number else Flag.FIRST
+        assert {order.flags for order in table.orders.values()} == {flags}
         table.deliver(*calls)
 
 

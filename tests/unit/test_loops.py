@@ -232,7 +232,7 @@ def test_delay_of_a_call_runs_from_the_call() -> None:
 
 
 def test_delay_of_what_goes_out_at_the_start_runs_from_the_start() -> None:
-    wire = LateWire([order(Flag.NONE)], expected=1)
+    wire = LateWire([order(Flag.FIRST)], expected=1)
     work(wire, client_of(SlowBowl()), 0, lambda: 0.02)
     assert wire.sent[0].header.realised_delay_s >= 0.05 > 0.02  # it was seen late, and is sent at once
     assert wire.sent[0].header.flags == Flag.OVERRUN

@@ -26,7 +26,7 @@ def facts(orders: list[Order]) -> list[tuple[int, float, int, int, Flag]]:
 def test_begin_calls_all_clients_with_the_first_step_size() -> None:
     server = Server(area(2), HALVING, START)
     orders = server.begin()
-    assert facts(orders) == [(0, 8, 0, 0, Flag.NONE), (1, 8, 0, 0, Flag.NONE)]
+    assert facts(orders) == [(0, 8, 0, 0, Flag.FIRST), (1, 8, 0, 0, Flag.FIRST)]
     assert all(np.array_equal(order.model, START) for order in orders)
     assert (server.iteration, server.version, server.updates_since_step) == (0, 0, 0)
 
@@ -46,7 +46,7 @@ def test_reply_carries_the_step_size_of_its_own_iteration() -> None:
 
 def test_calls_of_a_synchronous_round_are_no_replies() -> None:
     server = Server(s_fedavg(3, 3, seed=0), HALVING, START)
-    assert {order.flags for order in server.begin()} == {Flag.NONE}
+    assert {order.flags for order in server.begin()} == {Flag.FIRST}
     for client in range(3):
         assert server.receive(client, START) == []  # k=1, 2, 3
     orders = server.aggregate()  # k=4: 8/5

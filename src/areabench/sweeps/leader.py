@@ -7,11 +7,11 @@ from pathlib import Path
 
 from areabench.config import to_toml
 from areabench.errors import one_line
+from areabench.schema import ENDED
 from areabench.surroundings import Surroundings
 from areabench.sweeps.passes import Pass, Task
 from areabench.sweeps.pool import Outcome
 from areabench.sweeps.ranks import Call, play
-from areabench.sweeps.results import ENDED
 from areabench.transports.world import SharedFailure, World
 
 

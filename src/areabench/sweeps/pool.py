@@ -21,12 +21,11 @@ from types import TracebackType
 from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.execute import simulate_together
 from areabench.progress import SweepProgress
-from areabench.schema import Status
+from areabench.schema import ENDED, Status
 from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.interrupts import SIGNALS, Interrupts
 from areabench.sweeps.passes import Pass
-from areabench.sweeps.results import ENDED
 
 
 @dataclass(frozen=True)

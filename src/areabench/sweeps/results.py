@@ -18,10 +18,8 @@ from areabench.errors import UserError
 from areabench.experiment import Experiment
 from areabench.opening import DAMAGE, left_open, open_file
 from areabench.reading import open_run
-from areabench.schema import FORMAT, SCHEMA_VERSION, State, Status
+from areabench.schema import ENDED, FORMAT, SCHEMA_VERSION, State, Status
 from areabench.status_record import status_of
-
-ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again
 
 
 @dataclass(frozen=True)

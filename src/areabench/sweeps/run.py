@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from areabench.errors import RunFailure, UserError
 from areabench.progress import Style, SweepProgress
-from areabench.schema import State
+from areabench.schema import ENDED, State
 from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import Standing, opened, part_of, standing, write_failures
 from areabench.sweeps.interrupts import Interrupts
@@ -19,7 +19,7 @@ from areabench.sweeps.mpi import run_in_launches
 from areabench.sweeps.passes import Pass, Task, expected_cost, expected_duration_s, group_passes
 from areabench.sweeps.pool import Outcome, Pool
 from areabench.sweeps.reading import Failure, SweepPlan
-from areabench.sweeps.results import ENDED, ended_state
+from areabench.sweeps.results import ended_state
 from areabench.sweeps.share import Share
 
 if TYPE_CHECKING:

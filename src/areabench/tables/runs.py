@@ -120,8 +120,8 @@ def _describe_events(run: Run) -> str:
 def _describe_clients(run: Run) -> str:
     """How evenly the clients took part."""
     clients, served = run.clients_array, run.served
+    updates = f", updates {served.min():,} to {served.max():,}" if len(served) else ""  # a killed run may not tell
     return (
         f"clients\n  {len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
-        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}, "
-        f"updates {served.min():,} to {served.max():,}\n"
+        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}{updates}\n"
     )

@@ -7,6 +7,7 @@ they come, and nobody waits for them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
@@ -50,6 +51,8 @@ class Keeper:
         self._experiment, self._dtype = scenario.experiment, scenario.problem.dtype
         self._remembers = scenario.method.remember(scenario.start) is not None
         self._conductor, self._recall, self._recorder, self._breaks = conductor, recall, recorder, breaks
+        self.kept_s = -math.inf  # the moment that the last checkpoint shows
+        self._shows_s = 0.0  # likewise of the one under way
         self._errand: CheckpointWriter | Removal | None = None
         self._left = 0  # answers to come
 
@@ -62,7 +65,7 @@ class Keeper:
         """Take in an answer, or begin what is due; returns whether there was something to do."""
         if self._errand is not None:
             return self._take(time_s)
-        if not self._breaks.due():
+        if self._conductor.over or not self._breaks.due():
             return False
         self.checkpoint(time_s)
         return True
@@ -70,15 +73,18 @@ class Keeper:
     def checkpoint(self, time_s: float) -> None:
         """Note where the run stands, and ask the clients that have worked what they remember."""
         self.abandon()
+        self._shows_s = time_s
         self._recorder.flush()
         experiment, standing = self._experiment, self._conductor.standing(time_s)
         checkpoint = Checkpoint(to_toml(experiment), standing, held=self._recorder.held)
-        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count)
         rounds = {client: number for client, number in self._conductor.rounds_under_way.items() if number}
-        if rounds and self._remembers:
-            self._begin(writer, rounds)
+        asked = rounds if self._remembers else {}
+        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count, list(asked))
+        if asked:
+            self._begin(writer, asked)
         else:
             writer.close()
+            self.kept_s = time_s
 
     def lose(self, clients: Collection[int]) -> None:
         """These clients are gone: give up a checkpoint under way, and remove their memories where that is wanted."""
@@ -123,5 +129,6 @@ class Keeper:
         errand, self._errand = self._errand, None
         if isinstance(errand, CheckpointWriter):
             errand.close()
+            self.kept_s = self._shows_s
         elif errand is not None:
             self._conductor.remove(errand.left(self._dtype), time_s)

@@ -158,7 +158,7 @@ class MpiServerLink:
             words = bytearray(HEADER_BYTES)
             pack_order(words, header)
             request = self._comm.Isend([words, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-            self._words = [said for said in self._words if not said[0].Test()]
+            self._words = [said for said in self._words if not _is_over(said[0])]
             self._words.append((request, words))
 
     def failure(self, client: int) -> str:
@@ -179,10 +179,19 @@ class MpiServerLink:
                 request.Free()
 
 
+def _is_over(request: MPI.Request) -> bool:
+    """Whether nothing more comes of a request: it is complete, or its rank is gone."""
+    try:
+        return request.Test()
+    except MPI.Exception:
+        return True
+
+
 def send_memories(world: World, placement: Placement, memories: Mapping[int, Vector]) -> None:
     """Before the start, on rank 0: give the clients back what they remembered; `receive_memories` takes it."""
     for client, memory in memories.items():
-        world.comm.Send([np.ascontiguousarray(memory), MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client))
+        content = np.ascontiguousarray(memory)
+        world.wait(world.comm.Isend([content, MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client)))
 
 
 class Recall:
@@ -237,7 +246,8 @@ class Recall:
                 return None
             self._receive = None
             self._awaited.popleft()
-            if number == self._number:
+            declined = unpack_update(self._buffer.header).flags is Flag.FAILED  # by a client that has failed meanwhile
+            if number == self._number and not declined:
                 return client, self._buffer.vector
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,13 +16,15 @@ from areabench.transports.mpi import Buffer, completed
 from areabench.transports.waiting import Backoff
 from areabench.transports.world import World
 
+_LONGEST_WAIT_S = 0.5  # without a look at anything else
+
 
 def receive_memories(world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> dict[int, Vector]:
     """Before the start of a run that is resumed, on a worker's rank: what these clients remember."""
     memories = {}
     for client in clients:
         memories[client] = np.empty(dimension, dtype)
-        world.comm.Recv([memories[client], MPI.BYTE], 0, tag_of(Tag.MEMORY, client))
+        world.wait(world.comm.Irecv([memories[client], MPI.BYTE], 0, tag_of(Tag.MEMORY, client)))
     return memories
 
 
@@ -74,7 +77,7 @@ class MpiWorkerLink:
     """A worker rank's end, for all clients that it hosts."""
 
     def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
-        self._comm = world.comm
+        self._comm, self._yielded = world.comm, world.cores.yielded
         self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
         self._by_client = {line.client: line for line in self._lines}
         self._next_orders = [line.next_order for line in self._lines]
@@ -85,10 +88,19 @@ class MpiWorkerLink:
     def orders(self, *, wait: bool = False) -> list[Order]:
         """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
         try:
-            done = MPI.Request.Waitsome(self._next_orders) or () if wait else completed(self._next_orders)
+            done = self._wait_for_some() if wait else completed(self._next_orders)
         except MPI.Exception as error:  # all messages are the server's
             raise ServerGone(f"the server's rank is gone: {error}") from error
         return [order for slot in done if (order := self._take(slot)) is not None]
+
+    def _wait_for_some(self) -> Sequence[int]:
+        """The first that come. MPICH would wait for ever for a server that has died, so it is looked at itself."""
+        if self._yielded:
+            return MPI.Request.Waitsome(self._next_orders) or ()
+        end_s = time.perf_counter() + _LONGEST_WAIT_S
+        while not (done := completed(self._next_orders)) and time.perf_counter() < end_s:
+            pass
+        return done
 
     def _take(self, slot: int) -> Order | None:
         line = self._lines[slot]
@@ -107,12 +119,15 @@ class MpiWorkerLink:
 
     def answer(self, client: int, memory: Vector) -> None:
         """Tell what a client that was asked remembered."""
+        buffer = Buffer(len(memory), memory.dtype)
+        np.copyto(buffer.vector, memory)
+        self._answer(client, buffer, Flag.NONE)
+
+    def _answer(self, client: int, buffer: Buffer, flags: Flag) -> None:
         line = self._by_client[client]
         assert line.question is not None
         (number, question), line.question = line.question, None
-        buffer = Buffer(len(memory), memory.dtype)
-        pack_update(buffer.header, UpdateHeader(client, question, number), memory.nbytes)
-        np.copyto(buffer.vector, memory)
+        pack_update(buffer.header, UpdateHeader(client, question, number, flags=flags), buffer.vector.nbytes)
         self._answers = [sent for sent in self._answers if not sent[0].Test()]
         request = self._comm.Isend([buffer.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.MEMORY, client))
         self._answers.append((request, buffer))
@@ -141,6 +156,8 @@ class MpiWorkerLink:
         backoff = Backoff(50e-6, 5e-3)
         while not all(line.stopped for line in self._lines):
             self.orders()
+            for client, _ in self.questions():
+                self._answer(client, Buffer(0, np.dtype(np.uint8)), Flag.FAILED)
             if server_gone():
                 raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)

@@ -112,7 +112,7 @@ class Replay:
         at_work = self._orders.pop(number, None) is not None
         self._lost.append(number)
         self._keep(self._server.lose(number, at_work=at_work))
-        if self._server.removes:
+        if self._server.removes and self._scenario.experiment.faults.lost_client == "remove":
             self._removal = Removal(self._server.recalled())
             for other in range(self._scenario.experiment.clients.count):
                 memory = self._clients[other].memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from areabench.breaks import Breaks
+from areabench.checkpoint import checkpoint_path
 from areabench.conductor import Conductor
 from areabench.errors import ClientsLost, RunFailure
 from areabench.messages import Flag, Order, Update
@@ -24,6 +26,7 @@ from areabench.transports.waiting import Backoff, Clock
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
 _SPIN_S = 200e-6  # where no other rank wants the core
 _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
+_HASTY_FAREWELL_S = 10.0  # likewise where a signal has stopped the run
 _RECALL_LIMIT_S = 10.0  # how long clients may take to tell what they remember, when a signal stops the run
 _LOOK_S = 2.0  # how often to look for clients whose processes have ended
 
@@ -80,6 +83,7 @@ class Watchers:
     progress: Callable[[float, int], None]
     breaks: Breaks = field(default_factory=lambda: Breaks(None))
     gone: Callable[[], Sequence[int]] = list
+    signals_tell: bool = True  # of clients that have died: where the wire does not
 
 
 class RealTimeServer:
@@ -110,6 +114,7 @@ class RealTimeServer:
         self._dismissed = False
         self._late_failures: list[str] = []
         self._looked_s, self._missed = time.perf_counter(), set[int]()  # for clients whose processes have ended
+        self._stop_by_s, self._asked_s = 0.0, math.inf  # real time, where a signal came; when a checkpoint was begun
 
     @property
     def lost(self) -> tuple[int, ...]:
@@ -133,12 +138,17 @@ class RealTimeServer:
                 self._recorder.relieve()
             elif not self._use_spare_moment():
                 self._pause(backoff)
-        begun_s = clock.now_s()
+        begun_s, halted = clock.now_s(), ended.state in (State.STOPPED, State.FAILED)
+        if halted:  # in haste, for the time may be up: the file first, and those who do not leave are left behind
+            self._recorder.set_status(ended)
+            with suppress(ClientFailure):
+                self.dismiss(_HASTY_FAREWELL_S)
+            return ended
         self.dismiss()
         drain_s = clock.now_s() - begun_s
         if self._late_failures:  # in the round that the end cut short
             raise ClientFailure(self._late_failures[0])
-        return replace(ended if ended.state == State.STOPPED else conductor.finish(ended), drain_s=drain_s)
+        return replace(conductor.finish(ended), drain_s=drain_s)
 
     def _begin(self) -> None:
         """Send the first orders out, or those that were under way when the run stopped."""
@@ -151,31 +161,33 @@ class RealTimeServer:
             self._link.order(order._replace(flags=Flag.RESUMED))
 
     def _stopped(self) -> Status | None:
-        """How the run stands if a signal stops it: with a checkpoint, if the clients answer in time."""
+        """How the run stands if a signal stops it: it goes on until there is a checkpoint, if the clients answer."""
         breaks, keeper = self._watchers.breaks, self._keeper
         if not breaks.signal and not breaks.roused:
             return None
-        self._look_around(at_once=True)
-        if breaks.roused and not breaks.signal:  # a signal may follow, or none
-            breaks.roused = False
-            if not keeper.busy:
-                keeper.checkpoint(self._clock.now_s())
-            return None
-        backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _RECALL_LIMIT_S
-        self._complete(backoff, limit_s, removal=True)
-        now_s = self._clock.now_s()
-        keeper.checkpoint(now_s)
-        self._complete(backoff, limit_s)
-        late = f"; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint" if keeper.busy else ""
-        keeper.abandon()
-        return self._recorder.status(State.STOPPED, breaks.signal + late, now_s)
+        now_s, real_s = self._clock.now_s(), time.perf_counter()
+        first = breaks.roused or not self._stop_by_s
+        if first and self._watchers.signals_tell:
+            self._look_around(at_once=True)
+        if breaks.signal and not self._stop_by_s:
+            self._stop_by_s = real_s + _RECALL_LIMIT_S
+        breaks.roused = False  # a signal may follow, or none
+        if breaks.signal and keeper.kept_s >= self._asked_s:
+            return self._recorder.status(State.STOPPED, breaks.signal, now_s)
+        if breaks.signal and real_s > self._stop_by_s:
+            return self._without_answers(now_s)
+        if not keeper.busy or (first and not keeper.removing):
+            self._asked_s = now_s
+            keeper.checkpoint(now_s)
+        return None
 
-    def _complete(self, backoff: Backoff, limit_s: float, *, removal: bool = False) -> None:
-        """Let the keeper end what it is doing, or only what it removes, while nobody is served."""
-        keeper = self._keeper
-        while (keeper.removing if removal else keeper.busy) and time.perf_counter() < limit_s:
-            if not keeper.look(self._clock.now_s()):
-                backoff.pause(1.0)
+    def _without_answers(self, now_s: float) -> Status:
+        """A signal stops the run, and clients have not told in time what they remember."""
+        self._keeper.abandon()
+        reason = f"{self._watchers.breaks.signal}; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint"
+        if checkpoint_path(self._recorder.path).exists():
+            return self._recorder.status(State.STOPPED, reason, now_s)
+        return self._recorder.status(State.FAILED, f"{reason}, and there is none", now_s)
 
     def _look_around(self, *, at_once: bool = False) -> None:
         """Fail if clients have died without a word: at a signal, or found so twice, some time apart."""
@@ -187,14 +199,19 @@ class RealTimeServer:
             raise ClientsLost(lost)
         self._missed = gone
 
-    def dismiss(self) -> None:
+    def _look_around_at_times(self) -> None:
+        if time.perf_counter() > self._looked_s + _LOOK_S:
+            self._looked_s = time.perf_counter()
+            self._look_around()
+
+    def dismiss(self, limit_s: float = _FAREWELL_LIMIT_S) -> None:
         """Stop every client and take in what is still in flight, until each has said farewell."""
         if self._dismissed:
             return
         self._dismissed = True
         self._keeper.abandon()
         self._link.stop_all()
-        backoff, limit_s = Backoff(10e-6, 1e-3), time.perf_counter() + _FAREWELL_LIMIT_S
+        backoff, end_s = Backoff(10e-6, 1e-3), time.perf_counter() + limit_s
         while not self.alone or self._link.recall.awaited:
             for update in self._link.arrivals():
                 self._part(update)
@@ -202,9 +219,10 @@ class RealTimeServer:
             for client, _ in self._link.flawed():
                 self._link.rearm(client)
             self._mourn(self._link.lost())
-            if time.perf_counter() > limit_s:
+            if time.perf_counter() > end_s:
                 missing = sorted(set(range(self._clients)) - self._departed)
-                raise ClientFailure(f"clients {missing} did not stop within {_FAREWELL_LIMIT_S:g} s")
+                raise ClientFailure(f"clients {missing} did not stop within {limit_s:g} s")
+            self._look_around_at_times()
             backoff.pause(1.0)
 
     def _serve(self) -> bool:
@@ -232,6 +250,8 @@ class RealTimeServer:
             self._mourn(lost)
             self._conductor.lose(lost, now_s)
             self._keeper.lose(lost)
+            if not self._watchers.breaks.enabled:  # one of many runs on these ranks, which the others need too
+                raise ClientsLost(lost)
 
     def _mourn(self, lost: Sequence[int]) -> None:
         """These clients will not say farewell."""
@@ -245,8 +265,10 @@ class RealTimeServer:
         if self._conductor.ended(now_s):
             self._conductor.discard(update, now_s)
         else:
+            used = self._conductor.updates
             self._conductor.update(update, now_s, now_s - found_s)
-            self.timings.add(update.header, *self._conductor.handling)
+            if self._conductor.updates > used:  # a refused one may tell any times
+                self.timings.add(update.header, *self._conductor.handling)
         self._link.rearm(update.header.client)
 
     def _part(self, update: Update) -> None:
@@ -269,9 +291,7 @@ class RealTimeServer:
 
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
-        if time.perf_counter() > self._looked_s + _LOOK_S:
-            self._looked_s = time.perf_counter()
-            self._look_around()
+        self._look_around_at_times()
         self._watchers.progress(self._clock.now_s(), self._conductor.updates)
         return self._recorder.spare_moment()
 

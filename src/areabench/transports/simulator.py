@@ -60,13 +60,13 @@ class Simulator:
         if not self._resumed:
             conductor.start()
         while True:
-            if pause is not None and (stopped := pause(self)):
-                return stopped
             arrival_s, timer_s = heap[0].time_s if heap else math.inf, conductor.timer_s
             loss_s = self._losses[-1][0] if self._losses else math.inf
             following_s = min(arrival_s, timer_s, loss_s)
             if ended := conductor.ended(following_s):
                 return conductor.finish(ended)
+            if pause is not None and (stopped := pause(self)):
+                return stopped
             self._now_s = following_s
             if loss_s == following_s:
                 self._lose(self._losses.pop()[1])

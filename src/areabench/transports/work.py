@@ -186,7 +186,7 @@ class Worker:
             return sent_s, seen_s - sent_s
         if order.flags is Flag.RESUMED:
             return sent_s, math.nan
-        return (0.0 if order.iteration == 0 else seen_s), math.nan
+        return (0.0 if order.flags is Flag.FIRST else seen_s), math.nan
 
     def _round(self, client: Client, order: Order) -> None:
         try:

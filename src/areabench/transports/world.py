@@ -133,7 +133,8 @@ class World:
         return hosts
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks are here, and go on at the same moment."""
+        self.wait(self.comm.Ibarrier())
         self.comm.Barrier()
 
     def abort(self) -> None:
@@ -175,7 +176,7 @@ class World:
     def _meet(self, collective: Callable[[MPI.Intracomm], Result]) -> Result:
         """Wait for all ranks and do a collective; where one is lost in it, all that are left do it again."""
         if not self.fault_tolerant:
-            self._wait(self.comm.Ibarrier())
+            self.wait(self.comm.Ibarrier())
             return collective(self.comm)
         while True:
             result, good = self._try(collective)
@@ -189,7 +190,7 @@ class World:
 
     def _try(self, collective: Callable[[MPI.Intracomm], Result]) -> tuple[Result | None, bool]:
         try:
-            self._wait(self.comm.Ibarrier(), MEETING_S if self.lost_ranks else None)
+            self.wait(self.comm.Ibarrier())  # the server may evaluate for long
             return collective(self.comm), True
         except MPI.Exception:
             self.comm.Revoke()  # those who wait for somebody who is not here any more must hear of it
@@ -208,12 +209,12 @@ class World:
         """Whether it was good for all that are left: the same answer for all."""
         flag = np.array([good], np.intc)
         try:
-            self._wait(self.comm.Iagree(flag), MEETING_S)
+            self.wait(self.comm.Iagree(flag), MEETING_S)
         except MPI.Exception:  # somebody is lost whom not all knew of
             return False
         return bool(flag[0])
 
-    def _wait(self, request: MPI.Request, limit_s: float | None = None) -> None:
+    def wait(self, request: MPI.Request, limit_s: float | None = None) -> None:
         """Wait for other ranks, with pauses: one of them may need the core for minutes. Not for dead ones, though."""
         backoff, begun_s, looked_s, missed = Backoff(50e-6, 5e-3), time.monotonic(), time.monotonic(), set[int]()
         while not request.Test():
