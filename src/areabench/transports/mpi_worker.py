@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from areabench.errors import ServerGone
-from areabench.messages import Flag, Order, Tag, UpdateHeader, pack_update, tag_of, unpack_order
+from areabench.messages import HEADER_BYTES, Flag, Order, Tag, UpdateHeader, pack_update, tag_of, unpack_order
 from areabench.problems.base import Vector
 from areabench.transports.mpi import Buffer, completed
 from areabench.transports.waiting import Backoff
@@ -144,11 +144,17 @@ class MpiWorkerLink:
             if server_gone():
                 raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)
+        self._shrug()
         for line in self._lines:
             if not line.failed:
                 self._last_words(line, Flag.FAREWELL)
             line.close()
         MPI.Request.Waitall([request for request, _ in self._answers])  # the server takes them in before it leaves
+
+    def _shrug(self) -> None:
+        """Answer questions that came too late with nothing: the server waits for answers, whatever they say."""
+        for client, _ in self.questions():
+            self._comm.Send([bytearray(HEADER_BYTES), MPI.BYTE], dest=0, tag=tag_of(Tag.MEMORY, client))
 
     def _last_words(self, line: _Line, flag: Flag) -> None:
         line.send.Wait()
