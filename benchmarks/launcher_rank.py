@@ -36,6 +36,8 @@ def main(folder: Path) -> None:
     _wait(requests, note, folder)
     if (folder / "leave").exists():
         os._exit(0)
+    for each in _NOTED:
+        signal.signal(each, signal.SIG_IGN)  # MPICH tells the last ranks of the first ones' end, which is no news
     for request in requests:
         request.Cancel()
         request.Wait()

@@ -22,7 +22,6 @@ from areabench.messages import (
     Update,
     UpdateHeader,
     pack_order,
-    pack_update,
     tag_of,
 )
 from areabench.placement import place
@@ -316,17 +315,6 @@ def foreign(pack: Callable[[bytearray], None]) -> bytearray:
     pack(header)
     header[0] = 99
     return header
-
-
-def test_the_server_refuses_a_message_of_another_version(world: World) -> None:
-    if world.rank == 0:
-        link = server_link(world, 3)
-        with pytest.raises(ProtocolError, match="protocol version 99"):
-            until(link.arrivals)
-        link.close()
-    elif world.rank == 2:
-        header = foreign(lambda buffer: pack_update(buffer, UpdateHeader(1, 0, 0)))
-        world.comm.Send([header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, 1))
 
 
 def test_a_client_refuses_a_message_of_another_version(world: World) -> None:

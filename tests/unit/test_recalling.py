@@ -56,7 +56,7 @@ def remembering(problem: SlowBowl | None = None) -> Client:
 
 def test_the_delay_of_an_order_of_before_the_stop_began_before_it() -> None:
     """It was sent at 5 s, the run goes on at 10 s: a delay of 3 s is over, and nobody waits for it again."""
-    wire = WorkerWire([order(Flag.RESUMED)], expected=1)
+    wire = WorkerWire([order(Flag.RESUMED)._replace(iteration=4)], expected=1)
     begun_s = time.perf_counter()
     Worker(wire, {0: Seat(client_of(SlowBowl()), lambda: 3.0, sent_s=5.0)}, Clock(1.0, 10.0)).work()
     header = wire.sent[0].header
@@ -67,7 +67,7 @@ def test_the_delay_of_an_order_of_before_the_stop_began_before_it() -> None:
 
 
 def test_what_is_left_of_a_delay_of_before_the_stop_is_kept() -> None:
-    wire = WorkerWire([order(Flag.RESUMED)], expected=1)
+    wire = WorkerWire([order(Flag.RESUMED)._replace(iteration=4)], expected=1)
     begun_s = time.perf_counter()
     Worker(wire, {0: Seat(client_of(SlowBowl()), lambda: 1.05, sent_s=9.0)}, Clock(1.0, 10.0)).work()
     assert wire.sent_s[0] - begun_s >= 0.05 - 1e-3

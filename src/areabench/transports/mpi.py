@@ -189,9 +189,9 @@ def _is_over(request: MPI.Request) -> bool:
 
 def send_memories(world: World, placement: Placement, memories: Mapping[int, Vector]) -> None:
     """Before the start, on rank 0: give the clients back what they remembered; `receive_memories` takes it."""
-    for client, memory in memories.items():
-        content = np.ascontiguousarray(memory)
-        world.wait(world.comm.Isend([content, MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client)))
+    for client in sorted(memories):  # the order in which each rank receives them
+        memory = np.ascontiguousarray(memories[client])
+        world.wait(world.comm.Isend([memory, MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client)))
 
 
 class Recall:

@@ -156,16 +156,21 @@ class MpiWorkerLink:
         backoff = Backoff(50e-6, 5e-3)
         while not all(line.stopped for line in self._lines):
             self.orders()
-            for client, _ in self.questions():
-                self._answer(client, Buffer(0, np.dtype(np.uint8)), Flag.FAILED)
+            self._shrug()
             if server_gone():
                 raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)
+        self._shrug()
         for line in self._lines:
             if not line.failed:
                 self._last_words(line, Flag.FAREWELL)
             line.close()
         MPI.Request.Waitall([request for request, _ in self._answers])  # the server takes them in before it leaves
+
+    def _shrug(self) -> None:
+        """Answer questions that came too late with nothing: the server waits for answers, whatever they say."""
+        for client, _ in self.questions():
+            self._answer(client, Buffer(0, np.dtype(np.uint8)), Flag.FAILED)
 
     def _last_words(self, line: _Line, flag: Flag) -> None:
         line.send.Wait()

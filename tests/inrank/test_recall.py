@@ -1,0 +1,211 @@
+"""The wire in bad times: clients are asked what they remember, and get it back; messages that cannot be read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from numpy.typing import NDArray
+from tests.inrank.test_links import (
+    FLOAT,
+    SIZES,
+    dismiss,
+    one_order,
+    order_to,
+    reply,
+    server_link,
+    take,
+    until,
+    worker_link,
+)
+
+from areabench.messages import HEADER_BYTES, Flag, Tag, Update, UpdateHeader, pack_update, tag_of
+from areabench.placement import place
+from areabench.schema import Reason
+from areabench.transports.mpi import MpiServerLink, send_memories
+from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
+from areabench.transports.world import World
+
+pytestmark = pytest.mark.mpi(min_size=3)
+
+
+def memory(client: int, number: int, dimension: int) -> NDArray[Any]:
+    """What a client remembers when a round begins."""
+    return np.full(dimension, 100.0 * client + number)
+
+
+def answer_one(end: MpiWorkerLink, dimension: int) -> None:
+    """Wait for one question, and answer it."""
+    ((client, number),) = until(lambda: not end.orders() and end.questions())
+    end.answer(client, memory(client, number, dimension))
+
+
+def answers(link: MpiServerLink, count: int, dimension: int) -> list[tuple[int, float]]:
+    """So many answers: the client, and what each entry of its memory is."""
+    found = []
+    for _ in range(count):
+        client, vector = until(link.recall.answer)
+        assert vector.shape == (dimension,)
+        assert (vector == vector[0]).all()
+        found.append((client, vector[0]))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- memories
+
+
+@SIZES
+def test_clients_tell_what_they_remember_in_the_order_of_asking(world: World, dimension: int) -> None:
+    if world.rank == 0:
+        link = server_link(world, dimension)
+        assert link.recall.answer() is None
+        link.recall.ask({1: 3, 0: 5})
+        assert link.recall.awaited
+        assert answers(link, 2, dimension) == [(1, 103.0), (0, 5.0)]
+        assert not link.recall.awaited
+        dismiss(link)
+    else:
+        end = worker_link(world, dimension)
+        answer_one(end, dimension)
+        end.depart()
+
+
+@SIZES
+def test_answers_to_what_was_given_up_are_thrown_away(world: World, dimension: int) -> None:
+    if world.rank == 0:
+        link = server_link(world, dimension)
+        link.recall.ask({0: 1, 1: 1})
+        assert answers(link, 1, dimension) == [(0, 1.0)]
+        link.recall.give_up(())
+        link.recall.ask({0: 2, 1: 2})
+        assert answers(link, 2, dimension) == [(0, 2.0), (1, 102.0)]
+        link.recall.ask({1: 3})
+        link.recall.give_up(())
+        until(lambda: link.recall.answer() is None and not link.recall.awaited)
+        dismiss(link)
+    else:
+        end = worker_link(world, dimension)
+        for _ in range(1 + world.rank):  # client 1 is asked once more than client 0
+            answer_one(end, dimension)
+        end.depart()
+
+
+def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
+    if world.rank == 0:
+        link = server_link(world, 3)
+        for client in range(2):
+            link.order(order_to(client, np.ones(3), 1))
+        link.recall.ask({0: 0, 1: 0})
+        for update in take(link, 2):
+            np.testing.assert_array_equal(update.payload, [1, 1, 1])
+            link.rearm(update.header.client)
+            link.order(order_to(update.header.client, np.full(3, 2.0), 2))
+        assert answers(link, 2, 3) == [(0, 0.0), (1, 100.0)]
+        for update in take(link, 2):
+            np.testing.assert_array_equal(update.payload, [2, 2, 2])
+            link.rearm(update.header.client)
+        dismiss(link)
+    else:
+        end, number = worker_link(world, 3), world.rank - 1
+        order = one_order(end)
+        answer_one(end, 3)
+        np.testing.assert_array_equal(order.model, [1, 1, 1])  # the question has not touched it
+        reply(end, UpdateHeader(number, 0, 1), order.model)
+        reply(end, UpdateHeader(number, 1, 2), one_order(end).model)
+        end.depart()
+
+
+def test_a_client_that_is_asked_while_it_leaves_keeps_nobody_waiting(world: World) -> None:
+    """It has failed, or its rank has heard the stop of another client first."""
+    if world.rank == 0:
+        link = server_link(world, 3)
+        (failed,) = take(link, 1)
+        link.recall.ask({0: 0, 1: 0})
+        link.recall.give_up(())
+        link.recall.ask({0: 0})
+        assert link.failure(failed.header.client) == "out of sorts"
+        link.recall.give_up(())
+        link.stop_all()
+        assert [update.header.client for update in take(link, 1)] == [1]
+        until(lambda: link.recall.answer() is None and not link.recall.awaited)
+        link.close()
+    else:
+        end = worker_link(world, 3)
+        if world.rank == 1:
+            end.fail(0, "out of sorts")
+        end.depart()
+
+
+@SIZES
+def test_memories_come_back_to_their_clients(world: World, dimension: int) -> None:
+    """Five clients, of which two have never worked."""
+    placement, remembering = place(5, 3), (4, 0, 3)
+    if world.rank == 0:
+        send_memories(world, placement, {client: memory(client, 7, dimension) for client in remembering})
+    else:
+        mine = [client for client in placement.hosted(world.rank) if client in remembering]
+        found = receive_memories(world, mine, dimension, FLOAT)
+        assert list(found) == mine
+        for client, vector in found.items():
+            np.testing.assert_array_equal(vector, memory(client, 7, dimension))
+
+
+# ---------------------------------------------------------------------------------------------------- flaws
+
+
+def message(header: UpdateHeader, claimed_bytes: int, length: int = HEADER_BYTES + 24) -> bytearray:
+    """A message of so many bytes; one of the right kind has three numbers behind its header."""
+    buffer = bytearray(max(length, HEADER_BYTES))
+    pack_update(buffer, header, claimed_bytes)
+    return buffer[:length]
+
+
+def foreign() -> bytearray:
+    """A message of another protocol version."""
+    buffer = message(UpdateHeader(1, 0, 0), 24)
+    buffer[0] = 99
+    return buffer
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (foreign, Reason.PROTOCOL),
+        (lambda: message(UpdateHeader(1, 0, 0, flags=Flag.STOP), 24), Reason.PROTOCOL),
+        (lambda: message(UpdateHeader(7, 0, 0), 24), Reason.CLIENT),
+        (lambda: message(UpdateHeader(1, 0, 0), 16), Reason.LENGTH),
+        (lambda: message(UpdateHeader(1, 0, 0), 0, HEADER_BYTES), Reason.LENGTH),  # a header alone
+        (lambda: message(UpdateHeader(1, 0, 0), 24, 2), Reason.CLIENT),  # not even a header: the buffer names client 0
+        (lambda: message(UpdateHeader(1, 0, 0), 32, HEADER_BYTES + 32), Reason.LENGTH),  # more than there is room for
+    ],
+    ids=["version", "flags", "client", "claimed length", "header alone", "two bytes", "too long"],
+)
+def test_a_message_that_cannot_be_read_is_told_and_the_next_one_is_read(
+    world: World, make: Callable[[], bytearray], reason: Reason
+) -> None:
+    if world.rank == 0:
+        link = server_link(world, 3)
+        good: list[Update] = []
+        flawed: list[tuple[int, Reason]] = []
+        while len(good) < 2 or not flawed:
+            good += link.arrivals()
+            for client, found in link.flawed():
+                flawed.append((client, found))
+                link.rearm(client)
+            time.sleep(1e-4)
+        assert flawed == [(1, reason)]
+        assert list(link.flawed()) == []
+        assert sorted(update.header.client for update in good) == [0, 1]
+        for update in good:
+            np.testing.assert_array_equal(update.payload, [5, 5, 5])
+        dismiss(link)
+    else:
+        if world.rank == 2:
+            world.comm.Send([make(), MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, 1))
+        end, number = worker_link(world, 3), world.rank - 1
+        reply(end, UpdateHeader(number, 0, 0), np.full(3, 5.0))
+        end.depart()
