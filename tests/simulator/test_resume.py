@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -16,8 +18,9 @@ import pytest
 from areabench import cli, execute
 from areabench.breaks import Breaks
 from areabench.checkpoint import checkpoint_path
+from areabench.claim import Claim
 from areabench.config import to_toml
-from areabench.errors import RunFileError
+from areabench.errors import RunFileError, WriteFailure
 from areabench.execute import resume_simulation, simulate
 from areabench.experiment import (
     AggregationSettings,
@@ -36,6 +39,7 @@ from areabench.experiment import (
     Record,
     SFedAvg,
     Stop,
+    TraceDelays,
 )
 from areabench.fault_settings import Faults
 from areabench.problem_settings import (
@@ -198,7 +202,67 @@ def test_a_run_that_ends_at_a_target_goes_on(tmp_path: Path, stop_at: Callable[[
     assert_equal_after(experiment, tmp_path, stop_at, 15)
 
 
+@pytest.mark.parametrize("stop", [Stop(iterations=40), Stop(horizon_s=20.0, divergence_norm=0.5)])
+def test_a_signal_after_the_last_event_comes_too_late(
+    tmp_path: Path, stop_at: Callable[[int], None], stop: Stop
+) -> None:
+    """Wherever the signal comes, before or after the event that ends the run, the outcome is the same."""
+    experiment = replace(EXPERIMENT, stop=stop)
+    ended = simulate(experiment, around(tmp_path / "whole.h5", None))
+    events = ended.updates + ended.server_steps
+    for number in range(max(0, events - 4), events):
+        path = tmp_path / f"{number}.h5"
+        stop_at(number)
+        if simulate(experiment, around(path)).state == State.STOPPED:
+            stop_at(10**9)
+            assert resume(path) == ended
+        assert contents(path) == contents(tmp_path / "whole.h5")
+
+
 # ---------------------------------------------------------------------------------------------------- errors
+
+
+def test_a_resume_without_its_trace_leaves_the_file_as_it_is(
+    tmp_path: Path, stop_at: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace, path = tmp_path / "delays.csv", tmp_path / "run.h5"
+    trace.write_text("client,delay_s\n" + "".join(f"{client},0.1\n" for client in range(5)))
+    stop_at(9)
+    simulate(replace(EXPERIMENT, delays=TraceDelays(file=str(trace))), around(path))
+    trace.unlink()
+    before = path.read_bytes()
+    assert cli.main(["resume", str(path)]) == 2
+    assert "delays.csv" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_a_refused_run_leaves_the_checkpoint_of_the_one_under_way(
+    tmp_path: Path, stop_at: Callable[[int], None]
+) -> None:
+    path = tmp_path / "run.h5"
+    stop_at(9)
+    simulate(EXPERIMENT, around(path))
+    claim = Claim(path, force=True)
+    with pytest.raises(RunFileError, match="is being written by another run"):
+        simulate(EXPERIMENT, replace(around(path), force=True))
+    claim.release()
+    assert checkpoint_path(path).exists()
+
+
+def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
+    tmp_path: Path, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int, _content: memoryview) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "run.h5"
+    stop_at(9)
+    monkeypatch.setattr("areabench.checkpoint.os.write", full)
+    with pytest.raises(WriteFailure, match="cannot be written: No space left on device; make room"):
+        simulate(EXPERIMENT, around(path))
+    assert not list(tmp_path.glob("*.checkpoint*"))
+    with open_run(path) as run:
+        assert run.status.state == State.FAILED
 
 
 def test_a_run_that_has_ended_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

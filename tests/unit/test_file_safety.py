@@ -363,8 +363,11 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "real.h5").touch()
     (tmp_path / "run.h5").symlink_to(tmp_path / "far" / "real.h5")
-    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), surroundings(tmp_path / "run.h5"))
+    around = replace(surroundings(tmp_path / "run.h5"), force=True)
+    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=20"]), around)
     assert (tmp_path / "run.h5").is_symlink()
     assert replayed(tmp_path / "far" / "real.h5")[0] == 20
 

@@ -213,6 +213,22 @@ def test_nobody_who_is_understood_is_a_failure(stage: Stage) -> None:
         stage.conductor.refuse(2, Reason.PROTOCOL, 1.0)
 
 
+def test_a_client_is_lost_once(tmp_path: Path) -> None:
+    """Its rank may be there again after a resume, and die again."""
+    stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, faults=Faults(lost_client="remove")))
+    for client in range(3):
+        stage.send(client)
+    stage.conductor.lose([2], 5.0)
+    assert stage.conductor.to_remove == 1
+    stage.conductor.remove(np.asarray(stage.clients[2].memory), 5.0)
+    before = stage.server.state.aggregator
+    stage.conductor.lose([2], 6.0)
+    assert (stage.conductor.lost, stage.conductor.to_remove) == ([2], 0)
+    np.testing.assert_array_equal(stage.server.state.aggregator, before)
+    memories = [np.asarray(client.memory) for client in stage.clients[:2]]
+    np.testing.assert_allclose(stage.server.model + before, np.mean(memories, axis=0))
+
+
 # ---------------------------------------------------------------------------------------------------- headers
 
 
