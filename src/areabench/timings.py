@@ -28,8 +28,8 @@ class Timings:
     def __init__(self, clients: int, most_rows: int = MOST_ROWS) -> None:
         self.overruns = 0
         self._compute_s = [0.0] * clients
-        self._rows = bytearray()
-        self._full = most_rows * _ROW.size
+        self._room = bytearray(most_rows * _ROW.size)  # all of it from the start: one that grows leaves holes in memory
+        self._used = 0  # bytes
         self._stride = self._countdown = 1
         # Gaps between the updates kept are drawn: clients that take turns would meet a fixed stride again and again.
         self._draw = random.Random(0)
@@ -42,18 +42,19 @@ class Timings:
         self._countdown -= 1
         if self._countdown:
             return
-        self._rows += _ROW.pack(
-            header.client, header.drawn_delay_s, header.realised_delay_s, header.reply_s, header.compute_s, queue_s,
-            service_s, header.flags,
+        _ROW.pack_into(
+            self._room, self._used, header.client, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
+            header.compute_s, queue_s, service_s, header.flags,
         )  # fmt: skip
+        self._used += _ROW.size
         self._countdown = 1 if self._stride == 1 else self._draw.randrange(1, 2 * self._stride)
-        if len(self._rows) >= self._full:
+        if self._used == len(self._room):
             self._thin()
 
     @property
     def rows(self) -> NDArray[Any]:
         """What was kept, rows of TIMING."""
-        return np.frombuffer(bytes(self._rows), TIMING)
+        return np.frombuffer(self._room, TIMING)[: self._used // _ROW.size].copy()
 
     @property
     def compute_s(self) -> NDArray[np.float64]:
@@ -62,7 +63,8 @@ class Timings:
 
     def _thin(self) -> None:
         """Keep a random half, and half as many of those to come."""
-        rows = np.frombuffer(self._rows, TIMING)
-        kept = np.random.default_rng(self._stride).random(len(rows)) < 0.5
-        self._rows = bytearray(rows[kept].data)
+        rows = np.frombuffer(self._room, TIMING)
+        kept = rows[np.random.default_rng(self._stride).random(len(rows)) < 0.5]
+        rows[: len(kept)] = kept
+        self._used = len(kept) * _ROW.size
         self._stride *= 2
