@@ -30,7 +30,8 @@ from areabench.scenario import Scenario
 from areabench.schema import State, Status
 from areabench.transports.mpi import Buffer, MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
-from areabench.transports.serve import RealTimeServer, ServerLink, Watchers
+from areabench.transports.serve import RealTimeServer, Watchers
+from areabench.transports.server_link import ServerLink
 from areabench.transports.waiting import Clock
 from areabench.transports.work import Seat, Worker
 from areabench.transports.world import World

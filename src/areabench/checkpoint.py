@@ -26,13 +26,10 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from areabench.errors import RunFileError, WriteFailure
+from areabench.errors import WriteFailure
 from areabench.flights import Flight
-from areabench.messages import Flag, Order
 from areabench.problems.base import Vector
-from areabench.server import ServerStanding
 from areabench.standing import Standing
-from areabench.tally import Tally
 
 FORMAT, VERSION = "areabench-checkpoint", 1
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
@@ -43,8 +40,7 @@ _FLIGHT = np.dtype(
     ]
 )  # fmt: skip
 _PENDING = np.dtype([("time_s", "<f8"), ("sequence", "<i8"), ("delay_s", "<f8"), ("client", "<i8")])
-_NUMBERS = ("time_s", "removed", "short", "grid_number", "shown_s", "timers_passed", "snapshots")
-_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError)
+NUMBERS = ("time_s", "removed", "short", "grid_number", "shown_s", "timers_passed", "snapshots")
 
 
 class Pending(NamedTuple):
@@ -181,7 +177,7 @@ def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> No
 def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> None:
     standing, server, tally = checkpoint.standing, checkpoint.standing.server, checkpoint.standing.tally
     file.attrs.update({"format": FORMAT, "version": VERSION, "experiment": checkpoint.experiment})
-    file.attrs.update({name: getattr(standing, name) for name in _NUMBERS})
+    file.attrs.update({name: getattr(standing, name) for name in NUMBERS})
     file.attrs.update({"iteration": server.iteration, "model_version": server.version})
     file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
     rows = [(each, standing.rounds.get(each, 0), standing.refusals.get(each, 0)) for each in range(clients)]
@@ -222,91 +218,3 @@ def _write_held(file: h5py.File, held: Held) -> None:
     for name, vectors in (("models", held.models), ("averages", held.averages)):
         if vectors:
             file[f"held/{name}"] = np.stack(vectors)
-
-
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-def require_checkpoint(run_file: Path) -> Path:
-    """The path of a run file's checkpoint; a UserError where there is none."""
-    path = checkpoint_path(run_file)
-    if not path.is_file():
-        raise RunFileError(
-            f"{run_file}: has no checkpoint ({path.name}) to go on from; run the experiment again, with a shorter "
-            "--checkpoint-every"
-        )
-    return path
-
-
-def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
-    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
-    path = require_checkpoint(run_file)
-    try:
-        with h5py.File(path, "r") as file:
-            if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
-                raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
-            memories = _read_memories(path, file["remembering"][:].tolist(), state.model)
-            return _read(file, state, memories)
-    except _DAMAGE as error:
-        raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
-
-
-def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
-    attributes, clients = dict(file.attrs), file["clients"][:].tolist()
-    numbers = {name: attributes[name].item() for name in _NUMBERS}
-    mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
-    counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
-    standing = Standing(
-        server=ServerStanding(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
-        rounds={client: rounds for client, rounds, _ in clients if rounds},
-        flights=_read_flights(file),
-        refusals={client: refusals for client, _, refusals in clients if refusals},
-        lost=tuple(file["lost"][:].tolist()),
-        tally=_read_tally(file["tally"]),
-        **numbers,
-    )
-    heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
-    return Checkpoint(
-        str(attributes["experiment"]), standing, memories, heap, int(attributes["sequence"]),
-        Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
-    )  # fmt: skip
-
-
-def _read_state(group: h5py.Group, form: Any) -> Any:
-    values = {}
-    for name, value in form._asdict().items():
-        if hasattr(value, "_asdict"):
-            values[name] = _read_state(group[name], value)
-        elif isinstance(value, tuple):
-            values[name] = tuple(group[name][:].tolist())
-        elif isinstance(value, int | float):
-            values[name] = type(value)(group.attrs[name])
-        else:
-            values[name] = group[name][:] if name in group else None
-    return type(form)(**values)
-
-
-def _read_flights(file: h5py.File) -> tuple[Flight, ...]:
-    models = _vectors(file, "models")
-    return tuple(
-        Flight(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
-        for client, row, step_size, version, iteration, flags, number, since_s in file["flights"][:].tolist()
-    )
-
-
-def _read_tally(group: h5py.Group) -> Tally:
-    kinds, staleness, served = (group[name][:].tolist() for name in ("kinds", "staleness", "served"))
-    return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
-
-
-def _read_memories(path: Path, clients: Sequence[int], model: Vector) -> dict[int, Vector]:
-    """What stands at the end of the file: a vector like `model` for each of these clients."""
-    size = len(clients) * model.nbytes
-    with path.open("rb") as file:
-        file.seek(-size, os.SEEK_END)
-        rows = np.frombuffer(file.read(), model.dtype).reshape(len(clients), len(model))
-    return dict(zip(clients, rows, strict=True))
-
-
-def _vectors(file: h5py.File, name: str) -> list[Vector]:
-    return list(file[name][:]) if name in file else []

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, discard_checkpoint, read_checkpoint, require_checkpoint, write_checkpoint
+from areabench.checkpoint import Checkpoint, discard_checkpoint, write_checkpoint
+from areabench.checkpoint_reading import read_checkpoint, require_checkpoint
 from areabench.config import to_toml
 from areabench.earlier import Earlier
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line

@@ -91,7 +91,7 @@ def test_survivors_meet_without_a_rank_that_died_on_the_way_there(quadratic: Lau
     ended = survived(quadratic, MEETING.format(victim=victim))
     left = [rank for rank in range(RANKS) if rank != victim]
     assert f"met {left} 7 [{victim}] ({victim},) 3" in ended.output
-    assert ended.output.count("code 0") == 3
+    assert "code" not in ended.output  # they leave at once, without MPI's own end, which may wait for the dead
     assert ended.code == 0
 
 

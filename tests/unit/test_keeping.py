@@ -13,7 +13,8 @@ import pytest
 from tests.unit.wires import EXPERIMENT, ScriptedLink, update
 
 from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, checkpoint_path, read_checkpoint
+from areabench.checkpoint import Checkpoint, checkpoint_path
+from areabench.checkpoint_reading import read_checkpoint
 from areabench.config import to_toml
 from areabench.errors import ClientsLost, RunFailure
 from areabench.evaluation import NoTarget

@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from areabench.breaks import Breaks
 from areabench.checkpoint import checkpoint_path
 from areabench.conductor import Conductor
 from areabench.errors import ClientsLost, RunFailure
-from areabench.messages import Flag, Order, Update
+from areabench.messages import Flag, Update
 from areabench.onlookers import TargetWatch
 from areabench.recording import Recorder
 from areabench.scenario import Scenario
 from areabench.schema import Reason, State, Status
 from areabench.standing import Standing
 from areabench.timings import Timings
-from areabench.transports.keeping import Keeper, Recall
+from areabench.transports.keeping import Keeper
+from areabench.transports.server_link import ServerLink
 from areabench.transports.waiting import Backoff, Clock
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
@@ -29,43 +29,6 @@ _FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told t
 _HASTY_FAREWELL_S = 10.0  # likewise where a signal has stopped the run
 _RECALL_LIMIT_S = 10.0  # how long clients may take to tell what they remember, when a signal stops the run
 _LOOK_S = 2.0  # how often to look for clients whose processes have ended
-
-
-class ServerLink(Protocol):
-    """The server's end of the wire."""
-
-    def arrivals(self) -> Sequence[Update]:
-        """All updates that are here now; each is lent until `rearm`."""
-        ...
-
-    def rearm(self, client: int) -> None:
-        """The client's update has been used: be ready for its next message."""
-        ...
-
-    def order(self, order: Order) -> None:
-        """Send an order; returns at once."""
-        ...
-
-    def stop_all(self) -> None:
-        """Tell every client to stop."""
-        ...
-
-    def failure(self, client: int) -> str:
-        """What a client that has failed says about it."""
-        ...
-
-    def flawed(self) -> Sequence[tuple[int, Reason]]:
-        """The clients whose messages could not be read, since the last call, and why."""
-        ...
-
-    def lost(self) -> Sequence[int]:
-        """The clients whose rank has died, since the last call."""
-        ...
-
-    @property
-    def recall(self) -> Recall:
-        """Asks clients what they remember."""
-        ...
 
 
 class ClientFailure(RunFailure):
@@ -204,13 +167,14 @@ class RealTimeServer:
             self._looked_s = time.perf_counter()
             self._look_around()
 
-    def dismiss(self, limit_s: float = _FAREWELL_LIMIT_S) -> None:
+    def dismiss(self, limit_s: float | None = None) -> None:
         """Stop every client and take in what is still in flight, until each has said farewell."""
         if self._dismissed:
             return
         self._dismissed = True
         self._keeper.abandon()
         self._link.stop_all()
+        limit_s = _FAREWELL_LIMIT_S if limit_s is None else limit_s
         backoff, end_s = Backoff(10e-6, 1e-3), time.perf_counter() + limit_s
         while not self.alone or self._link.recall.awaited:
             for update in self._link.arrivals():
