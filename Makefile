@@ -207,7 +207,7 @@ campaign: $(VENV)/tests-installed ## 240 runs with a fault each, on MPI and in t
 	$(BIN)/python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md
 
 campaign-part: $(VENV)/tests-installed ## one run of each kind of fault, within five minutes
-	$(BIN)/python -m tests.campaign --seed 2 --minutes 4.5 --jobs 2 --fresh --folder runs/campaign-part
+	$(BIN)/python -m tests.campaign --seed 2 --minutes 3.5 --jobs 2 --fresh --folder runs/campaign-part
 
 # In an environment of its own, so that .venv stays as it is. Not part of `test`: building mpi4py takes minutes.
 test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built against it (needs root and apt-get)
