@@ -18,6 +18,7 @@ TIMING = np.dtype(
     ]
 )  # fmt: skip
 MOST_ROWS = 2**17  # 7 MB; halving so many takes some milliseconds, in which no client is served
+_ROWS_AT_ONCE = 2**12  # that are thinned out: large pieces of memory that come and go leave holes
 _ROW = struct.Struct("<iddddddB")
 _OVERRUN = int(Flag.OVERRUN)
 
@@ -63,8 +64,11 @@ class Timings:
 
     def _thin(self) -> None:
         """Keep a random half, and half as many of those to come."""
-        rows = np.frombuffer(self._room, TIMING)
-        kept = rows[np.random.default_rng(self._stride).random(len(rows)) < 0.5]
-        rows[: len(kept)] = kept
-        self._used = len(kept) * _ROW.size
+        rows, used, draw = np.frombuffer(self._room, TIMING), 0, np.random.default_rng(self._stride)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            block = rows[first : first + _ROWS_AT_ONCE]
+            kept = block[draw.random(len(block)) < 0.5]
+            rows[used : used + len(kept)] = kept
+            used += len(kept)
+        self._used = used * _ROW.size
         self._stride *= 2
