@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from areabench.progress import relay
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
+_LOOKS_WITHOUT_RANKS = 6  # half seconds that mpirun may take to end after its ranks
 _LAST_GRACE_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
 
 
@@ -51,9 +54,12 @@ def supervise(command: Sequence[str], *, live: bool) -> Ending:
             env=surroundings,
         )
         with mpirun, _PassedOn(mpirun) as passed_on:
+            watch = _Watch(mpirun)
+            watch.start()
             if mpirun.stderr is not None:
                 relay(mpirun.stderr)
-            return Ending(mpirun.wait(), passed_on.first)
+            code = mpirun.wait()
+            return Ending(0 if watch.has_ended_it else code, passed_on.first)
 
 
 @contextmanager
@@ -65,6 +71,40 @@ def own_folder() -> Iterator[dict[str, str]]:
     """
     with tempfile.TemporaryDirectory(prefix="areabench-", ignore_cleanup_errors=True) as folder:
         yield {**os.environ, "TMPDIR": folder}
+
+
+class _Watch(threading.Thread):
+    """Ends an mpirun that has no ranks any more: in fault-tolerant mode Open MPI's now and then stays for ever.
+
+    That happens where ranks have returned something other than 0; the run file tells what became of the run.
+    """
+
+    def __init__(self, mpirun: subprocess.Popen[str]) -> None:
+        super().__init__(daemon=True)
+        self._mpirun, self.has_ended_it = mpirun, False
+
+    def run(self) -> None:
+        """Look twice a second until mpirun has ended."""
+        looks = -1  # without any rank, since there were some
+        while self._mpirun.poll() is None:
+            if has_children(self._mpirun.pid):
+                looks = 0
+            elif looks >= 0:
+                looks += 1
+            if looks > _LOOKS_WITHOUT_RANKS:
+                self.has_ended_it = True
+                self._mpirun.kill()
+                return
+            time.sleep(0.5)
+
+
+def has_children(pid: int) -> bool:
+    """Whether a process has any; also where the system does not tell."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return any((task / "children").read_text().strip() for task in tasks)
+    except OSError:
+        return True
 
 
 def tether() -> Callable[[], None] | None:

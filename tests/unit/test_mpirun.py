@@ -97,3 +97,16 @@ def test_signals_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == Ending(3)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_launcher_that_stays_without_ranks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts a process, waits for its end, and stays."""
+    monkeypatch.setattr("areabench.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    script = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1.5)']); "
+    assert supervise([sys.executable, "-c", script + "time.sleep(100)"], live=False) == Ending(0)
+
+
+def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
+    assert supervise([sys.executable, "-c", script], live=False) == Ending(3)
