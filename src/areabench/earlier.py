@@ -15,7 +15,7 @@ _COPIED_AT_ONCE = 2**16  # events
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """What of an earlier run goes on: its first events and snapshots, and the counts up to there.
+    """What of an earlier run goes on: its first events (0 without event log) and snapshots, and the counts up to there.
 
     Where its file has the last model only, also the models and averages of these snapshots, which only the run had.
     """

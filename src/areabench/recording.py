@@ -18,7 +18,7 @@ from areabench.claim import Claim
 from areabench.config import to_toml
 from areabench.diagnosis import Diagnosis
 from areabench.earlier import Earlier
-from areabench.errors import RunFailure, WriteFailure, one_line
+from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
 from areabench.experiment import Record
 from areabench.layout import (
     EVENTS_A_BLOCK,
@@ -99,6 +99,12 @@ class Recorder:
     @classmethod
     def continued(cls, run: Run, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
         """A recorder that goes on with a part of an earlier run, in a new file that takes the place of the old one."""
+        there = len(run.events_array), len(run.snapshot_index)
+        if earlier.events > there[0] or earlier.snapshots > there[1]:
+            raise RunFileError(
+                f"{run.path}: has {there[0]:,} events and {there[1]:,} snapshots, to go on takes {earlier.events:,} "
+                f"and {earlier.snapshots:,}; run the experiment again"
+            )
         text, record = to_toml(run.experiment), run.experiment.record
         recorder = cls(run.path, text, *run.model_size, force=True, record=record)
         recorder.begin(provenance, clients, earlier)

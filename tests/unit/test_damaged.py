@@ -81,6 +81,7 @@ def recovered(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]
 # ------------------------------------------------------------------------------------------------------- fuzz
 
 
+@pytest.mark.slow
 def test_no_damage_ends_in_a_traceback_a_crash_or_a_hang() -> None:
     """In a process of its own: HDF5 may take it along. More cases: see damaged.py."""
     done = subprocess.run([sys.executable, FUZZ, "40", "6"], capture_output=True, text=True, timeout=110, check=False)

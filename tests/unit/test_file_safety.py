@@ -440,3 +440,13 @@ def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
         going_on = Recorder.continued(run, kept, run.provenance, run.clients_array)
     assert going_on.covers(last["time_s"])
     going_on.close()
+
+
+def test_a_run_cannot_go_on_from_where_its_file_does_not_reach(tmp_path: Path) -> None:
+    simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
+    before = (tmp_path / "run.h5").read_bytes()
+    with open_run(tmp_path / "run.h5") as run:
+        earlier = Earlier(run, 101, 3, tally_of(run.events_array))
+        with pytest.raises(RunFileError, match=r"has 100 events and \d+ snapshots, to go on takes 101 and 3; run the"):
+            Recorder.continued(run, earlier, run.provenance, run.clients_array)
+    assert (tmp_path / "run.h5").read_bytes() == before
