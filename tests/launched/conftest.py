@@ -16,9 +16,11 @@ import areabench
 from areabench import cli
 from areabench.launch import mpirun_command
 from areabench.mpi_family import ONE_MACHINE
+from areabench.mpirun import has_children
 from areabench.reading import Run, open_run
 
 LIMIT_S = 90.0  # for one launch
+LOOKS_WITHOUT_RANKS = 60  # three seconds
 GRACE_S = 10.0  # for mpirun to end its ranks when told to
 
 QUADRATIC = """
@@ -116,7 +118,7 @@ class Launcher:
                 start_new_session=True,
             )  # fmt: skip
             try:
-                code = process.wait(LIMIT_S)
+                code = _wait(process, LIMIT_S)
             except subprocess.TimeoutExpired:
                 _end(process)
                 pytest.fail(f"not ended after {LIMIT_S:g} s: {command}\n{output.read_text()}\n{errors.read_text()}")
@@ -150,6 +152,19 @@ class Launcher:
         paths = [str(self.folder), str(package), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", "UCX_LOG_LEVEL": "error"}
         return {**ONE_MACHINE, **os.environ, **own}
+
+
+def _wait(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """The exit code; a launcher that stays without ranks, as Open MPI's now and then does, is ended as by `launch`."""
+    end_s, looks = time.monotonic() + limit_s, -1
+    while (code := process.poll()) is None:
+        looks = 0 if has_children(process.pid) else looks + (looks >= 0)
+        if looks > LOOKS_WITHOUT_RANKS:
+            process.kill()
+        if time.monotonic() > end_s:
+            raise subprocess.TimeoutExpired(process.args, limit_s)
+        time.sleep(0.05)
+    return code
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
