@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
 import time
 from types import FrameType, TracebackType
-from typing import Any
+
+from areabench.hearing import Handlers, give_back, take_over
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -25,20 +25,19 @@ class Breaks:
         self._next_s = time.perf_counter() + self._every_s
         self.signal = ""  # the first that came
         self.roused = False  # by SIGCONT
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: Handlers = {}
 
     def __enter__(self) -> Breaks:
         """Take the signals over; only a main thread can."""
-        if self.enabled and threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._hear) for each in (*STOPPING, signal.SIGCONT)}
+        if self.enabled:
+            self._before = take_over((*STOPPING, signal.SIGCONT), self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the signals back."""
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
+        give_back(self._before)
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint; counts the next interval from now if so."""

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from areabench.hearing import Handlers, give_back, take_over
 from areabench.launch import PATIENCE_S
 from areabench.progress import relay
 
@@ -134,18 +135,17 @@ class _PassedOn:
     def __init__(self, mpirun: subprocess.Popen[str]) -> None:
         self._mpirun, self.first = mpirun, 0
         self._timer: threading.Timer | None = None
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: Handlers = {}
 
     def __enter__(self) -> _PassedOn:
         ours = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
-        self._before = {each: signal.signal(each, self._hear) for each in ours}
+        self._before = take_over(ours, self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
+        give_back(self._before)
         if self._timer is not None:
             self._timer.cancel()
 

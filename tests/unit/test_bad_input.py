@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit.texts import BLOBS, QUADRATIC
 
 from areabench import datasets
 from areabench.arguments import build_parser
@@ -24,27 +25,6 @@ from areabench.cli import main
 from areabench.reading import Run, open_run
 from areabench.schema import State
 
-QUADRATIC = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 20
-[problem]
-name = "quadratic"
-dimension = 3
-"""
-BLOBS = """
-[data]
-name = "synthetic"
-train_samples = 40
-test_samples = 10
-features = 3
-classes = 3
-"""
 LOGISTIC = QUADRATIC.replace('"quadratic"\ndimension = 3', '"logistic"') + BLOBS
 TRACE = QUADRATIC + '[delays]\nname = "trace"\nfile = "delays.csv"\n'
 FILE = "try.toml"

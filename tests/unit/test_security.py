@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.unit.texts import BLOBS, QUADRATIC
 
 import areabench
 from areabench.cli import main
@@ -21,27 +22,6 @@ from areabench.config import parse_experiment, to_toml
 from areabench.errors import UserError
 from areabench.trust import check_trusted
 
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 20
-[problem]
-name = "quadratic"
-dimension = 3
-"""
-BLOBS = """
-[data]
-name = "synthetic"
-train_samples = 40
-test_samples = 10
-features = 3
-classes = 3
-"""
 MARKER = "marker.txt"
 STRANGER = f"""
 from pathlib import Path
@@ -59,7 +39,7 @@ SOURCES = sorted(Path(areabench.__file__).parent.rglob("*.py"))
 def torch_experiment(module: str, loss: str = "torch.nn.functional:cross_entropy") -> str:
     """An experiment that trains a module."""
     problem = f'name = "torch"\nmodule = "{module}"\nloss = "{loss}"\n'
-    return EXPERIMENT.replace('name = "quadratic"\ndimension = 3\n', problem) + BLOBS
+    return QUADRATIC.replace('name = "quadratic"\ndimension = 3\n', problem) + BLOBS
 
 
 @pytest.fixture
@@ -75,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run file in which a stranger has named a module and a loss."""
-    (folder / "try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    (folder / "try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     capsys.readouterr()
     with h5py.File("run.h5", "r+") as file:
@@ -208,7 +188,7 @@ def gigantic(file: h5py.File) -> None:
 def test_odd_types_in_run_files(
     trick: Callable[[h5py.File], None], command: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     with h5py.File("run.h5", "r+") as file:
         trick(file)
@@ -220,7 +200,7 @@ def test_odd_types_in_run_files(
 
 
 def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     with h5py.File("run.h5", "r+") as file:
         command = "fine\x1b]0;new title\x07\x9b2J\rdone"
@@ -290,7 +270,7 @@ def test_one_module_imports_what_an_experiment_names() -> None:
 
 
 def test_a_run_neither_connects_nor_unpickles(folder: Path) -> None:
-    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     script = """
 import sys
 from areabench.cli import main
@@ -321,7 +301,7 @@ def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> Non
 
 
 def test_a_link_that_somebody_placed_is_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     Path("run.h5").symlink_to("private.h5")
     for command in (["simulate", "try.toml", "-o"], ["theory", "try.toml", "--write"]):
         assert main([*command, "run.h5"]) == 2
@@ -330,7 +310,7 @@ def test_a_link_that_somebody_placed_is_not_followed(folder: Path, capsys: pytes
 
 
 def test_nothing_is_left_in_the_folder_for_temporary_files(folder: Path) -> None:
-    Path("try.toml").write_text(EXPERIMENT, encoding="utf-8")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     temporary = folder / "temporary"
     temporary.mkdir()
     surroundings = {**os.environ, "TMPDIR": str(temporary)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from contextlib import suppress
 from types import FrameType, TracebackType
-from typing import Any
+
+from areabench.hearing import Handlers, give_back, take_over
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where the terminal is closed
 
@@ -18,20 +18,18 @@ class Interrupts:
     def __init__(self) -> None:
         self.number = 0  # of the first signal that came
         self.file, self._note = os.pipe()
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: Handlers = {}
 
     def __enter__(self) -> Interrupts:
         """Take the signals over; only a main thread can."""
-        if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._hear) for each in SIGNALS if not _under_nohup(each)}
+        self._before = take_over((each for each in SIGNALS if not _under_nohup(each)), self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the signals back."""
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
+        give_back(self._before)
         for file in (self.file, self._note):
             with suppress(OSError):
                 os.close(file)
