@@ -43,7 +43,7 @@ def supervise(command: Sequence[str], *, live: bool) -> Ending:
 
     It has a session of its own: an interrupt from the keyboard would reach it beside us, and end its ranks at once.
     """
-    with own_folder() as surroundings:
+    with own_folder() as surroundings, _PassedOn() as passed_on:
         mpirun = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -54,7 +54,8 @@ def supervise(command: Sequence[str], *, live: bool) -> Ending:
             preexec_fn=tether(),
             env=surroundings,
         )
-        with mpirun, _PassedOn(mpirun) as passed_on:
+        with mpirun:
+            passed_on.to(mpirun)
             watch = _Watch(mpirun)
             watch.start()
             if mpirun.stderr is not None:
@@ -132,8 +133,9 @@ class _PassedOn:
     that takes longer than PATIENCE_S, or another signal comes, mpirun is told to end its ranks, and at last killed.
     """
 
-    def __init__(self, mpirun: subprocess.Popen[str]) -> None:
-        self._mpirun, self.first = mpirun, 0
+    def __init__(self) -> None:
+        self._mpirun: subprocess.Popen[str] | None = None
+        self.first = 0
         self._timer: threading.Timer | None = None
         self._before: Handlers = {}
 
@@ -149,17 +151,25 @@ class _PassedOn:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def to(self, mpirun: subprocess.Popen[str]) -> None:
+        """This is mpirun; a signal may have come already."""
+        self._mpirun = mpirun
         if self.first:
-            self._end()
-            return
-        self.first = number
-        self._mpirun.send_signal(signal.SIGUSR1)
-        self._later(PATIENCE_S, self._end)
+            self._pass_on(mpirun)
 
-    def _end(self) -> None:
-        self._mpirun.terminate()
-        self._later(_LAST_GRACE_S, self._mpirun.kill)
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        mpirun, again = self._mpirun, bool(self.first)
+        self.first = self.first or number
+        if mpirun is not None:
+            (self._end if again else self._pass_on)(mpirun)
+
+    def _pass_on(self, mpirun: subprocess.Popen[str]) -> None:
+        mpirun.send_signal(signal.SIGUSR1)
+        self._later(PATIENCE_S, lambda: self._end(mpirun))
+
+    def _end(self, mpirun: subprocess.Popen[str]) -> None:
+        mpirun.terminate()
+        self._later(_LAST_GRACE_S, mpirun.kill)
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
