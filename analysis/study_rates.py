@@ -21,7 +21,8 @@ from studies import (
     spaced,
 )
 
-from areabench.figures.style import METHOD_COLOURS, dress, save, styled
+from areabench.figures.style import dress, save, styled
+from areabench.looks import METHOD_COLOURS
 from areabench.paper.page_tables import markdown_table
 from areabench.problem_settings import Robust
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance

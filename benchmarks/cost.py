@@ -32,7 +32,7 @@ from cost_point import Cost, measure_apart
 
 from areabench.errors import UserError
 from areabench.experiment import Experiment
-from areabench.figures.data import METHOD_NAMES
+from areabench.looks import METHOD_NAMES
 
 CLAIM_BYTES = 1e9
 TITLES: dict[Letter, str] = {

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from soak_page import Soak
 from soak_reading import SHARES
 
-from areabench.figures.style import METHOD_COLOURS, dress, save, styled
+from areabench.figures.style import dress, save, styled
+from areabench.looks import METHOD_COLOURS
 
 _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
 

@@ -47,7 +47,8 @@ from areabench.figures.commands import read_step_sizes
 from areabench.figures.curves import draw_curves, draw_staleness
 from areabench.figures.labels import MOST_CLIENTS, count_labels, draw_labels
 from areabench.figures.sensitivity import draw_sensitivity
-from areabench.figures.style import METHOD_COLOURS, look_of, save
+from areabench.figures.style import look_of, save
+from areabench.looks import METHOD_COLOURS
 
 METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
 EXPERIMENT = Experiment(

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from areabench import datasets
 from areabench.errors import UserError
-from areabench.figures.data import METHOD_NAMES, Page, arrange
+from areabench.figures.data import Page, arrange
+from areabench.looks import METHOD_NAMES
 from areabench.partition import split
 from areabench.sweeps.reading import load_sweep, open_sweep
 from areabench.sweeps.results import Result

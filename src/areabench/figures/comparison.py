@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from areabench.arrivals import Floats, arrivals, time_shifts
 from areabench.comparison import Pair, RunComparison, curve_of
-from areabench.figures.data import METHOD_NAMES
 from areabench.figures.panels import finish
 from areabench.figures.style import dress, look_of, save, styled
+from areabench.looks import method_label
 from areabench.reading import Run
 from areabench.tables.comparison import run_names
 from areabench.tables.runs import number
@@ -45,7 +45,7 @@ def draw_comparison(first: Run, second: Run, found: RunComparison) -> Figure:
 
 def _title(run: Run) -> str:
     experiment, method = run.experiment, run.experiment.method
-    name = f"{METHOD_NAMES[method.name]}, α = {method.step_size:g}"
+    name = f"{method_label(method.name)}, α = {method.step_size:g}"
     setting = f"{describe_setting(experiment)}, rates {describe_rates(experiment.rates)}, seed {experiment.seed}"
     return f"One experiment, two runs: {name}\n{setting}"
 

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.experiment import Area, Experiment, MethodSettings, RateSettings, UniformRates
-from areabench.paper.published import METHOD_LABELS
+from areabench.looks import METHOD_NAMES, method_label
 from areabench.schema import State
 from areabench.sweeps.results import Result
 from areabench.tables.words import flatten, variant_words, without_step_size
 
 Values = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
-METHOD_NAMES = dict(reversed(METHOD_LABELS.items()))  # AREA first: what is drawn first is named first
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
 
 
@@ -136,7 +135,7 @@ def _row(rates: RateSettings, results: Sequence[Result]) -> Row:
     variants: dict[MethodSettings, list[Result]] = {}
     for result in results:
         variants.setdefault(without_step_size(result.experiment.method), []).append(result)
-    ordered = sorted(variants, key=lambda method: list(METHOD_NAMES).index(method.name))
+    ordered = sorted(variants, key=lambda method: [*METHOD_NAMES, method.name].index(method.name))
     return Row(rates, tuple(_contender(method, ordered, variants[method]) for method in ordered))
 
 
@@ -156,7 +155,7 @@ def _contender(method: MethodSettings, rivals: Sequence[MethodSettings], results
 def _distinction(method: MethodSettings, siblings: Sequence[MethodSettings]) -> str:
     """A method's name, with those of its settings in which it differs from its siblings."""
     settings = variant_words(method, siblings)
-    return METHOD_NAMES[method.name] + (f" ({', '.join(settings)})" if settings else "")
+    return method_label(method.name) + (f" ({', '.join(settings)})" if settings else "")
 
 
 def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:

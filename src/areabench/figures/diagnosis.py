@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.diagnosis import Diagnosis
 from areabench.experiment import Experiment
-from areabench.figures.data import METHOD_NAMES
 from areabench.figures.style import dress, label_log_axis, styled
+from areabench.looks import method_label
 from areabench.verdict import TOLERANCE, Cause
 
 _BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -53,7 +53,7 @@ def draw_diagnosis(found: Diagnosis, experiment: Experiment) -> Figure:
 def _heading(found: Diagnosis, experiment: Experiment, width: int) -> str:
     """The run in a few words, and the verdict."""
     stretch = f", clock.stretch = {found.stretch:g}" if found.stretch != 1 else ""
-    run = f"{experiment.name}: {METHOD_NAMES[experiment.method.name]}, n = {len(found.clients)}, {found.duration_s:g} s"
+    run = f"{experiment.name}: {method_label(experiment.method.name)}, n = {len(found.clients)}, {found.duration_s:g} s"
     return f"{run}{stretch}\n" + "\n".join(textwrap.wrap(found.advice, width))
 
 

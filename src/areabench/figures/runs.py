@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.figures.data import METHOD_NAMES
 from areabench.figures.style import dress, label_log_axis, look_of, mark_every, save, styled
+from areabench.looks import method_label
 from areabench.reading import Run
 
 _LINES = ("-", "--", ":", "-.")
@@ -55,7 +55,7 @@ def _draw(run: Run, style: str, shift: float, panels: tuple[Axes, Axes]) -> None
     if not len(metrics):
         return
     time_s = run.snapshot_index["time_s"][: len(metrics)]
-    look, label = look_of(method.name), f"{METHOD_NAMES[method.name]}, α = {method.step_size:g}"
+    look, label = look_of(method.name), f"{method_label(method.name)}, α = {method.step_size:g}"
     for axes, column in zip(panels, ("test_accuracy", "train_loss"), strict=True):
         there = ~np.isnan(metrics[column])  # the loss may be asked for on few snapshots only
         axes.plot(

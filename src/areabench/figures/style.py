@@ -1,6 +1,6 @@
 """What all figures share: the look of each method, axes, and files that come out the same byte for byte.
 
-Colours are Okabe and Ito's, told apart by all; marker and line tell the methods apart without colour.
+Marker and line tell the methods apart without colour.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from areabench.errors import UserError
+from areabench.looks import method_colour
 
-METHOD_COLOURS = {"area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7"}
 _LINES: dict[str, Any] = {"area": "-", "fedbuff": (0, (6, 1.5)), "as-fedavg": (0, (6, 1.5, 1, 1.5)), "s-fedavg": ":"}
 _MARKERS = {"area": "oPh", "fedbuff": "sX>", "as-fedavg": "^p8", "s-fedavg": "Dd<"}  # of its first, second ... variant
+_OTHER_LINE, _OTHER_MARKERS = (0, (3, 1.5)), "v*H"  # of a method from outside the package
 
 _SETTINGS: Any = {
     "font.size": 10,
@@ -54,8 +55,8 @@ class Look:
 
 def look_of(method: str, variant: int = 0) -> Look:
     """The look of a method; `variant` counts the settings of one method beside its step size."""
-    markers = _MARKERS[method]
-    return Look(METHOD_COLOURS[method], markers[variant % len(markers)], _LINES[method])
+    markers = _MARKERS.get(method, _OTHER_MARKERS)
+    return Look(method_colour(method), markers[variant % len(markers)], _LINES.get(method, _OTHER_LINE))
 
 
 def mark_every(points: int, shift: float) -> tuple[int, int]:

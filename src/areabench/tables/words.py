@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from areabench.experiment import Experiment, ListedRates, LognormalRates, MethodSettings, RateSettings, UniformRates
-from areabench.paper.published import METHOD_LABELS
+from areabench.looks import method_label
 from areabench.problem_settings import SplitSettings
 
 
@@ -18,7 +18,7 @@ def without_step_size(method: MethodSettings) -> MethodSettings:
 
 def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
     """The paper's names; where a method occurs in several variants, with the keys that tell them apart."""
-    return [", ".join([METHOD_LABELS[method.name], *variant_words(method, methods)]) for method in methods]
+    return [", ".join([method_label(method.name), *variant_words(method, methods)]) for method in methods]
 
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
