@@ -24,6 +24,7 @@ from areabench.status_record import create_status, cut
 
 EVENTS_A_BLOCK = 256
 _VERSIONS = ("v110", "v110")  # the oldest format that can be read at any moment
+_CACHE_BYTES = 2**20  # a dataset: rows are written once and not read again, so that a larger cache only fills memory
 _TEXT, _ROWS = {"verdict": "S32", "advice": "S1000"}, ("clients", "quantiles")
 _TYPES = {"int": "<i8", "float": "<f8"}
 _SINGLE = [item for item in fields(Diagnosis) if item.name not in _ROWS]
@@ -81,7 +82,7 @@ def _create(file: h5py.File, opening: Opening) -> None:
 
 def open_to_append(path: Path) -> h5py.File:
     """The file, open in such a way that others can read it at any moment; the lock is ours, see `claim.py`."""
-    file = h5py.File(path, "r+", libver=_VERSIONS, locking=False)
+    file = h5py.File(path, "r+", libver=_VERSIONS, locking=False, rdcc_nbytes=_CACHE_BYTES)
     file.swmr_mode = True
     return file
 
