@@ -28,6 +28,8 @@ from areabench.experiment import (
     TraceDelays,
     UniformRates,
 )
+from areabench.outside.data import outside_delays
+from areabench.outside_settings import OutsidePart
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 16  # durations drawn in one call: few, because a simulator may hold 100,000 clients
@@ -114,6 +116,8 @@ class Delays:
                 return repeat(1 / rate)
             case TraceDelays():
                 return _again_and_again(self._traces[client])
+            case OutsidePart():
+                return outside_delays(self._settings, client, rate, self._seed)
 
 
 def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]:

@@ -48,7 +48,7 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    origin = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+    origin = gather_provenance("mpi", around.command, around.threads, experiment, world.library, hosts)
     recorder = open_recorder(scenario, around)
     recorder.begin(origin, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(Run(scenario, stage, recorder, progress))

@@ -18,6 +18,7 @@ from areabench.config import read_experiment, to_toml
 from areabench.delays import read_trace
 from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
+from areabench.outside_settings import slug
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.toml_text import literal
 
@@ -85,7 +86,7 @@ def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
 def run_file_name(experiment: Experiment) -> str:
     """What the run file of an experiment is called in a sweep's folder: readable, and different for different runs."""
     method = experiment.method
-    return f"{method.name}-{method.step_size:g}-{experiment.seed}-{_digest(to_toml(experiment))}.h5"
+    return f"{slug(method.name)}-{method.step_size:g}-{experiment.seed}-{_digest(to_toml(experiment))}.h5"
 
 
 def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int, error: str) -> Member:
@@ -106,15 +107,19 @@ def _nested(point: Sequence[Axis]) -> Table:
     """Dotted keys as tables."""
     tables: Table = {}
     for axis in point:
-        section, _, key = axis.key.rpartition(".")
-        (tables.setdefault(section, {}) if section else tables)[key] = axis.values[0]
+        *sections, key = axis.key.split(".")
+        table = tables
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[key] = axis.values[0]
     return tables
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, object]]:
     """A setting, or those of a whole section."""
     if isinstance(value, Mapping):
-        yield from ((f"{key}.{name}", entry) for name, entry in value.items())
+        for name, entry in value.items():
+            yield from _flat(f"{key}.{name}", entry)
     else:
         yield key, tuple(value) if isinstance(value, list) else value
 
