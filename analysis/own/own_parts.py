@@ -132,7 +132,8 @@ def _with_ones(rows: Vector) -> Vector:
 
 def _softmax(scores: Vector) -> Vector:
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return weights / weights.sum(axis=1, keepdims=True)
+    shares: Vector = weights / weights.sum(axis=1, keepdims=True)
+    return shares
 
 
 # ---------------------------------------------------------------------------------------------------- data

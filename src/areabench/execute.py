@@ -22,7 +22,7 @@ from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
-from areabench.outside.modules import changes, modules_of
+from areabench.outside.modules import changes, loaded, modules_of, to_text
 from areabench.outside.problem import try_problem
 from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import Logistic, Median, Robust
@@ -33,7 +33,7 @@ from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import ENDED, State, Status
+from areabench.schema import ENDED, Provenance, State, Status
 from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
 
@@ -43,7 +43,7 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     scenario = build_scenario(experiment, around.cache, experiment.module_folders or ())
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    provenance = gather_provenance("simulator", around.command, around.threads, experiment)
+    provenance = _simulator_provenance(experiment, around)
     recorder = open_recorder(scenario, around)
     recorder.begin(provenance, scenario.client_table())
     return _simulate(scenario, recorder, progress, around)
@@ -60,6 +60,12 @@ def resume_simulation(run: Run, around: Surroundings, folders: Sequence[str] = (
     checkpoint = checkpoint_of(run, scenario)
     recorder = continue_recorder(run, checkpoint, run.clients_array)
     return _simulate(scenario, recorder, progress, around, checkpoint)
+
+
+def _simulator_provenance(experiment: Experiment, around: Surroundings) -> Provenance:
+    """Where a run in virtual time comes from; its parts have been built, so the modules that it names are loaded."""
+    modules = to_text(loaded(experiment))
+    return gather_provenance("simulator", around.command, around.threads, experiment.seed, modules=modules)
 
 
 def _simulate(
@@ -126,7 +132,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(around, output=outputs[0]))]
     scenario = build_scenario(experiments[0], around.cache, experiments[0].module_folders or ())
-    provenance = gather_provenance("simulator", around.command, around.threads, experiments[0])
+    provenance = _simulator_provenance(experiments[0], around)
     progress = progress_line(experiments[0], around)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)

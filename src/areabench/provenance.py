@@ -14,18 +14,13 @@ import h5py
 import numpy as np
 
 from areabench import __version__
-from areabench.experiment import Experiment
-from areabench.outside.modules import loaded, to_text
 from areabench.schema import Provenance
 
 
 def gather_provenance(
-    transport: str, command: str, threads: str, experiment: Experiment, mpi: str = "", hosts: Sequence[str] = ()
+    transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = (), modules: str = ""
 ) -> Provenance:
-    """Everything about this process and machine that a repetition needs; `hosts` has one entry a rank.
-
-    The parts of the experiment have been built: the modules that it names are loaded.
-    """
+    """Everything about this process and machine that a repetition needs; `hosts` has one entry a rank."""
     return Provenance(
         transport=transport,
         command=command,
@@ -42,8 +37,8 @@ def gather_provenance(
         platform=platform.platform(),
         git_revision=_git_revision(),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seed=experiment.seed,
-        modules=to_text(loaded(experiment)),
+        seed=seed,
+        modules=modules,
     )
 
 

@@ -18,6 +18,8 @@ from areabench.config import read_experiment, to_toml
 from areabench.delays import read_trace
 from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
+from areabench.outside.calling import check_parts
+from areabench.outside.paths import outside_parts
 from areabench.outside_settings import slug
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.toml_text import literal
@@ -136,6 +138,34 @@ def _with_traces_checked(members: Iterator[Member]) -> Iterator[Member]:
         if trace not in troubles:
             troubles[trace] = _trouble_with(*trace)
         yield replace(member, experiment=None, error=troubles[trace]) if troubles[trace] else member
+
+
+def with_code_checked(plan: SweepPlan) -> SweepPlan:
+    """The plan; without experiment where a function that it names cannot be imported, or called with its settings.
+
+    Imports what the sweep names: for those who are about to run it.
+    """
+    troubles: dict[object, str] = {}
+    members = []
+    for member in plan.members:
+        experiment = member.experiment
+        if experiment is not None and (parts := outside_parts(experiment)):
+            key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
+            if key not in troubles:
+                troubles[key] = _code_trouble(experiment)
+            member = replace(member, experiment=None, error=troubles[key]) if troubles[key] else member
+        members.append(member)
+    if members and all(member.experiment is None for member in members):
+        raise ConfigError(members[0].error)
+    return replace(plan, members=tuple(members))
+
+
+def _code_trouble(experiment: Experiment) -> str:
+    try:
+        check_parts(experiment, experiment.module_folders or ())
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _trouble_with(file: str, clients: int) -> str:
