@@ -53,6 +53,61 @@ def server_momentum(clients: int, beta: float = 0.9) -> Method:
 # ---------------------------------------------------------------------------------------------------- problem
 
 
+class RobustMean:
+    """f_i(x) = sum_j sqrt(1 + (x_j - c_ij)^2) - 1: smooth, and nearly as flat as |x - c_i| far away."""
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, clients: int, local_steps: int, seed: int, dimension: int, noise: float) -> None:
+        self.centres = stream(seed, Purpose.PROBLEM).standard_normal((clients, dimension))
+        self.local_steps, self.seed, self.noise = local_steps, seed, noise
+
+    @property
+    def dimension(self) -> int:
+        return self.centres.shape[1]
+
+    def start(self) -> Vector:
+        return np.full(self.dimension, 5.0)
+
+    def local(self, client: int) -> LocalMean:
+        return LocalMean(self, client)
+
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        return Metrics.of([self.loss(model) if with_loss else np.nan for model in models])
+
+    def loss(self, model: Vector) -> float:
+        return float((np.sqrt(1.0 + (model - self.centres) ** 2) - 1.0).sum(axis=1).mean())
+
+
+class LocalMean:
+    """One client's function f_i; its gradient has noise, drawn from the client's own stream."""
+
+    def __init__(self, problem: RobustMean, client: int) -> None:
+        self._problem, self._centre = problem, problem.centres[client]
+        self._generator = stream(problem.seed, Purpose.SAMPLES, client)
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        for noise in self._noise():
+            away = model - self._centre
+            model = model - step_size * (away / np.sqrt(1.0 + away**2) + noise)
+        return model
+
+    def skip(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self._noise()
+
+    def _noise(self) -> Vector:
+        return self._problem.noise * self._generator.standard_normal((self._problem.local_steps, len(self._centre)))
+
+
+def robust_mean(clients: int, local_steps: int, seed: int, dimension: int = 10, noise: float = 0.1) -> RobustMean:
+    """The problem of robust.toml: it draws its functions itself, and needs no data."""
+    return RobustMean(clients, local_steps, seed, dimension, noise)
+
+
+# ---------------------------------------------------------------------------------------------------- problem on data
+
+
 class TwoLayers:
     """A network of two layers, tanh and softmax, whose weights are one flat vector."""
 
