@@ -34,7 +34,7 @@ METHODS: list[tuple[dict[str, str], str]] = [
     ),
     (
         {"aggregate": "state.model[0] = 1"},
-        "failed in a first trial (ValueError: assignment destination is read-only at mine.py, line 21); mend it",
+        "failed in a first trial (ValueError: assignment destination is read-only at mine.py, line 21); mend it, or",
     ),
 ]  # fmt: skip
 PROBLEMS: list[tuple[dict[str, str], str]] = [

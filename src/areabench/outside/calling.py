@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
-from areabench.errors import UserError
+import numpy as np
+
+from areabench.errors import RunFailure, UserError
 from areabench.experiment import Experiment
 from areabench.outside.paths import outside_parts
 from areabench.outside_settings import OutsideMethod, OutsidePart, Value
@@ -37,20 +40,39 @@ def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
         check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
 
 
+def caller(section: str, part: OutsideMethod | OutsidePart, missing: Collection[str] = ()) -> Callable[..., Any]:
+    """The function that a section names, found and checked; to be called with what areabench gives, but `missing`."""
+    function = load_callable(part.name, f"{section}.name")
+    parameters = check_signature(section, part, function, missing)
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+
+    def called(**given: Any) -> Any:
+        wanted = {name: value for name, value in given.items() if takes_all or name in parameters}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+        with blaming(section, part):
+            return function(**wanted, **settings)
+
+    return called
+
+
 def call(section: str, part: OutsideMethod | OutsidePart, **given: Any) -> Any:
     """Call the function that a section names with those of `given` that it asks for, and with its settings."""
-    function = load_callable(part.name, f"{section}.name")
-    parameters = check_signature(section, part, function, set(GIVEN[section]) - set(given))
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    wanted = {name: value for name, value in given.items() if takes_all or name in parameters}
-    settings = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+    return caller(section, part, set(GIVEN[section]) - set(given))(**given)
+
+
+@contextmanager
+def blaming(section: str, part: OutsideMethod | OutsidePart, what: str = "failed") -> Iterator[None]:
+    """Whatever the user's own code raises becomes one line that says where."""
     try:
-        return function(**wanted, **settings)
-    except UserError:
+        with np.errstate(all="ignore"):
+            yield
+    except (UserError, MemoryError):
         raise
+    except RunFailure as failure:
+        raise UserError(str(failure)) from failure
     except (Exception, SystemExit) as error:
         where = place_in(error, part.name.partition(":")[0])
-        refuse(section, part, f"failed ({named(error)}{where})", "mend it, or its settings")
+        refuse(section, part, f"{what} ({named(error)}{where})", "mend it, or its settings")
 
 
 def refuse(section: str, part: OutsideMethod | OutsidePart, trouble: str, remedy: str) -> NoReturn:
@@ -62,7 +84,7 @@ def refuse(section: str, part: OutsideMethod | OutsidePart, trouble: str, remedy
 
 
 def check_signature(
-    section: str, part: OutsideMethod | OutsidePart, function: Callable[..., Any], missing: Sequence[str] | set[str]
+    section: str, part: OutsideMethod | OutsidePart, function: Callable[..., Any], missing: Collection[str]
 ) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function, if it can be called with its settings; `missing` are not given this time."""
     try:
@@ -91,7 +113,7 @@ def _check_names(
 
 def _check_complete(
     section: str, part: OutsideMethod | OutsidePart, parameters: Mapping[str, inspect.Parameter],
-    missing: Sequence[str] | set[str],
+    missing: Collection[str],
 ) -> None:  # fmt: skip
     for name, each in parameters.items():
         if each.default is not inspect.Parameter.empty or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):

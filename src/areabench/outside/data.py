@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.errors import RunFailure, UserError
-from areabench.outside.calling import call, refuse
+from areabench.errors import RunFailure
+from areabench.outside.calling import blaming, call, caller, refuse
 from areabench.outside_settings import OutsidePart
-from areabench.problems.callables import named, place_in
 from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
@@ -96,10 +95,15 @@ def _part_flaw(part: NDArray[Any], samples: int) -> str:
 # ---------------------------------------------------------------------------------------------------- delays
 
 
-def outside_delays(settings: OutsidePart, client: int, rate: float, seed: int) -> Iterator[float]:
-    """All durations (s) of a client's rounds from its first one on, as a function of the user's own has them."""
+def outside_delays(
+    settings: OutsidePart, client: int, rate: float, seed: int, function: Callable[..., Any] | None = None
+) -> Iterator[float]:
+    """All durations (s) of a client's rounds from its first one on, as a function of the user's own has them.
+
+    `function` is that of `caller`, where it is at hand: to find it takes longer than to call it.
+    """
     generator = stream(seed, Purpose.DELAYS, client)
-    durations = call("delays", settings, client=client, rate=rate, generator=generator)
+    durations = (function or caller("delays", settings))(client=client, rate=rate, generator=generator)
     if not hasattr(durations, "__iter__"):
         refuse("delays", settings, f"returned {type(durations).__name__}", "let it yield seconds, one a round")
     number = 0
@@ -124,12 +128,5 @@ def try_delays(settings: OutsidePart, rates: NDArray[np.float64], seed: int) -> 
 
 
 def _first_delays(settings: OutsidePart, client: int, rate: float, seed: int) -> list[float]:
-    try:
+    with blaming("delays", settings):
         return list(islice(outside_delays(settings, client, rate, seed), _TRIED))
-    except RunFailure as failure:
-        raise UserError(str(failure)) from failure
-    except UserError:
-        raise
-    except Exception as error:
-        where = place_in(error, settings.name.partition(":")[0])
-        refuse("delays", settings, f"failed ({named(error)}{where})", "mend it, or its settings")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import numpy as np
-
 from areabench.algorithms.base import Method, Report, Step
 from areabench.experiment import Experiment
-from areabench.outside.calling import call, refuse
+from areabench.outside.calling import blaming, call, refuse
 from areabench.outside.states import state_flaw, vector_flaw
 from areabench.outside_settings import OutsideMethod
 from areabench.problems.base import Vector
-from areabench.problems.callables import named, place_in
 
 
 def outside_method(settings: OutsideMethod, experiment: Experiment) -> Method:
@@ -27,14 +24,8 @@ def outside_method(settings: OutsideMethod, experiment: Experiment) -> Method:
 def try_method(settings: OutsideMethod, experiment: Experiment, start: Vector) -> None:
     """Take one of its own through a start, an update and a server step, and look at all that it returns."""
     trial = _Trial(settings, outside_method(settings, experiment), start, experiment.clients.count)
-    try:
-        with np.errstate(all="ignore"):
-            trial.run()
-    except Exception as error:
-        where = place_in(error, settings.name.partition(":")[0])
-        if not where:
-            raise
-        trial.refuse(f"failed in a first trial ({named(error)}{where})", "mend it")
+    with blaming("method", settings, "failed in a first trial"):
+        trial.run()
 
 
 class _Trial:
@@ -48,31 +39,32 @@ class _Trial:
         method, start = self._method, self._start
         first = self._step("start", method.start(start), None)
         if not first.calls:
-            self.refuse("start calls no client, so nobody would ever work", "name clients in Step(state, calls)")
-        report = method.report(self._memory("remember", method.remember(start)), start, start.copy())
+            self._refuse("start calls no client, so nobody would ever work", "name clients in Step(state, calls)")
+        local = (start + 1e-3).astype(start.dtype)  # an update of nothing may be a special case
+        report = method.report(self._memory("remember", method.remember(start)), start, local)
         if not isinstance(report, Report):
-            self.refuse(f"report returned {type(report).__name__}", "let it return Report(payload, memory)")
+            self._refuse(f"report returned {type(report).__name__}", "let it return Report(payload, memory)")
         if flaw := vector_flaw(report.payload, start):
-            self.refuse(f"report gave a payload that {flaw}", "send a vector like the model")
+            self._refuse(f"report gave a payload that {flaw}", "send a vector like the model")
         self._memory("report", report.memory)
         received = self._step("receive", method.receive(first.state, first.calls[0], report.payload), first.state)
         self._step("aggregate", method.aggregate(received.state), first.state)
 
     def _step(self, where: str, step: Any, form: Any) -> Step:
         if not isinstance(step, Step):
-            self.refuse(f"{where} returned {type(step).__name__}", "let it return Step(state, calls)")
+            self._refuse(f"{where} returned {type(step).__name__}", "let it return Step(state, calls)")
         if flaw := state_flaw(step.state, self._start, form):
-            self.refuse(f"{where} returned a state that {flaw}", "see docs/extending.md for what a state may hold")
+            self._refuse(f"{where} returned a state that {flaw}", "see docs/extending.md for what a state may hold")
         known = range(self._clients)
         if not isinstance(step.calls, tuple) or any(type(each) is not int or each not in known for each in step.calls):
-            self.refuse(f"{where} calls {step.calls!r}", f"give a tuple of clients from 0 to {self._clients - 1}")
+            self._refuse(f"{where} calls {step.calls!r}", f"give a tuple of clients from 0 to {self._clients - 1}")
         return step
 
     def _memory(self, where: str, memory: Any) -> Vector | None:
         if memory is not None and (flaw := vector_flaw(memory, self._start)):
-            self.refuse(f"{where} gave a memory that {flaw}", "remember a vector like the model, or None")
+            self._refuse(f"{where} gave a memory that {flaw}", "remember a vector like the model, or None")
         return memory  # type: ignore[no-any-return]  # it is a vector, or nothing
 
-    def refuse(self, trouble: str, remedy: str) -> NoReturn:
+    def _refuse(self, trouble: str, remedy: str) -> NoReturn:
         """Say what is wrong with it."""
         refuse("method", self._settings, trouble, remedy)

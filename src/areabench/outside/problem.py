@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from areabench.errors import UserError
 from areabench.experiment import Clients
-from areabench.outside.calling import call, refuse
+from areabench.outside.calling import blaming, call, refuse
 from areabench.outside.states import vector_flaw
 from areabench.outside_settings import OutsidePart
 from areabench.problems.base import Metrics, Problem, Vector
-from areabench.problems.callables import named, place_in
 
 if TYPE_CHECKING:
     from areabench.scenario import Held
 
+_FIRST_TRIAL = "failed in a first trial"
 _NEEDED = ("dimension", "dtype", "start", "local", "evaluate")
 
 
@@ -25,17 +24,19 @@ def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: He
     data = {} if held is None else {"data": held.data, "parts": held.parts}
     problem = call("problem", settings, clients=clients.count, local_steps=clients.local_steps, seed=seed, **data)
     trial = _Trial(settings, problem)
-    if lacking := [name for name in _NEEDED if not hasattr(problem, name)]:
-        trial.refuse(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", "see docs/extending.md")
-    trial.guarded(trial.start)
+    with blaming("problem", settings, _FIRST_TRIAL):
+        if lacking := [name for name in _NEEDED if not hasattr(problem, name)]:
+            trial.refuse(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", "see docs/extending.md")
+        trial.start()
     return problem  # type: ignore[no-any-return]  # by all that was seen
 
 
 def try_problem(settings: OutsidePart, problem: Problem, step_size: float) -> None:
     """Two rounds of the first client, skipped ones, and an evaluation: what each returns, and whether it repeats."""
     trial = _Trial(settings, problem)
-    trial.guarded(lambda: trial.rounds(step_size))
-    trial.guarded(trial.evaluation)
+    with blaming("problem", settings, _FIRST_TRIAL):
+        trial.rounds(step_size)
+        trial.evaluation()
 
 
 class _Trial:
@@ -43,19 +44,6 @@ class _Trial:
 
     def __init__(self, settings: OutsidePart, problem: Any) -> None:
         self._settings, self._problem = settings, problem
-
-    def guarded(self, action: Any) -> None:
-        """Do something, and turn an error of the user's own code into one line."""
-        try:
-            with np.errstate(all="ignore"):
-                action()
-        except UserError:
-            raise
-        except Exception as error:
-            where = place_in(error, self._settings.name.partition(":")[0])
-            if not where:
-                raise
-            self.refuse(f"failed in a first trial ({named(error)}{where})", "mend it")
 
     def start(self) -> None:
         """The starting point."""
