@@ -60,11 +60,7 @@ class RobustMean:
 
     def __init__(self, clients: int, local_steps: int, seed: int, dimension: int, noise: float) -> None:
         self.centres = stream(seed, Purpose.PROBLEM).standard_normal((clients, dimension))
-        self.local_steps, self.seed, self.noise = local_steps, seed, noise
-
-    @property
-    def dimension(self) -> int:
-        return self.centres.shape[1]
+        self.dimension, self.local_steps, self.seed, self.noise = dimension, local_steps, seed, noise
 
     def start(self) -> Vector:
         return np.full(self.dimension, 5.0)

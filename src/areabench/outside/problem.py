@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from areabench.scenario import Held
 
 _FIRST_TRIAL = "failed in a first trial"
+_CONTRACT = "see docs/extending.md"
 _NEEDED = ("dimension", "dtype", "start", "local", "evaluate")
 
 
@@ -26,7 +27,9 @@ def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: He
     trial = _Trial(settings, problem)
     with blaming("problem", settings, _FIRST_TRIAL):
         if lacking := [name for name in _NEEDED if not hasattr(problem, name)]:
-            trial.refuse(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", "see docs/extending.md")
+            trial.refuse(
+                f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", "see docs/extending.md"
+            )
         trial.start()
     return problem  # type: ignore[no-any-return]  # by all that was seen
 
@@ -65,7 +68,7 @@ class _Trial:
         worker, again, late = (self._problem.local(0) for _ in range(3))
         for name in ("descend", "skip"):
             if not hasattr(worker, name):
-                self.refuse(f"has a local(client) without {name}", "see docs/extending.md")
+                self.refuse(f"has a local(client) without {name}", _CONTRACT)
         first = self._frozen(self._descended(worker, start, step_size))
         if first.tobytes() != self._descended(again, start, step_size).tobytes():
             self.refuse("gives another result for the same round of client 0", _STREAMS)
