@@ -27,9 +27,7 @@ def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: He
     trial = _Trial(settings, problem)
     with blaming("problem", settings, _FIRST_TRIAL):
         if lacking := [name for name in _NEEDED if not hasattr(problem, name)]:
-            trial.refuse(
-                f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", "see docs/extending.md"
-            )
+            trial.refuse(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", _CONTRACT)
         trial.start()
     return problem  # type: ignore[no-any-return]  # by all that was seen
 
