@@ -207,7 +207,7 @@ def _write_state(group: h5py.Group, state: Any) -> None:
         if hasattr(value, "_asdict"):
             _write_state(group.create_group(name), value)
         elif isinstance(value, tuple):
-            group[name] = np.array(value, np.int64)
+            group[name] = np.array(value, np.float64 if any(type(entry) is float for entry in value) else np.int64)
         elif isinstance(value, np.ndarray):
             group[name] = value
         elif value is not None:

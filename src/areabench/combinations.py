@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
+from areabench.outside_settings import OutsidePart
 from areabench.partition import check_enough
 from areabench.problem_settings import SMALLEST, Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
 
@@ -22,11 +23,21 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_problem(experiment)
     _check_faults(experiment)
     _check_round(experiment)
-    if isinstance(experiment.problem, DrawnSettings):
+    if isinstance(experiment.problem, DrawnSettings) or _makes_its_own_data(experiment):
         return experiment
     data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
-    check_enough(split, data.train_samples, experiment.clients.count)
+    if not isinstance(data, OutsidePart):  # else the number of samples is known when they are loaded
+        check_enough(split, data.train_samples, experiment.clients.count)
     return replace(experiment, data=data, split=split)
+
+
+def _makes_its_own_data(experiment: Experiment) -> bool:
+    """Whether a problem from outside goes without data: where there is no [data], and then no [split] either."""
+    if not isinstance(experiment.problem, OutsidePart) or experiment.data is not None:
+        return False
+    if experiment.split is not None:
+        raise UserError("split: there is no section [data] to split; add one, or remove the section [split]")
+    return True
 
 
 def _check_name(name: str) -> None:
@@ -112,7 +123,7 @@ def _check_problem(experiment: Experiment) -> None:
 
 def _check_round(experiment: Experiment) -> None:
     """The samples of a round are drawn at once."""
-    if isinstance(experiment.problem, Quadratic):
+    if isinstance(experiment.problem, Quadratic | OutsidePart):
         return
     batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
     if batch_size * steps > _MOST_DRAWS:

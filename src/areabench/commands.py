@@ -15,6 +15,7 @@ from areabench.errors import RunFailure, UserError, harmless
 from areabench.experiment import Experiment
 from areabench.launch import LaunchWishes, Tolerance, mpirun_command
 from areabench.mpirun import supervise
+from areabench.outside.calling import check_parts
 from areabench.placement import place
 from areabench.progress import ProgressLine, Style
 from areabench.rank_commands import report
@@ -38,6 +39,7 @@ def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surr
     experiment = load_experiment(path, overrides)
     ranks = experiment.clients.count + 1 if how.ranks is None else how.ranks
     place(experiment.clients.count, ranks)
+    check_parts(experiment, experiment.module_folders or ())  # every rank does, but says it less plainly
     output = around.output_for(experiment)
     refuse_existing(output, force=around.force)  # before mpirun starts, which adds pages to every error
     arguments = ["run", str(path), "--output", str(output)]
@@ -123,6 +125,7 @@ def _write_experiment(experiment: Experiment, path: Path) -> None:
 
 def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str] = ()) -> int:
     """Replay a run file; 1 at the first difference. It calls no code that the file names and `trusted` does not."""
+    from areabench.outside.modules import changes
     from areabench.reading import open_run
     from areabench.transports.repeat import repeat
     from areabench.transports.replay import Replay
@@ -131,6 +134,8 @@ def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str
     with open_run(path) as recorded:
         progress = ProgressLine("replay", recorded.status.end_s, progress_style)
         scenario = scenario_of(recorded, cache, trusted)
+        for changed in changes(recorded.provenance.modules, recorded.experiment):
+            print(f"areabench: {path}: {changed}", file=sys.stderr)
         kept = recorded.experiment.record.events
         outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
         progress.close()

@@ -22,7 +22,8 @@ from areabench.tables.words import flatten
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_FREE = ("name", "record.", "clock.")  # keys that change what is kept, or how long a second lasts, not what happens
+# Keys that change what is kept, how long a second lasts or where modules lie, not what happens.
+_FREE = ("name", "record.", "clock.", "module_folders")
 _COMPARED = (State.DONE, State.TARGET, State.DIVERGED)
 
 # ---------------------------------------------------------------------------------------------------- records
@@ -98,7 +99,7 @@ def check_same_experiment(first: Run, second: Run) -> None:
 
 
 def differing_keys(first: Experiment, second: Experiment) -> list[str]:
-    """The keys that matter and have two values: all but `name`, `record` and `clock`."""
+    """The keys that matter and have two values: all but `name`, `record`, `clock` and where modules lie."""
     flat = [dict(flatten(experiment)) for experiment in (first, second)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     missing = object()

@@ -5,13 +5,10 @@ Every error is one line: file, key, value, what is allowed, and the nearest vali
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
 import tomllib
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -21,30 +18,14 @@ from areabench.delays import read_trace
 from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
 from areabench.keys import Limits
+from areabench.outside.paths import anchored_folders
+from areabench.outside_settings import SAMPLE_PATH, Settings, is_import_path
+from areabench.place import Place, shown, unknown
+from areabench.plain_values import read_scalar, read_settings
 from areabench.toml_reading import read_text, read_toml
 from areabench.toml_text import block
 
-_LONGEST_SHOWN = 80  # characters of a value in an error
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a value stands: the file, the keys that `--set` overrides in it, and the dotted key."""
-
-    source: str
-    overridden: tuple[str, ...] = ()
-    key: str = ""
-
-    def inner(self, name: str) -> Place:
-        """The place of a key below this one."""
-        return Place(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
-
-    def error(self, problem: str) -> ConfigError:
-        """An error at this place."""
-        by_hand = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
-        where = f"{self.source}: {self.key}: " if self.key else f"{self.source}: "
-        return ConfigError(where + problem + (" (given by --set)" if by_hand else ""))
+_LISTS = {int: "numbers; write [1, 2, ...]", float: "numbers; write [1.0, 2.0, ...]", str: 'strings; write ["a", "b"]'}
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -79,11 +60,13 @@ def read_experiment(table: Mapping[str, Any], place: Place) -> Experiment:
 
 
 def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The table with the one path it may hold made absolute."""
+    """The table with the paths it may hold made absolute, and with the folder of the modules that it names."""
+    if folder is None:
+        return table
     delays = table.get("delays")
-    if folder is not None and isinstance(delays, dict) and isinstance(delays.get("file"), str):
-        return {**table, "delays": {**delays, "file": str((folder / delays["file"]).absolute())}}
-    return table
+    if isinstance(delays, dict) and isinstance(delays.get("file"), str):
+        table = {**table, "delays": {**delays, "file": str((folder / delays["file"]).absolute())}}
+    return anchored_folders(table, folder)
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
@@ -164,12 +147,14 @@ def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
     if get_origin(option) is Literal:
         return _read_choice(get_args(option), value, place)
     limits = item.metadata.get("limits", Limits(""))
+    if option is Settings:
+        return read_settings(value, place)
     if get_origin(option) is tuple:
+        entries, scalar = enumerate(value if isinstance(value, list) else ()), get_args(option)[0]
         if not isinstance(value, list):
-            raise place.error(f"{shown(value)} is not a list of numbers; write [1.0, 2.0, ...]")
-        entries, scalar = enumerate(value), get_args(option)[0]
-        return tuple(_read_scalar(scalar, entry, place.inner(str(index)), limits) for index, entry in entries)
-    return _read_scalar(option, value, place, limits)
+            raise place.error(f"{shown(value)} is not a list of {_LISTS[scalar]}")
+        return tuple(read_scalar(scalar, entry, place.inner(str(index)), limits) for index, entry in entries)
+    return read_scalar(option, value, place, limits)
 
 
 def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
@@ -181,58 +166,25 @@ def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
     by_name = {name_of(option): option for option in options}
     if "name" not in value:
         raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
+    if SAMPLE_PATH in by_name and ":" in str(value["name"]):
+        return _read_record(by_name[SAMPLE_PATH], value, _import_path(value["name"], place))
     name = _read_choice(tuple(by_name), value["name"], place.inner("name"))
     return _read_record(by_name[name], value, place)
+
+
+def _import_path(name: Any, place: Place) -> Place:
+    """The place itself, if the name there is an import path."""
+    if not is_import_path(name):
+        raise place.inner("name").error(
+            f"{shown(name)} is no import path; write `module:function`, with names as Python has them"
+        )
+    return place
 
 
 def _read_choice(choices: Sequence[str], value: Any, place: Place) -> str:
     if not isinstance(value, str) or value not in choices:
         raise place.error(unknown("value", value, choices))
     return value
-
-
-def _read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
-    """A bool, whole number, number or string of the right type and within its limits."""
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
-    if kind is float and type(value) is int:
-        value = _widen(value, place, allowed)
-    if type(value) is not kind:
-        raise place.error(f"{shown(value)} is not {allowed}")
-    if kind is float and not math.isfinite(value):
-        raise place.error(f"{value} is not finite; allowed is {allowed}")
-    if kind in (int, float) and not limits.allow(value):
-        raise place.error(f"{shown(value)} is out of range; allowed is {allowed}")
-    if kind is int and abs(value) >= 2**63:
-        raise place.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
-    if kind is str and (not value or _FORBIDDEN.search(value)):
-        raise place.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
-    return value
-
-
-def _widen(value: int, place: Place, allowed: str) -> float:
-    """A whole number where a number is meant."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise place.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
-
-
-def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that does not exist, with the nearest that does."""
-    names = sorted(known)
-    near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"unknown {what} {shown(name)}; {hint}allowed: {', '.join(names)}"
-
-
-def shown(value: object) -> str:
-    """A value as an error shows it: on one line, and not for ever."""
-    try:
-        text = repr(value)
-    except ValueError:  # a number of more digits than Python prints
-        return "a number of thousands of digits"
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
 def options_of(kind: Any) -> tuple[Any, ...]:

@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.outside.data import outside_data
+from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
 
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
@@ -38,9 +40,9 @@ class Dataset:
     """Images (or any samples) as raw uint8 features; the model sees `features * scale`."""
 
     name: str
-    train_features: NDArray[np.uint8]  # (samples, features)
+    train_features: NDArray[Any]  # (samples, features), uint8; of a problem from outside any numbers
     train_labels: NDArray[np.int64]
-    test_features: NDArray[np.uint8]
+    test_features: NDArray[Any]
     test_labels: NDArray[np.int64]
     classes: int
     scale: float
@@ -80,12 +82,16 @@ MNIST_FILES = (
 
 def prepare(settings: DataSettings, cache: Path) -> None:
     """Unpack the data into the cache folder, once; safe when several processes do it at the same time."""
+    if isinstance(settings, OutsidePart):
+        outside_data(settings, cache)  # which may leave files there for the ranks that follow
     if isinstance(settings, Mnist):
         unpack_mnist(resources.files("areabench") / "data" / "mnist", cache)
 
 
 def load(settings: DataSettings, cache: Path) -> Dataset:
     """The data set of an experiment; MNIST is unpacked first where `prepare` has not been called."""
+    if isinstance(settings, OutsidePart):
+        return outside_data(settings, cache)
     prepare(settings, cache)
     match settings:
         case Mnist():

@@ -28,6 +28,9 @@ from areabench.experiment import (
     TraceDelays,
     UniformRates,
 )
+from areabench.outside.calling import caller
+from areabench.outside.data import outside_delays
+from areabench.outside_settings import OutsidePart
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 16  # durations drawn in one call: few, because a simulator may hold 100,000 clients
@@ -90,6 +93,7 @@ class Delays:
     def __init__(self, settings: DelaySettings, rates: NDArray[np.float64], seed: int) -> None:
         self._settings, self._rates, self._seed = settings, rates, seed
         self._traces = read_trace(Path(settings.file), len(rates)) if isinstance(settings, TraceDelays) else []
+        self._function = caller("delays", settings) if isinstance(settings, OutsidePart) else None
         self._durations: dict[int, Iterator[float]] = {}
 
     def next_s(self, client: int) -> float:
@@ -114,6 +118,8 @@ class Delays:
                 return repeat(1 / rate)
             case TraceDelays():
                 return _again_and_again(self._traces[client])
+            case OutsidePart():
+                return outside_delays(self._settings, client, rate, self._seed, self._function)
 
 
 def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]:

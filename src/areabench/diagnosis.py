@@ -170,7 +170,7 @@ def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
 
 
 def _overruns_by_chance(seen: Observed) -> float:
-    """The share of exponential delays that are shorter than reply and computing; none of fixed ones, NaN for traces."""
+    """The share of exponential delays that are shorter than reply and computing; none of fixed ones, NaN for others."""
     if not isinstance(seen.experiment.delays, ExponentialDelays):
         return 0.0 if seen.experiment.delays.name == "fixed" else math.nan
     rows = seen.rows

@@ -47,6 +47,7 @@ def harmless(text: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """An error in one line: its type, and the first and the last line of its message."""
+    """An error in one line: its type, the first and the last line of its message, and what was noted on it."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1])))
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: " + " ... ".join(dict.fromkeys((lines[0], lines[-1]))) + notes

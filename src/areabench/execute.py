@@ -22,35 +22,50 @@ from areabench.evaluation import evaluate_models, loss_wanted
 from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
+from areabench.outside.modules import changes, loaded, modules_of, to_text
+from areabench.outside.problem import try_problem
+from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
+from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
 from areabench.scenario import Scenario, build_scenario
-from areabench.schema import ENDED, State, Status
+from areabench.schema import ENDED, Provenance, State, Status
 from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
 
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
-    scenario, progress = build_scenario(experiment, around.cache), progress_line(experiment, around)
+    scenario = build_scenario(experiment, around.cache, experiment.module_folders or ())
+    progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    provenance = gather_provenance("simulator", around.command, around.threads, experiment.seed)
+    provenance = _simulator_provenance(experiment, around)
     recorder = open_recorder(scenario, around)
     recorder.begin(provenance, scenario.client_table())
     return _simulate(scenario, recorder, progress, around)
 
 
-def resume_simulation(run: Run, around: Surroundings) -> Status:
-    """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop."""
-    scenario, progress = build_scenario(run.experiment, around.cache), progress_line(run.experiment, around)
+def resume_simulation(run: Run, around: Surroundings, folders: Sequence[str] = ()) -> Status:
+    """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop.
+
+    Modules that the run names are looked for in `folders` first.
+    """
+    scenario = build_scenario(run.experiment, around.cache, folders)
+    progress = progress_line(run.experiment, around)
     solve_ahead(scenario, progress)
     checkpoint = checkpoint_of(run, scenario)
     recorder = continue_recorder(run, checkpoint, run.clients_array)
     return _simulate(scenario, recorder, progress, around, checkpoint)
+
+
+def _simulator_provenance(experiment: Experiment, around: Surroundings) -> Provenance:
+    """Where a run in virtual time comes from; its parts have been built, so the modules that it names are loaded."""
+    modules = to_text(loaded(experiment))
+    return gather_provenance("simulator", around.command, around.threads, experiment.seed, modules=modules)
 
 
 def _simulate(
@@ -88,6 +103,8 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     form = scenario.method.start(scenario.start).state
     checkpoint = read_checkpoint(run.path, form)
     scenario.delays()  # before anything is written: a trace may be gone
+    if changed := next(changes(run.provenance.modules, run.experiment), ""):
+        raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
     events, snapshots = len(run.events_array), len(run.snapshot_index)
     if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
@@ -114,8 +131,8 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     """One pass over experiments that `group_lanes` put together, a run file each; one alone is run as by `simulate`."""
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(around, output=outputs[0]))]
-    scenario = build_scenario(experiments[0], around.cache)
-    provenance = gather_provenance("simulator", around.command, around.threads, experiments[0].seed)
+    scenario = build_scenario(experiments[0], around.cache, experiments[0].module_folders or ())
+    provenance = _simulator_provenance(experiments[0], around)
     progress = progress_line(experiments[0], around)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)
@@ -163,6 +180,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
             recorder.set_status(status)
     except BaseException as error:
         progress.close()
+        if where := place_in(error, *modules_of(scenario.experiment)):
+            error.add_note(where.strip())  # `one_line` and a traceback tell it
         with suppress(RunFailure):  # the first failure is the one to tell
             reason = str(error) if isinstance(error, ClientsLost) else one_line(error)
             recorder.set_status(recorder.status(State.FAILED, reason))
@@ -175,8 +194,13 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
 
 
 def solve_ahead(scenario: Scenario, progress: ProgressLine) -> None:
-    """Solve for the minimiser where a distance or a step size needs it: no clock runs, and a failure costs nothing."""
+    """Solve for the minimiser where a distance or a step size needs it, and try a problem from outside.
+
+    No clock runs yet, and a failure costs nothing.
+    """
     settings, problem = scenario.experiment.problem, scenario.problem
+    if isinstance(settings, OutsidePart):
+        try_problem(settings, problem, scenario.experiment.method.step_size)
     wanted = isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser)
     if wanted or isinstance(scenario.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
         progress.close("solving for constants and minimiser")

@@ -11,6 +11,7 @@ from typing import Literal
 
 from areabench.fault_settings import Faults
 from areabench.keys import key
+from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.problem_settings import DataSettings, ProblemSettings, SplitSettings
 
 # ---------------------------------------------------------------------------------------------------- clients, time
@@ -83,7 +84,7 @@ class TraceDelays:
     file: str = key("path of the CSV file, relative to the experiment file")
 
 
-DelaySettings = ExponentialDelays | FixedDelays | TraceDelays
+DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OutsidePart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,7 @@ class SFedAvg:
     clients_per_round: int = key("clients drawn a round, uniformly without replacement", 4, minimum=1)
 
 
-MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg
+MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg | OutsideMethod
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,3 +282,7 @@ class Experiment:
     record: Record = Record()
     name: str = key("name of the run file: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("governs every random draw of the run", 0, minimum=0, below=2**32)
+    module_folders: tuple[str, ...] | None = key(
+        "folders in which modules named by import path are looked for first; left out: that of the experiment file",
+        None,
+    )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from areabench.delays import read_trace
 from areabench.errors import UserError
 from areabench.experiment import Experiment, ExponentialDelays, FixedDelays, SFedAvg, TraceDelays
+from areabench.outside_settings import OutsideMethod, OutsidePart
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
 Counts = NDArray[np.float64]
@@ -41,6 +42,8 @@ def expected_updates(
         rounds, share = math.ceil(updates / method.clients_per_round), method.clients_per_round / clients
         each, ends = np.ones(clients), binomial_interval(rounds, share, CHANCE / clients)
         return Expected(each * updates / clients, each * ends[0], each * ends[1])
+    if isinstance(method, OutsideMethod):
+        return _unknown(clients)
     match experiment.delays:
         case ExponentialDelays():
             mean = rates * duration_s
@@ -50,14 +53,21 @@ def expected_updates(
             return _counted(lambda span_s: np.floor(rates * span_s + 1e-9), duration_s, tolerance)
         case TraceDelays(file=file):
             return _expected_by_trace(Path(file), clients, duration_s, tolerance)
+        case OutsidePart():
+            return _unknown(clients)
+
+
+def _unknown(clients: int) -> Expected:
+    """Where nobody can tell: a trace that is gone, a method or delays from outside the package."""
+    unknown = np.full(clients, np.nan)
+    return Expected(unknown, unknown, unknown)
 
 
 def _expected_by_trace(path: Path, clients: int, duration_s: float, tolerance: float) -> Expected:
     try:
         traces = read_trace(path, clients)
     except UserError:  # the run is long over and its trace may be gone
-        unknown = np.full(clients, np.nan)
-        return Expected(unknown, unknown, unknown)
+        return _unknown(clients)
     return _counted(lambda span_s: trace_counts(traces, span_s), duration_s, tolerance)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from areabench.algorithms import Method, Report, Step, build_method, fedbuff
 from areabench.client import Client
 from areabench.experiment import Area, Experiment, FedBuff, SFedAvg
+from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.problem_settings import DataSettings, Digits, Logistic, Synthetic
 from areabench.problems.base import Vector
 from areabench.problems.logistic import FLOAT, LogisticProblem
@@ -77,7 +78,9 @@ def _can_share(experiment: Experiment) -> bool:
     stop, record = experiment.stop, experiment.record
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
-    if experiment.faults.lost:
+    if experiment.faults.lost or isinstance(experiment.method, OutsideMethod):
+        return False  # a method from outside need not take stacks of models, nor call the clients in the same order
+    if isinstance(experiment.data, OutsidePart):  # nobody knows how much memory a lane takes
         return False
     if record.snapshots == "none":
         return True

@@ -14,7 +14,7 @@ _OTHERS = ("#D55E00", "#56B4E9", "#000000")
 
 
 def method_label(name: str) -> str:
-    """What people call the method."""
+    """What people call the method, or any other part that may be named by import path."""
     return METHOD_NAMES.get(name) or name.rpartition(":")[2]
 
 

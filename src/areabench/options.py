@@ -78,7 +78,8 @@ def trust_option(parser: argparse.ArgumentParser) -> None:
     """Which code a run file may name."""
     parser.add_argument(
         "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
-        help="import path (package.module:function) of a torch module or loss that the run file may name; repeatable",
+        help="code that the run file may name: an import path (package.module:function), or the file of a module "
+        "(PATH/module.py) for all its functions; may be repeated",
     )  # fmt: skip
 
 

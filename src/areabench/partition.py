@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.outside.data import outside_split
+from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
 from areabench.streams import Purpose, stream
 
@@ -27,6 +29,8 @@ _NOBODY = -1  # owner of a row that is not handed out
 def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> list[Rows]:
     """Sorted row numbers of each client."""
     check_enough(settings, len(labels), clients)
+    if isinstance(settings, OutsidePart):
+        return outside_split(settings, labels, clients, seed)
     generator = stream(seed, Purpose.SPLIT)
     match settings:
         case Dirichlet():

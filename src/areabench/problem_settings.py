@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from areabench.keys import key
+from areabench.outside_settings import OutsidePart
 
 SMALLEST, LARGEST = 1e-15, 1e15  # of what scales a problem: squares and products stay finite, in float32 too
 LARGEST_SIZE = 10**12  # of one axis: what does not fit into memory is told as that, and not as a number gone round
@@ -121,7 +122,7 @@ class TorchModule:
     )
 
 
-ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule
+ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule | OutsidePart
 DrawnSettings = Quadratic | Robust | Median  # these draw their functions themselves: no [data], no [split], no accuracy
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -166,7 +167,7 @@ class Synthetic:
     seed: int = key("seed of the data, apart from the experiment's", 0, minimum=0, below=2**32)
 
 
-DataSettings = Mnist | Digits | Synthetic
+DataSettings = Mnist | Digits | Synthetic | OutsidePart
 
 # ---------------------------------------------------------------------------------------------------- split
 
@@ -202,4 +203,4 @@ class NearlyIid:
     name: Literal["nearly-iid"] = "nearly-iid"
 
 
-SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid
+SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid | OutsidePart

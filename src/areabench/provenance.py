@@ -18,7 +18,7 @@ from areabench.schema import Provenance
 
 
 def gather_provenance(
-    transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = ()
+    transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = (), modules: str = ""
 ) -> Provenance:
     """Everything about this process and machine that a repetition needs; `hosts` has one entry a rank."""
     return Provenance(
@@ -38,6 +38,7 @@ def gather_provenance(
         git_revision=_git_revision(),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=seed,
+        modules=modules,
     )
 
 

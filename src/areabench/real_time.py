@@ -21,6 +21,8 @@ from areabench.errors import ServerGone, UserError
 from areabench.experiment import Experiment
 from areabench.footprint import Meter, process_began_at
 from areabench.messages import check_limits
+from areabench.outside.calling import check_parts
+from areabench.outside.paths import trusted_folders
 from areabench.placement import place
 from areabench.scenario import Scenario, build_scenario
 from areabench.schema import Status
@@ -39,19 +41,23 @@ def run_on_mpi(
     began_at: float | None = None,
     *,
     resumes: bool = False,
+    folders: Sequence[str] | None = None,
 ) -> tuple[Status, Path]:
     """One run on the ranks of this world; the experiment is read on rank 0 only. Returns the same on all ranks.
 
-    A launch of several runs says when this one began; else that is when the process did.
+    A launch of several runs says when this one began; else that is when the process did. `folders` are where modules
+    are looked for; None: where the experiment, which is the user's own, says.
     """
     with Breaks(around.checkpoint_s if world.rank == 0 else None) as breaks:
         _leave_signals_to_the_server(world, around)
         text = world.of_server(lambda: to_toml(_fitting(load(), world)) if world.rank == 0 else "")
         experiment = parse_experiment(text)
+        folders = experiment.module_folders or () if folders is None else folders
+        world.together(lambda: check_parts(experiment, folders))
         if experiment.data is not None:
             data = experiment.data
             world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
-        scenario = world.together(lambda: _set_up(experiment, around.cache, world))
+        scenario = world.together(lambda: _set_up(experiment, around.cache, world, folders))
         began_at = process_began_at() if began_at is None else began_at
         placement = place(experiment.clients.count, world.size)
         stage = Stage(world, placement, world.gather_hosts(), began_at, breaks)
@@ -76,7 +82,8 @@ def resume_on_mpi(path: Path, around: Surroundings, world: World, trusted: Seque
                 raise UserError(f"{path}: was simulated; resume it without mpirun: areabench resume {path}")
             return run.experiment
 
-    return run_on_mpi(load, replace(around, output=path), world, resumes=True)
+    vouched = trusted_folders(trusted)
+    return run_on_mpi(load, replace(around, output=path), world, resumes=True, folders=vouched)
 
 
 def _leave_signals_to_the_server(world: World, around: Surroundings) -> None:
@@ -139,9 +146,9 @@ def _fitting(experiment: Experiment, world: World) -> Experiment:
     return experiment
 
 
-def _set_up(experiment: Experiment, cache: Path, world: World) -> Scenario:
+def _set_up(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
     """The parts of the run, if this MPI can carry its models."""
-    scenario = build_scenario(experiment, cache)
+    scenario = build_scenario(experiment, cache, folders)
     check_limits(experiment.clients.count, scenario.problem.dimension, scenario.problem.dtype, world.highest_tag)
     return scenario
 

@@ -15,6 +15,7 @@ from areabench.evaluation import BackgroundWatch, NoTarget
 from areabench.execute import checkpoint_of, continue_recorder, open_recorder, progress_line, record_run, solve_ahead
 from areabench.footprint import Footprint, Meter
 from areabench.onlookers import TargetWatch
+from areabench.outside.modules import loaded, to_text
 from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.reading import open_run
@@ -48,7 +49,8 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
     solve_ahead(scenario, progress)
-    origin = gather_provenance("mpi", around.command, around.threads, experiment.seed, world.library, hosts)
+    seed, modules = experiment.seed, to_text(loaded(experiment))
+    origin = gather_provenance("mpi", around.command, around.threads, seed, world.library, hosts, modules)
     recorder = open_recorder(scenario, around)
     recorder.begin(origin, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(Run(scenario, stage, recorder, progress))

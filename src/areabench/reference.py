@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from areabench.config import name_of, options_of
 from areabench.experiment import Experiment
 from areabench.keys import Limits
+from areabench.outside_settings import Settings
 
 _INTRODUCTION = """\
 # The experiment file
@@ -59,6 +60,7 @@ _COMBINATIONS = """\
   above 0.
 - `robust`: all clients together have at least `dimension` samples.
 - `logistic`: `minimiser` needs a `regularisation` above 0.
+- A problem of your own has data only where there is a section `[data]`; `[split]` is then `dirichlet` if left out.
 - The other problems take `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
 """
 
@@ -114,7 +116,11 @@ def _type(kind: Any) -> str:
     (option,) = options_of(kind)
     if get_origin(option) is Literal:
         return "string"
-    return "list of numbers" if get_origin(option) is tuple else words[option]
+    if option is Settings:
+        return "table"
+    if get_origin(option) is tuple:
+        return "list of strings" if get_args(option)[0] is str else "list of numbers"
+    return words[option]
 
 
 def _allowed(kind: Any, limits: Limits) -> str:
@@ -122,7 +128,7 @@ def _allowed(kind: Any, limits: Limits) -> str:
     if get_origin(option) is Literal:
         return ", ".join(f'`"{choice}"`' for choice in get_args(option))
     bounds = limits.describe()
-    return f"each {bounds}" if get_origin(option) is tuple else bounds
+    return f"each {bounds}" if bounds and get_origin(option) is tuple else bounds
 
 
 def _default(item: Field[Any]) -> str:
@@ -130,6 +136,8 @@ def _default(item: Field[Any]) -> str:
         return "required"
     if item.default is None:
         return "none"
+    if isinstance(item.default, Settings):
+        return "`{}`"
     if isinstance(item.default, bool):
         return f"`{str(item.default).lower()}`"
     if isinstance(item.default, tuple):

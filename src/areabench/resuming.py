@@ -27,6 +27,7 @@ def resume(
     if started is not None:
         return _on_ranks(path, around, started, trusted)
     from areabench.execute import resumable, resume_simulation
+    from areabench.outside.paths import trusted_folders
     from areabench.reading import open_run
     from areabench.trust import OPTION, check_trusted
 
@@ -36,7 +37,7 @@ def resume(
         if run.provenance.transport != "mpi":
             if how.ranks is not None:
                 raise UserError(f"--ranks {how.ranks}: {path} was simulated; leave it out")
-            return report(resume_simulation(run, around), path)
+            return report(resume_simulation(run, around, trusted_folders(trusted)), path)
         wanted = run.provenance.ranks if how.ranks is None else how.ranks
         place(run.experiment.clients.count, wanted)
     from areabench.commands import launch_ranks

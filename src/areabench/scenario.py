@@ -17,11 +17,19 @@ from areabench.algorithms import Method, build_method
 from areabench.averaging import ErgodicMean
 from areabench.client import Client
 from areabench.delays import Delays, client_rates
+from areabench.errors import UserError
 from areabench.experiment import Clients, Experiment, Theorem1Schedule, Theorem2Schedule
+from areabench.outside.calling import check_parts
+from areabench.outside.data import try_delays
+from areabench.outside.method import try_method
+from areabench.outside.paths import named_code
+from areabench.outside.problem import outside_problem
+from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.partition import split
 from areabench.placement import Placement
 from areabench.problem_settings import DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, TorchModule
 from areabench.problems.base import Problem, Vector
+from areabench.problems.callables import look_in
 from areabench.schema import CLIENT
 from areabench.server import Server
 from areabench.stepsizes import Schedule, build_schedule
@@ -98,13 +106,24 @@ class ClientPool(dict[int, Client]):
         return client
 
 
-def build_scenario(experiment: Experiment, cache: Path) -> Scenario:
-    """Load the data and build every part; a UserError for what does not fit together."""
+def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] = ()) -> Scenario:
+    """Load the data and build every part; a UserError for what does not fit together.
+
+    Modules that the experiment names are looked for in `folders` first. An experiment out of a run file names folders
+    too, which nobody vouches for: the caller says where to look.
+    """
+    if named_code(experiment):
+        look_in(folders)
+    check_parts(experiment, folders)
     count = experiment.clients.count
     rates = client_rates(experiment.rates, count, experiment.seed)
     problem, samples = _build_problem(experiment, cache)
     start = problem.start()
     start.flags.writeable = False
+    if isinstance(experiment.method, OutsideMethod):
+        try_method(experiment.method, experiment, start)
+    if isinstance(experiment.delays, OutsidePart):
+        try_delays(experiment.delays, rates, experiment.seed)
     return Scenario(experiment, problem, build_method(experiment), start, rates, samples)
 
 
@@ -114,12 +133,25 @@ def _build_problem(experiment: Experiment, cache: Path) -> tuple[Problem, NDArra
     if isinstance(settings, DrawnSettings):
         problem = _build_drawn(settings, clients, seed)
         return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
-    assert experiment.data is not None
-    assert experiment.split is not None
-    data = datasets.load(experiment.data, cache)
-    parts = split(experiment.split, data.train_labels, clients.count, seed)
-    samples = np.array([len(part) for part in parts], dtype=np.int64)
-    return _build_on_data(settings, Held(data, parts), clients.local_steps, seed), samples
+    held = _load(experiment, cache)
+    samples = np.array([len(part) for part in held.parts] if held else [0] * clients.count, dtype=np.int64)
+    if isinstance(settings, OutsidePart):
+        return outside_problem(settings, clients, seed, held), samples
+    assert held is not None
+    return _build_on_data(settings, held, clients.local_steps, seed), samples
+
+
+def _load(experiment: Experiment, cache: Path) -> Held | None:
+    """The data and who holds what of it, where there is any."""
+    if experiment.data is None or experiment.split is None:
+        return None
+    data, problem = datasets.load(experiment.data, cache), experiment.problem
+    if data.train_features.dtype != np.uint8 and not isinstance(problem, OutsidePart):
+        raise UserError(
+            f"data.name = {experiment.data.name!r}: has features of type {data.train_features.dtype}, the problem "
+            f'"{problem.name}" takes uint8, which it multiplies by `scale`; round them to 0 to 255'
+        )
+    return Held(data, split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed))
 
 
 # Problems are imported where they are used: some are slow to import, and torch is optional.

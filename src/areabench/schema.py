@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 EVENT = np.dtype(
     [
@@ -148,6 +148,7 @@ class Provenance:
     lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
     lane: int = 0  # which of them this one was
     resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
+    modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
 
 
 class Event(NamedTuple):

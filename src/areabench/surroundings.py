@@ -13,6 +13,7 @@ from typing import Any
 
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
+from areabench.outside_settings import slug
 from areabench.progress import Style
 
 
@@ -30,7 +31,7 @@ class Surroundings:
 
     def output_for(self, experiment: Experiment) -> Path:
         """The run file: the one asked for, or one named after the experiment."""
-        return self.output or Path("runs") / f"{experiment.name}-{experiment.method.name}-{experiment.seed}.h5"
+        return self.output or Path("runs") / f"{experiment.name}-{slug(experiment.method.name)}-{experiment.seed}.h5"
 
 
 def check_paths(options: Mapping[str, Any]) -> None:

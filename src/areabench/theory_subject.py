@@ -17,7 +17,7 @@ from areabench.theory.probabilities import measured_probabilities
 
 def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *, solve: bool) -> Subject:
     """The subject, with the rates of a run where one is given."""
-    scenario = build_scenario(experiment, cache)
+    scenario = build_scenario(experiment, cache, experiment.module_folders or ())
     if measured_in is None:
         rates = arrival_rates(experiment, scenario.rates)
         events = event_probabilities(experiment, rates)

@@ -1,47 +1,58 @@
-"""Whose code a run file may call: a problem `torch` names functions by import path, and a stranger may have named them.
+"""Whose code a run file may call: an experiment names functions by import path, and a stranger may have named them.
 
 An experiment file is the user's own and is run as it is. A run file may come from anybody, so what it names is imported
-only if it is part of areabench or of torch, or if the user names it too.
+only if it is part of areabench or of torch, or if the user names it too: by import path, or by the file it lies in. The
+folders that a run file names are never looked in.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from areabench.errors import UserError
 from areabench.experiment import Experiment
-from areabench.problem_settings import TorchModule
+from areabench.outside.modules import HARMLESS
+from areabench.outside.paths import lies_in, named_code, trusted_folders, vouched_file
 from areabench.reading import Run
 from areabench.scenario import Scenario, build_scenario
 
-_HARMLESS = ("areabench.problems.examples", "torch.nn.functional")  # all that they hold may be called with tensors
 OPTION = "--trust-module"
 
 
 def scenario_of(run: Run, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
     """The parts of a recorded run, built again; a UserError if that would import what nobody vouches for."""
     check_trusted(run.experiment, run.path, trusted)
-    return build_scenario(run.experiment, cache)
+    return build_scenario(run.experiment, cache, trusted_folders(trusted))
 
 
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:
     """Refuse an experiment out of a run file that names code which the user has not named: `trusted` import paths."""
     unknown = [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
     if unknown:
-        options = " ".join(f"{OPTION} {shlex.quote(path)}" for path in unknown)
+        remedies = dict.fromkeys(_remedy(path, experiment.module_folders or ()) for path in unknown)
         raise UserError(
             f"{source}: would import and call {', '.join(map(repr, unknown))}, which this run file names; if you "
-            f"trust that code, add {options}"
+            f"trust that code, add {' '.join(remedies)}"
         )
+    for each in trusted:
+        if (file := vouched_file(each)) is not None and not file.is_file():
+            raise UserError(
+                f"{OPTION} {each}: there is no such file; give the path of a module (.py), or module:function"
+            )
 
 
-def named_code(experiment: Experiment) -> tuple[str, ...]:
-    """The import paths that building an experiment follows."""
-    problem = experiment.problem
-    return (problem.module, problem.loss) if isinstance(problem, TorchModule) else ()
+def _remedy(path: str, folders: Sequence[str]) -> str:
+    """The option that would vouch for it: by its file where that lies in the folder that the run file names."""
+    name = path.partition(":")[0]
+    found = [Path(folder) / f"{name}.py" for folder in folders if lies_in(path, Path(folder))]
+    files = [os.path.relpath(file) for file in found if file.is_file()]
+    return f"{OPTION} {shlex.quote(files[0] if files else path)}"
 
 
 def _is_trusted(path: str, trusted: Sequence[str]) -> bool:
-    return path in trusted or path.partition(":")[0] in _HARMLESS
+    module = path.partition(":")[0]
+    files = [vouched_file(each) for each in trusted]
+    return path in trusted or module in HARMLESS or module in [file.stem for file in files if file is not None]

@@ -21,6 +21,7 @@ from areabench.experiment import (
     TraceDelays,
 )
 from areabench.keys import Limits
+from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.problem_settings import (
     Digits,
     Dirichlet,
@@ -38,6 +39,7 @@ from areabench.problem_settings import (
 
 TRACE_FILE = "delays.csv"
 LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run them
+OUTSIDE = (OutsideMethod, OutsidePart)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
 # these two and has no limits of its own would make a run as long as it likes: `values_of` asks for its range.
@@ -90,7 +92,7 @@ def records(record: Any) -> st.SearchStrategy[Any]:
 def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
     """Every section of an experiment, with all of its variants that are small."""
     for name, kind in hints_of(Experiment).items():
-        variants = [option for option in options_of(kind) if is_dataclass(option) and option not in LARGE]
+        variants = [option for option in options_of(kind) if is_dataclass(option) and option not in (*LARGE, *OUTSIDE)]
         if variants:
             yield name, st.one_of([records(variant) for variant in variants])
 

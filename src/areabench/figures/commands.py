@@ -13,6 +13,7 @@ from areabench import datasets
 from areabench.errors import UserError
 from areabench.figures.data import Page, arrange
 from areabench.looks import METHOD_NAMES
+from areabench.outside.calling import check_parts
 from areabench.partition import split
 from areabench.sweeps.reading import load_sweep, open_sweep
 from areabench.sweeps.results import Result
@@ -52,6 +53,7 @@ def split_figure(path: Path, overrides: Sequence[str], cache: Path, outputs: Seq
     if experiment.data is None or experiment.split is None:
         problem = experiment.problem.name
         raise UserError(f"{path}: problem `{problem}` has no labels to split; take one with [data] and [split]")
+    check_parts(experiment, experiment.module_folders or ())
     data = datasets.load(experiment.data, cache)
     parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
     _save(draw_labels(count_labels(data.train_labels, parts, data.classes), experiment), outputs)
@@ -65,16 +67,16 @@ def read_step_sizes(wished: Sequence[str], results: Sequence[Result]) -> dict[st
 
 def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
     method, _, number = text.partition("=")
-    if method not in METHOD_NAMES:
+    methods = [result.experiment.method for result in results]
+    known = list(dict.fromkeys([*METHOD_NAMES, *(settings.name for settings in methods)]))
+    if method not in known:
         raise UserError(
-            f"--step-size {text}: '{method}' is not a method; write METHOD=ALPHA with METHOD one of "
-            f"{', '.join(METHOD_NAMES)}"
+            f"--step-size {text}: '{method}' is not a method; write METHOD=ALPHA with METHOD one of {', '.join(known)}"
         )
     try:
         step_size = float(number)
     except ValueError:
         step_size = math.nan
-    methods = [result.experiment.method for result in results]
     run = sorted({settings.step_size for settings in methods if settings.name == method})
     if step_size not in run:
         shown = ", ".join(f"{value:g}" for value in run) or "none"

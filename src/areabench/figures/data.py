@@ -85,7 +85,7 @@ class Page:
     @property
     def slug(self) -> str:
         """Tells the page's file from the others', as in `-n4-iid`; empty where there is one page."""
-        return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-")
+        return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-").replace(":", ".")
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from areabench.experiment import Experiment, LognormalRates, NormalRates, RateSettings, UniformRates
 from areabench.figures.data import Page
+from areabench.looks import method_label
 
 
 def title_of(page: Page) -> str:
@@ -22,11 +23,11 @@ def _settings(experiment: Experiment) -> list[str]:
 def split_name(experiment: Experiment) -> str:
     """Data and split in words."""
     if experiment.data is None or experiment.split is None:
-        return f"{experiment.problem.name} problem"
+        return f"{method_label(experiment.problem.name)} problem"
     split = experiment.split
     concentration = getattr(split, "concentration", None)
     shape = f" ({concentration:g})" if concentration else ""
-    return f"split {split.name}{shape} of {experiment.data.name}"
+    return f"split {method_label(split.name)}{shape} of {method_label(experiment.data.name)}"
 
 
 def _trials(page: Page) -> str:

@@ -11,6 +11,7 @@ from areabench.config import load_experiment
 from areabench.errors import UserError
 from areabench.experiment import EveryPeriod, Experiment, PoissonAggregation, TraceDelays
 from areabench.jobs.request import Request
+from areabench.outside_settings import OutsidePart, slug
 from areabench.problem_settings import DrawnSettings
 from areabench.sweeps.passes import expected_cost, updates_a_second
 from areabench.sweeps.reading import load_sweep
@@ -47,7 +48,7 @@ def work_of(request: Request) -> Work:
         option = "--trials" if request.trials is not None else "--array"
         raise UserError(f"{option}: {request.file} is one run; add a section [sweep] to it, or leave {option} out")
     experiment = load_experiment(request.file, request.overrides)
-    name = f"{experiment.name}-{experiment.method.name}-{experiment.seed}"
+    name = f"{experiment.name}-{slug(experiment.method.name)}-{experiment.seed}"
     return _work(request, name, Path(f"{name}{_ending(request)}.h5"), [[experiment]], sweep=False)
 
 
@@ -119,8 +120,9 @@ def _duration_s(run: Experiment) -> float:
     if stop.horizon_s is not None:
         return stop.horizon_s
     assert stop.iterations is not None
-    if isinstance(run.delays, TraceDelays):
-        raise UserError("the delays are those of a trace, and there is no stop.horizon_s; give a --walltime")
+    if isinstance(run.delays, TraceDelays | OutsidePart):
+        whose = "a trace" if isinstance(run.delays, TraceDelays) else run.delays.name
+        raise UserError(f"the delays are those of {whose}, and there is no stop.horizon_s; give a --walltime")
     return stop.iterations / updates_a_second(run)
 
 

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from areabench.looks import method_label
 from areabench.paper.agreement import Kept, Match
 from areabench.paper.published import METHOD_LABELS
 from areabench.tables.forms import Entry, markdown, markdown_entry, markdown_line
@@ -44,7 +45,7 @@ def retention_table(groups: Sequence[Kept]) -> str:
 
 def _retention_row(group: Kept) -> list[Entry]:
     experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
-    words = [describe_setting(experiment), describe_rates(experiment.rates), METHOD_LABELS[experiment.method.name]]
+    words = [describe_setting(experiment), describe_rates(experiment.rates), method_label(experiment.method.name)]
     return [
         *(Entry(word) for word in words),
         Entry(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),

@@ -21,6 +21,18 @@ class Metrics:
     squared_distance: NDArray[np.float64]  # to the minimiser
     score_gap: NDArray[np.float64]  # by how much a wrong class outscores the right one, at worst over the training data
 
+    @classmethod
+    def of(
+        cls,
+        train_loss: Sequence[float] | NDArray[np.float64],
+        test_accuracy: Sequence[float] | NDArray[np.float64] | None = None,
+        squared_distance: Sequence[float] | NDArray[np.float64] | None = None,
+    ) -> Metrics:
+        """The quality of models by what a problem defines of it; the rest is NaN."""
+        given = (train_loss, test_accuracy, squared_distance, None)
+        nothing = np.full(len(train_loss), np.nan)
+        return cls(*(nothing if each is None else np.asarray(each, dtype=np.float64) for each in given))
+
 
 class LocalProblem(Protocol):
     """One client's objective. It owns the client's sample stream: each call is the client's next round."""

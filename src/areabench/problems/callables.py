@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Callable
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from areabench.errors import UserError
+
+
+def look_in(folders: Sequence[str]) -> None:
+    """Have modules looked for in these folders first, then in the current one, then where Python looks anyway."""
+    first = list(dict.fromkeys([*folders, str(Path.cwd())]))
+    sys.path[:] = [*first, *(each for each in sys.path if each not in first)]
+    importlib.invalidate_caches()  # a file may have been written a moment ago
 
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:
@@ -19,16 +28,45 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
     if (here := str(Path.cwd())) not in sys.path:  # as `python -m areabench` has it: the same however it was started
         sys.path.insert(0, here)
     try:
-        found: Callable[..., Any] | None = getattr(import_module(where), name, None)
+        module = importlib.import_module(where)
+        found: Callable[..., Any] | None = getattr(module, name, None)
     except (Exception, SystemExit) as error:  # a script that was meant to be run ends by leaving
         raise UserError(
-            f"{setting} = {path!r}: importing {where!r} failed ({named(error)}); "
-            "correct the path, or put the folder of the package on PYTHONPATH"
+            f"{setting} = {path!r}: importing {where!r} failed ({named(error)}{place_in(error, where)}); "
+            "correct the path, put the module beside the experiment file, or its folder on PYTHONPATH"
         ) from error
+    _check_not_hidden(module, f"{setting} = {path!r}")
     if not callable(found):
         state = "lacks" if found is None else "holds no callable"
         raise UserError(f"{setting} = {path!r}: module {where!r} {state} {name!r}; name a function of that module")
     return found
+
+
+def _check_not_hidden(module: ModuleType, words: str) -> None:
+    """Refuse a module that Python had loaded before in the place of the one that is looked for first."""
+    top = sys.modules[module.__name__.partition(".")[0]]
+    spec, found = PathFinder.find_spec(top.__name__), getattr(top, "__file__", None)
+    if spec is None or spec.origin is None or (found and Path(found).resolve() == Path(spec.origin).resolve()):
+        return
+    raise UserError(
+        f"{words}: {spec.origin} is hidden by another module {top.__name__!r}, {found or 'which is part of Python'}; "
+        "rename yours"
+    )
+
+
+def place_in(error: BaseException, *modules: str) -> str:
+    """Where in one of these modules, or what they import, an error came up: ` at FILE, line 7`; empty if elsewhere."""
+    files, place, trace = {file_of(name) for name in modules}, "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename in files or trace.tb_frame.f_globals.get("__name__") in modules:
+            place = f" at {Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def file_of(module: str) -> str | None:
+    """The file that a module was loaded from."""
+    return getattr(sys.modules.get(module), "__file__", None)
 
 
 def named(error: BaseException) -> str:

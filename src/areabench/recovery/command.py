@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from areabench.claim import Claim, lock
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment import Experiment
+from areabench.outside.paths import named_code
 from areabench.progress import ProgressLine, Style
 from areabench.reading import open_run
 from areabench.recovery.salvage import Limits, Saved, salvage
@@ -89,8 +90,8 @@ def _replayed(made: Path, cache: Path, style: Style) -> Outcome | None:
 
 
 def _runs_foreign_code(experiment: Experiment) -> bool:
-    """Whether a problem names a module to import: a damaged file may name any."""
-    return experiment.problem.name == "torch"
+    """Whether an experiment names a module to import: a damaged file may name any."""
+    return bool(named_code(experiment))
 
 
 # ------------------------------------------------------------------------------------------------ in a process

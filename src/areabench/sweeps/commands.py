@@ -18,6 +18,7 @@ from areabench.reading import open_run
 from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import check_transport, standing
 from areabench.sweeps.passes import group_passes
+from areabench.sweeps.plan import with_code_checked
 from areabench.sweeps.reading import Failure, SweepPlan, load_sweep
 from areabench.sweeps.run import (
     MPI,
@@ -46,7 +47,7 @@ def sweep(
     dry: bool,
 ) -> int:
     """Run sweeps, or say what there is to run."""
-    plans = [options.share.taken_from(load_sweep(path, overrides, trials)) for path in files]
+    plans = [options.share.taken_from(with_code_checked(load_sweep(path, overrides, trials))) for path in files]
     folders = [_folder(plan, around.output, options, alone=len(plans) == 1) for plan in plans]
     if dry:
         return _describe(plans, folders, options)

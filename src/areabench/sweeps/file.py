@@ -11,22 +11,17 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from areabench.config import (
-    Place,
-    anchored,
-    apply_override,
-    hints_of,
-    options_of,
-    overridden_keys,
-    shown,
-    unknown,
-)
+from areabench.config import anchored, apply_override, hints_of, options_of, overridden_keys
 from areabench.experiment import Experiment
+from areabench.outside.paths import joined_folders
+from areabench.outside_settings import NO_SETTINGS
+from areabench.place import Place, shown, unknown
 from areabench.toml_reading import read_text, read_toml
 from areabench.toml_text import block, key_text, literal
 
 MOST_RUNS = 100_000
 SEEDS = 2**32
+_ANY = "*"  # what a function of the user's own takes as keyword arguments
 _SWEEP_KEYS = ("title", "trials", "grid")
 
 Table = dict[str, Any]  # as TOML reads it
@@ -129,7 +124,8 @@ def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
         return table
     if not isinstance(origin, str) or not origin or "\0" in origin:
         raise Place(str(path)).inner("extends").error(f"{shown(origin)} is not the path of a file; write a string")
-    return merged(_read_chain(path.parent / origin, (*extended_by, path)), table)
+    base = _read_chain(path.parent / origin, (*extended_by, path))
+    return merged(base, joined_folders(base, table))
 
 
 def _anchored_grids(table: Table, folder: Path) -> Table:
@@ -193,6 +189,8 @@ def _read_axes(grid: Table, prefix: str, place: Place) -> Iterator[Axis]:
 def _check_key(section: str, name: str, place: Place) -> None:
     """An error for a key that no experiment has."""
     known = _known_keys()
+    if section in known and known[section] == {_ANY}:
+        return
     if section not in known:
         raise place.error(f"{section} is a key, not a section; write {section} = [...]")
     if name not in known[section]:
@@ -206,6 +204,8 @@ def _known_keys() -> Mapping[str, set[str]]:
         records = [option for option in options_of(kind) if is_dataclass(option)]
         if records:
             known[section] = {item.name for record in records for item in fields(record)}
+            tables = {item.name for record in records for item in fields(record) if item.default is NO_SETTINGS}
+            known |= {f"{section}.{name}": {_ANY} for name in tables}
     return known
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment import Experiment, TraceDelays
+from areabench.outside.modules import modules_of
 from areabench.schema import State
 from areabench.sweeps.passes import Task
 from areabench.sweeps.reading import (
@@ -27,7 +28,7 @@ from areabench.sweeps.reading import (
     read_stored,
     stored_text,
 )
-from areabench.sweeps.results import ended_state
+from areabench.sweeps.results import ended_state, recorded_code_changed
 from areabench.sweeps.share import Share
 
 _LOCK = ".lock"
@@ -71,7 +72,9 @@ def _state(member: Member, folder: Path) -> State | None:
 
 
 def _overtaken(path: Path, experiment: Experiment) -> bool:
-    """Whether the trace that the run took its delays from has been written since; the experiment only names it."""
+    """Whether what the experiment only names has changed since: the trace of its delays, a module of the user's own."""
+    if modules_of(experiment) and recorded_code_changed(path):
+        return True
     if not isinstance(experiment.delays, TraceDelays):
         return False
     try:

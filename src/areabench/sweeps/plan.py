@@ -18,6 +18,9 @@ from areabench.config import read_experiment, to_toml
 from areabench.delays import read_trace
 from areabench.errors import ConfigError, UserError
 from areabench.experiment import Experiment, TraceDelays
+from areabench.outside.calling import check_parts
+from areabench.outside.paths import outside_parts
+from areabench.outside_settings import slug
 from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.toml_text import literal
 
@@ -85,7 +88,7 @@ def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:
 def run_file_name(experiment: Experiment) -> str:
     """What the run file of an experiment is called in a sweep's folder: readable, and different for different runs."""
     method = experiment.method
-    return f"{method.name}-{method.step_size:g}-{experiment.seed}-{_digest(to_toml(experiment))}.h5"
+    return f"{slug(method.name)}-{method.step_size:g}-{experiment.seed}-{_digest(to_toml(experiment))}.h5"
 
 
 def _invalid(settings: tuple[tuple[str, object], ...], table: Table, trial: int, error: str) -> Member:
@@ -106,15 +109,19 @@ def _nested(point: Sequence[Axis]) -> Table:
     """Dotted keys as tables."""
     tables: Table = {}
     for axis in point:
-        section, _, key = axis.key.rpartition(".")
-        (tables.setdefault(section, {}) if section else tables)[key] = axis.values[0]
+        *sections, key = axis.key.split(".")
+        table = tables
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[key] = axis.values[0]
     return tables
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, object]]:
     """A setting, or those of a whole section."""
     if isinstance(value, Mapping):
-        yield from ((f"{key}.{name}", entry) for name, entry in value.items())
+        for name, entry in value.items():
+            yield from _flat(f"{key}.{name}", entry)
     else:
         yield key, tuple(value) if isinstance(value, list) else value
 
@@ -131,6 +138,34 @@ def _with_traces_checked(members: Iterator[Member]) -> Iterator[Member]:
         if trace not in troubles:
             troubles[trace] = _trouble_with(*trace)
         yield replace(member, experiment=None, error=troubles[trace]) if troubles[trace] else member
+
+
+def with_code_checked(plan: SweepPlan) -> SweepPlan:
+    """The plan; without experiment where a function that it names cannot be imported, or called with its settings.
+
+    Imports what the sweep names: for those who are about to run it.
+    """
+    troubles: dict[object, str] = {}
+    members = []
+    for member in plan.members:
+        experiment = member.experiment
+        if experiment is not None and (parts := outside_parts(experiment)):
+            key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
+            if key not in troubles:
+                troubles[key] = _code_trouble(experiment)
+            member = replace(member, experiment=None, error=troubles[key]) if troubles[key] else member
+        members.append(member)
+    if members and all(member.experiment is None for member in members):
+        raise ConfigError(members[0].error)
+    return replace(plan, members=tuple(members))
+
+
+def _code_trouble(experiment: Experiment) -> str:
+    try:
+        check_parts(experiment, experiment.module_folders or ())
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _trouble_with(file: str, clients: int) -> str:

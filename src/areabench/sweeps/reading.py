@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.config import Place
 from areabench.errors import RunFileError
 from areabench.experiment import Experiment
+from areabench.place import Place
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
 from areabench.sweeps.results import Result, read_ended
@@ -150,5 +150,5 @@ def _value(experiment: Experiment, key: str) -> object:
     """What an experiment has under a dotted key; None where its variant of the section has no such key."""
     value: object = experiment
     for name in key.split("."):
-        value = getattr(value, name, None)
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value

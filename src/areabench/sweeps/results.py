@@ -17,6 +17,7 @@ from areabench.config import to_toml
 from areabench.errors import UserError
 from areabench.experiment import Experiment
 from areabench.opening import DAMAGE, left_open, open_file
+from areabench.outside.modules import checksum, of_text
 from areabench.reading import open_run
 from areabench.schema import ENDED, FORMAT, SCHEMA_VERSION, State, Status
 from areabench.status_record import status_of
@@ -97,6 +98,16 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
     except DAMAGE:
         return None
     return state if state in ENDED else None
+
+
+def recorded_code_changed(path: Path) -> bool:
+    """Whether a module that a run was made with is another one now, or gone; imports nothing."""
+    try:
+        with open_file(path) as file:
+            modules = of_text(str(read_attributes(file["provenance"].attrs).get("modules", "")))
+    except DAMAGE:
+        return False
+    return any(checksum(Path(module.file)) != module.sha256 for module in modules)
 
 
 def can_go_on(path: Path, experiment: Experiment) -> bool:

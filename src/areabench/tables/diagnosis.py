@@ -47,7 +47,8 @@ def _clients(found: Diagnosis) -> str:
     """Those who were served less than chance allows, by name as far as there is room."""
     count, short = len(found.clients), found.short
     if np.isnan(found.clients["expected"]).any():
-        return f"{count:,}; the trace of their delays is gone, so nobody knows how often each should have been served"
+        why = "their trace is gone, or the method or the delays are from outside the package"
+        return f"{count:,}; nobody knows how often each should have been served: {why}"
     if not len(short):
         return f"{count:,}, none served less than chance allows"
     named = ", ".join(_short_client(row) for row in short[:_NAMED])

@@ -8,6 +8,7 @@ from typing import Any
 
 from areabench.experiment import Experiment, ListedRates, LognormalRates, MethodSettings, RateSettings, UniformRates
 from areabench.looks import method_label
+from areabench.outside_settings import Settings
 from areabench.problem_settings import SplitSettings
 
 
@@ -23,9 +24,10 @@ def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
     """The settings in which a method differs from others of its name."""
-    variants = [other for other in others if other.name == method.name]
-    keys = [item.name for item in fields(method) if len({getattr(other, item.name) for other in variants}) > 1]
-    return [f"{key} = {_word(getattr(method, key))}" for key in keys]
+    variants = [dict(flatten(other)) for other in others if other.name == method.name]
+    own = dict(flatten(method))
+    keys = [key for key in own if len({other.get(key) for other in variants}) > 1]
+    return [f"{key.removeprefix('settings.')} = {_word(own[key])}" for key in keys]
 
 
 def describe_setting(setting: Experiment) -> str:
@@ -41,7 +43,7 @@ def describe_setting(setting: Experiment) -> str:
 def describe_split(split: SplitSettings | None) -> str:
     """The paper's word, with the variant where it has two; empty where the problem has no data to split."""
     words = {"dirichlet": "non-IID", "dirichlet-equal": "non-IID (equal-sized)", "iid": "IID", "nearly-iid": "IID"}
-    return "" if split is None else words[split.name]
+    return "" if split is None else words.get(split.name) or method_label(split.name)
 
 
 def titles(settings: Sequence[Experiment]) -> list[str]:
@@ -63,7 +65,10 @@ def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
     entries: list[tuple[str, Any]] = []
     for item in fields(record):
         value, key = getattr(record, item.name), prefix + item.name
-        entries += flatten(value, f"{key}.") if hasattr(value, "__dataclass_fields__") else [(key, value)]
+        if isinstance(value, Settings):
+            entries += [(f"{key}.{name}", entry) for name, entry in value.items()]
+        else:
+            entries += flatten(value, f"{key}.") if hasattr(value, "__dataclass_fields__") else [(key, value)]
     return entries
 
 

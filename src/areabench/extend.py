@@ -1,0 +1,31 @@
+"""What a part of your own is written with: a method, a problem, a data set, a split or delays, in a file of yours.
+
+    from areabench.extend import Method, Report, Step, stream, Purpose
+
+An experiment file names such a part by import path, `name = "module:function"`; docs/extending.md says what the
+function of each section is called with and what it returns. These names stay; everything else in areabench may move.
+"""
+
+from __future__ import annotations
+
+from areabench.algorithms.base import Method, Report, Step
+from areabench.algorithms.buffered import Buffer
+from areabench.datasets import Dataset
+from areabench.problems.base import LocalProblem, Metrics, Problem, Vector
+from areabench.problems.minibatches import Minibatches
+from areabench.streams import Purpose, stream
+
+__all__ = [
+    "Buffer",
+    "Dataset",
+    "LocalProblem",
+    "Method",
+    "Metrics",
+    "Minibatches",
+    "Problem",
+    "Purpose",
+    "Report",
+    "Step",
+    "Vector",
+    "stream",
+]

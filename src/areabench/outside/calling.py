@@ -1,0 +1,163 @@
+"""Functions of the user's own: their settings held against their signature, and the call itself."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from areabench.errors import RunFailure, UserError
+from areabench.experiment import Experiment
+from areabench.outside.paths import outside_parts
+from areabench.outside_settings import OutsideMethod, OutsidePart, Value
+from areabench.place import shown, unknown
+from areabench.problems.callables import load_callable, look_in, named, place_in
+
+# What the function of each section may take beside its settings, by name.
+GIVEN: Mapping[str, tuple[str, ...]] = {
+    "method": ("clients", "seed", "step_size"),
+    "problem": ("clients", "local_steps", "seed", "data", "parts"),
+    "data": ("cache",),
+    "split": ("labels", "clients", "generator"),
+    "delays": ("client", "rate", "generator"),
+}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_LISTS = (list, tuple, Sequence)
+
+
+def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
+    """Import what an experiment names in its sections, and hold each function's signature against its settings."""
+    parts = outside_parts(experiment)
+    if parts:
+        look_in(folders)
+    for section, part in parts.items():
+        missing = ("data", "parts") if section == "problem" and experiment.data is None else ()
+        check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
+
+
+def caller(section: str, part: OutsideMethod | OutsidePart, missing: Collection[str] = ()) -> Callable[..., Any]:
+    """The function that a section names, found and checked; to be called with what areabench gives, but `missing`."""
+    function = load_callable(part.name, f"{section}.name")
+    parameters = check_signature(section, part, function, missing)
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+
+    def called(**given: Any) -> Any:
+        wanted = {name: value for name, value in given.items() if takes_all or name in parameters}
+        settings = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
+        with blaming(section, part):
+            return function(**wanted, **settings)
+
+    return called
+
+
+def call(section: str, part: OutsideMethod | OutsidePart, **given: Any) -> Any:
+    """Call the function that a section names with those of `given` that it asks for, and with its settings."""
+    return caller(section, part, set(GIVEN[section]) - set(given))(**given)
+
+
+@contextmanager
+def blaming(section: str, part: OutsideMethod | OutsidePart, what: str = "failed") -> Iterator[None]:
+    """Whatever the user's own code raises becomes one line that says where."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except (UserError, MemoryError):
+        raise
+    except RunFailure as failure:
+        raise UserError(str(failure)) from failure
+    except (Exception, SystemExit) as error:
+        where = place_in(error, part.name.partition(":")[0])
+        refuse(section, part, f"{what} ({named(error)}{where})", "mend it, or its settings")
+
+
+def refuse(section: str, part: OutsideMethod | OutsidePart, trouble: str, remedy: str) -> NoReturn:
+    """A UserError about a function of the user's own, or about what it returned."""
+    raise UserError(f"{section}.name = {part.name!r} {trouble}; {remedy}")
+
+
+# ---------------------------------------------------------------------------------------------------- signature
+
+
+def check_signature(
+    section: str, part: OutsideMethod | OutsidePart, function: Callable[..., Any], missing: Collection[str]
+) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function, if it can be called with its settings; `missing` are not given this time."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):  # some functions that are written in C
+        refuse(section, part, "does not tell what it takes", "wrap it in a function of Python")
+    own = {name: each for name, each in parameters.items() if name not in GIVEN[section] and each.kind in _KEYWORDS}
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    _check_names(section, part, own, takes_all=takes_all)
+    _check_complete(section, part, parameters, missing)
+    hints = _hints(function)
+    for name, value in part.settings.items():
+        _check_type(f"{section}.settings.{name}", value, hints.get(name))
+    return parameters
+
+
+def _check_names(
+    section: str, part: OutsideMethod | OutsidePart, own: Mapping[str, object], *, takes_all: bool
+) -> None:
+    for name in part.settings:
+        if name in GIVEN[section]:
+            raise UserError(f"{section}.settings.{name}: areabench gives it to {part.name!r} itself; leave it out")
+        if name not in own and not takes_all:
+            raise UserError(f"{section}.settings.{name}: {unknown(f'setting of {part.name}', name, own)}")
+
+
+def _check_complete(
+    section: str, part: OutsideMethod | OutsidePart, parameters: Mapping[str, inspect.Parameter],
+    missing: Collection[str],
+) -> None:  # fmt: skip
+    for name, each in parameters.items():
+        if each.default is not inspect.Parameter.empty or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
+            continue
+        if each.kind is each.POSITIONAL_ONLY:
+            refuse(section, part, f"takes {name!r} by position only", "let it be given by name")
+        if name in missing:
+            refuse(section, part, f"takes {name!r}, which is for experiments with data", "add a section [data]")
+        if name not in GIVEN[section] and name not in part.settings:
+            raise UserError(
+                f"{section}.settings.{name}: is missing, {part.name!r} has no default for it; add it to the settings"
+            )
+
+
+def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The annotations of a function; none where they cannot be worked out."""
+    try:
+        return get_type_hints(function)
+    except Exception:  # names that only a type checker knows, or anything else: then nothing is checked
+        return {}
+
+
+def _check_type(key: str, value: Value, kind: Any) -> None:
+    """Hold a value against an annotation, where that is a plain type, a list of one, or a choice of such."""
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if not any(_fits(value, option) for option in options):
+        words = " or ".join(_word(option) for option in options if option is not type(None))
+        raise UserError(
+            f"{key}: {shown(list(value) if isinstance(value, tuple) else value)} is not {words}; correct it"
+        )
+
+
+def _fits(value: Value, kind: Any) -> bool:
+    if kind in _WORDS:
+        return type(value) is kind or (kind is float and type(value) is int)
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if (get_origin(kind) or kind) in _LISTS:
+        entry = next(iter(get_args(kind)), None)
+        return isinstance(value, tuple) and all(_fits(each, entry) for each in value)
+    return kind is not type(None)  # of any other type nothing is known
+
+
+def _word(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, get_args(kind)))
+    return _WORDS.get(kind) or ("a list" if (get_origin(kind) or kind) in _LISTS else str(kind))

@@ -1,0 +1,71 @@
+"""Which file each module of an experiment came from, and whether it is still the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from areabench.experiment import Experiment
+from areabench.outside.paths import named_code
+from areabench.problems.callables import file_of
+
+HARMLESS = ("areabench.problems.examples", "torch.nn.functional")  # all that they hold may be called with tensors
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module, the file it was loaded from, and the SHA-256 of that file."""
+
+    name: str
+    file: str
+    sha256: str
+
+
+def modules_of(experiment: Experiment) -> tuple[str, ...]:
+    """The names of the modules that an experiment names, but for those that are parts of areabench and torch."""
+    names = dict.fromkeys(path.partition(":")[0] for path in named_code(experiment))
+    return tuple(name for name in names if name not in HARMLESS)
+
+
+def loaded(experiment: Experiment) -> tuple[Module, ...]:
+    """The modules of an experiment that was built in this process."""
+    found = {name: file_of(name) for name in modules_of(experiment)}
+    return tuple(Module(name, file, checksum(Path(file))) for name, file in found.items() if file is not None)
+
+
+def checksum(file: Path) -> str:
+    """The SHA-256 of a file; empty where it cannot be read any more."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def to_text(modules: Sequence[Module]) -> str:
+    """Modules as they stand in a run file: JSON, or nothing."""
+    return json.dumps([asdict(module) for module in modules]) if modules else ""
+
+
+def of_text(text: str) -> tuple[Module, ...]:
+    """The modules that a run file names; none where it has other words."""
+    try:
+        return tuple(
+            Module(*(str(row[name]) for name in ("name", "file", "sha256"))) for row in json.loads(text or "[]")
+        )
+    except (ValueError, TypeError, KeyError):
+        return ()
+
+
+def changes(recorded: str, experiment: Experiment) -> Iterator[str]:
+    """What has changed in the modules of an experiment, which is built, since a run recorded them; a line each."""
+    before = {module.name: module for module in of_text(recorded)}
+    for module in loaded(experiment):
+        old = before.get(module.name)
+        if old is not None and old.sha256 != module.sha256:
+            yield (
+                f"{Path(module.file).name} has changed since this run: its SHA-256 was {old.sha256[:12]}, "
+                f"{module.file} has {module.sha256[:12]}"
+            )

@@ -1,0 +1,73 @@
+"""Which folders the modules of an experiment are looked for in; imports nothing that an experiment names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from areabench.experiment import Experiment
+from areabench.outside_settings import OutsideMethod, OutsidePart, is_import_path
+from areabench.problem_settings import TorchModule
+
+FOLDERS = "module_folders"
+
+
+def anchored_folders(table: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The table of an experiment file with its module folders absolute, and `folder` among them where it is needed."""
+    given = table.get(FOLDERS, [])
+    if not isinstance(given, list):
+        return table
+    folders = [str((folder / each).absolute()) if isinstance(each, str) else each for each in given]
+    if any(lies_in(path, folder) for path in _import_paths(table)):
+        folders.append(str(folder.absolute()))
+    return {**table, FOLDERS: list(dict.fromkeys(folders))} if folders else table
+
+
+def joined_folders(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """What a file that extends another one says of module folders: its own first, then those of the other."""
+    both = [table.get(FOLDERS, []) for table in (changes, base)]
+    if not all(isinstance(folders, list) for folders in both):
+        return changes
+    folders = list(dict.fromkeys(both[0] + both[1]))
+    return {**changes, FOLDERS: folders} if folders else changes
+
+
+def lies_in(path: str, folder: Path) -> bool:
+    """Whether a folder holds the module, or the package, that an import path begins with."""
+    top = path.partition(":")[0].partition(".")[0]
+    return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
+
+
+def outside_parts(experiment: Experiment) -> dict[str, OutsideMethod | OutsidePart]:
+    """The sections of an experiment that name a function of the user's own."""
+    sections = ("data", "split", "problem", "method", "delays")  # in the order in which they are built
+    found = {name: getattr(experiment, name) for name in sections}
+    return {name: part for name, part in found.items() if isinstance(part, OutsideMethod | OutsidePart)}
+
+
+def named_code(experiment: Experiment) -> tuple[str, ...]:
+    """The import paths that building an experiment follows, each once."""
+    problem = experiment.problem
+    torch = [problem.module, problem.loss] if isinstance(problem, TorchModule) else []
+    return tuple(dict.fromkeys([*torch, *(part.name for part in outside_parts(experiment).values())]))
+
+
+def vouched_file(trusted: str) -> Path | None:
+    """The file that `--trust-module` names, where it names a file and not an import path."""
+    return Path(trusted).absolute() if trusted.endswith(".py") else None
+
+
+def trusted_folders(trusted: Sequence[str]) -> tuple[str, ...]:
+    """The folders of the files that the user vouches for; a run file's own folders are nobody's word."""
+    files = [vouched_file(each) for each in trusted]
+    return tuple(dict.fromkeys(str(file.parent) for file in files if file is not None))
+
+
+def _import_paths(value: Any) -> Iterator[str]:
+    """All texts in nested tables and lists that are import paths; a sweep's grid has some too."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _import_paths(inner)
+    elif is_import_path(value):
+        yield value

@@ -1,0 +1,79 @@
+"""Parts of an experiment from outside the package: a function that a section names by import path, and its settings.
+
+They are plain data: to read an experiment imports nothing. `areabench.outside` calls the functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from areabench.keys import key
+
+Scalar: TypeAlias = bool | int | float | str
+Value: TypeAlias = Scalar | tuple[Scalar, ...]
+
+SAMPLE_PATH = "module:function"  # stands for all names with a colon wherever names are listed
+
+
+class Settings(Mapping[str, Value]):
+    """Keyword arguments of a function, in the order in which they are written; cannot be changed."""
+
+    def __init__(self, entries: Mapping[str, Value] | None = None) -> None:
+        self._entries = dict(entries or {})
+
+    def __getitem__(self, name: str) -> Value:
+        """One value."""
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._entries)
+
+    def __hash__(self) -> int:
+        """Equal settings are equal in any order."""
+        return hash(frozenset(self._entries.items()))
+
+    def __repr__(self) -> str:
+        """As TOML would have it, nearly."""
+        return f"Settings({self._entries!r})"
+
+
+NO_SETTINGS = Settings()
+_SETTINGS = "keyword arguments of the function: true, false, numbers, strings, or lists of them"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsidePart:
+    """A function of your own, see [extending](extending.md). Its module is executed: run files you trust."""
+
+    name: str = SAMPLE_PATH
+    settings: Settings = key(_SETTINGS, NO_SETTINGS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideMethod:
+    """A function of your own, see [extending](extending.md). Its module is executed: run files you trust."""
+
+    name: str = SAMPLE_PATH
+    step_size: float = key("step size alpha of the clients", above=0)
+    settings: Settings = key(_SETTINGS, NO_SETTINGS)
+
+
+def is_import_path(text: object) -> bool:
+    """Whether a text is `module:function`, with names as Python has them."""
+    if not isinstance(text, str) or text.count(":") != 1:
+        return False
+    module, _, function = text.partition(":")
+    return function.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def slug(name: str) -> str:
+    """The name of a part as it stands in a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]", ".", name)[:80]

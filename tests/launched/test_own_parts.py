@@ -1,0 +1,119 @@
+"""Parts from a user's own file on real ranks: found by all of them, replayed, resumed; and what goes wrong in them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.launched.conftest import Launcher
+from tests.launched.test_signals import Launched
+from tests.unit.outside import write
+
+from areabench.cli import main
+from areabench.reading import open_run
+from areabench.schema import State
+
+pytestmark = pytest.mark.slow
+
+OWN = Path(__file__).parents[2] / "analysis" / "own"
+AREABENCH = [sys.executable, "-m", "areabench"]
+LONG = "stop.horizon_s=600"  # a run that hangs, or goes on, is seen
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Launcher:
+    """A launcher whose experiment lies in a folder that is on nobody's path."""
+    launcher = Launcher(tmp_path)
+    launcher.experiment = tmp_path / "there" / "tiny.toml"
+    return launcher
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a replay in this process imports is forgotten again."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("mine", None)
+
+
+def module(launcher: Launcher) -> list[str]:
+    """The option that vouches for the module."""
+    return ["--trust-module", str(launcher.experiment.with_name("mine.py"))]
+
+
+@pytest.mark.parametrize("ranks", [3, 5])
+def test_the_example_in_real_time(ranks: int, tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    words = ["-n", str(ranks), "--set", "stop.horizon_s=0.7", "-o", str(launcher.run_file)]
+    ended = launcher.start([*AREABENCH, "launch", str(OWN / "own.toml"), *words])
+    assert (ended.code, ended.errors) == (0, "")
+    with launcher.recorded() as run:
+        assert run.status.state == State.DONE
+        assert run.status.updates > 10
+        assert run.provenance.ranks == ranks
+        assert '"own_parts"' in run.provenance.modules
+    assert main(["replay", str(launcher.run_file), "--trust-module", str(OWN / "own_parts.py")]) == 0
+
+
+def test_a_run_is_stopped_and_goes_on(mine: Launcher) -> None:
+    write(mine.experiment.parent, "method", memory="start", report="Report(local - memory, local)")
+    mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
+    run = Launched(mine)
+    try:
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 4, run.output
+    finally:
+        run.end()
+    ended = mine.start([*AREABENCH, "resume", str(mine.run_file)])
+    assert ended.code == 2
+    assert "would import and call 'mine:make'" in ended.errors
+    ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
+    assert (ended.code, ended.errors) == (0, "")
+    with mine.recorded() as recorded:
+        assert recorded.status.state == State.DONE
+    assert main(["replay", str(mine.run_file), *module(mine)]) == 0
+
+
+def test_an_error_of_a_client_ends_all_ranks(mine: Launcher) -> None:
+    write(mine.experiment.parent, "problem", descend="self.n = getattr(self, 'n', 0) + 1; 1 / (self.n - 9)")
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert ended.errors.count("ZeroDivisionError: ") == 1
+    assert 'mine.py", line ' in ended.errors
+    with mine.recorded() as run:
+        assert run.status.state == State.FAILED
+        assert "ZeroDivisionError" in run.status.reason
+
+
+def test_an_error_of_the_server_ends_all_ranks(mine: Launcher) -> None:
+    write(mine.experiment.parent, "method", fields="steps: int = 0", aggregate="1 / (state.steps - 3)",
+          after="State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)")  # fmt: skip
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert 'mine.py", line 21, in aggregate' in ended.errors
+    with mine.recorded() as run:
+        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
+        assert run.status.reason == "ZeroDivisionError: division by zero (at mine.py, line 21)"
+    assert main(["replay", str(mine.run_file), *module(mine)]) == 0
+
+
+def test_what_is_refused_is_told_once(mine: Launcher) -> None:
+    write(mine.experiment.parent, "method", "{gian = 2}")
+    ended = mine.run(3)
+    assert ended.code == 2
+    assert ended.errors.count("method.settings.gian: unknown setting of mine:make 'gian'") == 1
+    assert not mine.run_file.exists()
+
+
+def test_a_sweep_in_real_time(mine: Launcher) -> None:
+    write(mine.experiment.parent, "delays", delay="0.02 + generator.standard_exponential() / rate")
+    words = ["--transport", "mpi", "-n", "2", "-o", str(mine.folder / "sweep")]
+    ended = mine.start([*AREABENCH, "sweep", str(mine.experiment), *words])
+    assert (ended.code, ended.errors) == (0, "")
+    (path,) = (mine.folder / "sweep").glob("*.h5")
+    with open_run(path) as run:
+        assert (run.status.state, run.provenance.transport) == (State.DONE, "mpi")
+    assert main(["replay", str(path), *module(mine)]) == 0

@@ -1,0 +1,205 @@
+"""analysis/own, all of whose parts are from outside the package: run, replayed, resumed, swept, shown; and its page."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.simulator.test_resume import contents, stop_at
+from tests.unit.outside import write
+from tests.unit.test_outside import elsewhere
+
+import areabench
+from areabench.cli import main
+from areabench.config import load_experiment
+from areabench.delays import Delays
+from areabench.outside.data import outside_delays, outside_split
+from areabench.outside_settings import OutsidePart
+from areabench.problems.callables import look_in
+from areabench.reading import open_run
+from areabench.schema import State
+
+__all__ = ["elsewhere", "stop_at"]  # pytest finds the fixtures here
+
+ROOT = Path(__file__).parents[2]
+OWN = ROOT / "analysis" / "own"
+PARTS = OWN / "own_parts.py"
+TRUST = ["--trust-module", str(PARTS)]
+SHORT = ["--set", "stop.horizon_s=1"]
+
+
+def test_it_runs_and_is_replayed_bit_for_bit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(OWN / "own.toml"), "-o", "own.h5"]) == 0
+    assert main(["replay", "own.h5", *TRUST]) == 0
+    assert capsys.readouterr().out.endswith("all equal\n")
+    with open_run("own.h5") as run:
+        assert run.status.state == State.DONE
+        accuracy, loss = run.metrics_array["test_accuracy"], run.metrics_array["train_loss"]
+        assert accuracy[0] < 60 < 90 < accuracy[-1]
+        assert loss[-1] < 0.1 * loss[0]
+        assert run.clients_array["samples"].tolist() == [120] * 4  # 480 of 600 points, in eight shards of 60
+
+
+def test_a_problem_of_ones_own_under_a_method_of_the_package() -> None:
+    assert main(["simulate", str(OWN / "robust.toml"), "-o", "robust.h5"]) == 0
+    assert main(["replay", "robust.h5", *TRUST]) == 0
+    with open_run("robust.h5") as run:
+        loss = run.metrics_array["train_loss"]
+        assert loss[-1] < 0.2 * loss[0]
+        assert np.isnan(run.metrics_array["test_accuracy"]).all()
+
+
+def test_without_an_event_log_it_is_simulated_again() -> None:
+    words = ["--set", "record.events=false", "--set", "record.models=last"]
+    assert main(["simulate", str(OWN / "own.toml"), *SHORT, *words, "-o", "own.h5"]) == 0
+    assert main(["replay", "own.h5", *TRUST]) == 0
+
+
+def test_it_is_stopped_and_resumed(stop_at: Callable[[int], None]) -> None:
+    assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "whole.h5"]) == 0
+    stop_at(50)
+    assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "cut.h5"]) == 4
+    stop_at(10**9)
+    assert main(["resume", "cut.h5"]) == 2  # nobody vouches for it
+    assert main(["resume", "cut.h5", *TRUST]) == 0
+    assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
+
+
+def test_a_state_of_all_that_a_checkpoint_holds(stop_at: Callable[[int], None], tmp_path: Path) -> None:
+    fields = "norms: tuple = ()\n    steps: int = 0\n    share: float = 0.5\n    table: np.ndarray = None"
+    norms, table = "(*state.norms, float(state.model[0]))", "np.outer(state.model, state.model)"
+    model = "state.model + gain * state.share * state.buffer.mean() + 0.01 * sum(state.norms) / (1 + state.steps)"
+    after = f"State({model}, Buffer(), {norms}, state.steps + 1, state.share / 1.1, {table})"
+    path = write(tmp_path / "there", "method", fields=fields, after=after)
+    assert main(["simulate", str(path), "-o", "whole.h5"]) == 0
+    stop_at(13)
+    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
+    stop_at(10**9)
+    assert main(["resume", "cut.h5", "--trust-module", str(path.parent / "mine.py")]) == 0
+    assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
+
+
+def test_a_run_is_not_resumed_with_another_module(
+    stop_at: Callable[[int], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "there", "method")
+    stop_at(13)
+    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
+    module = path.parent / "mine.py"
+    module.write_text("# changed\n" + module.read_text())
+    assert main(["resume", "cut.h5", "--trust-module", str(module)]) == 2
+    assert "mine.py has changed since this run" in (words := capsys.readouterr().err)
+    assert words.endswith("put the old one back, or run the experiment again\n")
+
+
+def test_it_is_swept_over_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    words = [str(OWN / "own_sweep.toml"), "--trials", "1", "--set", "stop.horizon_s=0.5", "-o", "sweep", "-j", "1"]
+    assert main(["sweep", *words]) == 0
+    capsys.readouterr()
+    assert main(["table", "sweep", "--keep", "all"]) == 0
+    table = capsys.readouterr().out
+    assert all(words in table for words in ("server_momentum, beta = 0.9", "AREA", "AS-FedAvg", "shards"))
+    frame = areabench.open_sweep("sweep").frame
+    assert sorted(frame["method.settings.beta"].dropna().unique()) == [0.0, 0.6, 0.9]
+    assert len(frame) == 10
+    assert frame.final_loss.notna().all()
+    assert main(["figures", "sweep", "--format", "png", "--step-size", "own_parts:server_momentum=0.2"]) == 0
+    assert main(["summary", *map(str, Path("sweep").glob("own_parts.server_momentum-0.2-*.h5"))]) == 0
+    assert capsys.readouterr().out.count("own_parts:server_momentum") == 3
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+def failing(folder: Path) -> Path:
+    """An experiment whose server divides by zero at its fourth step."""
+    return write(folder, "method", fields="steps: int = 0", aggregate="1 / (state.steps - 3)",
+                 after="State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)")  # fmt: skip
+
+
+def test_an_error_in_ones_own_code_ends_a_run_with_its_line(tmp_path: Path) -> None:
+    path = failing(tmp_path / "there")
+    with pytest.raises(ZeroDivisionError) as caught:  # the traceback is what a user gets to see, and exit code 1
+        main(["simulate", str(path), "-o", "run.h5"])
+    assert str(caught.traceback[-1].path).endswith("mine.py")
+    with open_run("run.h5") as run:
+        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
+        assert run.status.reason == "ZeroDivisionError: division by zero (at mine.py, line 21)"
+    assert main(["replay", "run.h5", "--trust-module", str(path.parent / "mine.py")]) == 0
+
+
+def test_a_sweep_tells_the_line_too(tmp_path: Path) -> None:
+    assert main(["sweep", str(failing(tmp_path / "there")), "-o", "sweep", "-j", "1"]) == 1
+    with Path("sweep/failures.csv").open() as file:
+        assert list(csv.reader(file))[1][1] == "ZeroDivisionError: division by zero (at mine.py, line 21)"
+
+
+def test_delays_that_become_bad_on_the_way_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "there", "delays", before="for _ in range(17): yield 0.1", delay="-1.0")
+    assert main(["simulate", str(path), "--set", "stop.iterations=99", "-o", "run.h5"]) == 1
+    assert "gave -1.0 in round 17 of client" in capsys.readouterr().err
+    with open_run("run.h5") as run:
+        assert run.status.state == State.FAILED
+
+
+# ---------------------------------------------------------------------------------------------------- properties
+
+
+@given(shape=st.floats(0.3, 5), rate=st.floats(0.1, 100), seed=st.integers(0, 2**32 - 1), rounds=st.integers(0, 40))
+def test_delays_of_ones_own_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
+    look_in([str(OWN)])
+    settings = OutsidePart(name="own_parts:weibull", settings=load_experiment(
+        OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip
+    delays = Delays(settings, np.full(2, rate), seed)
+    delays.skip(1, rounds)
+    assert delays.next_s(1) == next(islice(outside_delays(settings, 1, rate, seed), rounds, None))
+
+
+@given(labels=st.lists(st.integers(0, 3), min_size=8, max_size=60), clients=st.integers(1, 4), seed=st.integers(0, 99))
+def test_shards_deal_every_sample_once(labels: list[int], clients: int, seed: int) -> None:
+    look_in([str(OWN)])
+    parts = outside_split(OutsidePart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
+    again = outside_split(OutsidePart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------- the page
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of docs/extending.md in one language."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+def test_what_the_page_quotes_is_in_the_example() -> None:
+    example = PARTS.read_text(encoding="utf-8")
+    quoted = blocks("python")
+    assert len(quoted) == 5
+    assert [block for block in quoted if block not in example] == []
+    assert blocks("toml")[0] in (OWN / "own.toml").read_text(encoding="utf-8")
+
+
+def test_the_page_names_everything_that_can_be_imported() -> None:
+    from areabench import extend
+    from areabench.outside.calling import GIVEN
+
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    assert [name for name in extend.__all__ if f"`{name}`" not in page] == []
+    for section, names in GIVEN.items():
+        (row,) = re.findall(rf"^\| `\[{section}\]` \|.*$", page, re.MULTILINE)
+        assert [name for name in names if f"`{name}`" not in row] == []
+
+
+def test_the_example_imports_nothing_but_the_public_names() -> None:
+    imports = re.findall(r"^from (areabench\S*) import", PARTS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert imports == ["areabench.extend"]

@@ -1,0 +1,107 @@
+"""What is looked at of a part from a user's own file before a run begins: each flaw is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.outside import write
+from tests.unit.test_outside import elsewhere, refused
+
+from areabench.cli import main
+
+__all__ = ["elsewhere"]  # pytest finds the fixture here
+
+METHODS: list[tuple[dict[str, str], str]] = [
+    ({"method": "None"}, "returned NoneType; let it return areabench.extend.Method"),
+    ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); mend it, or its settings"),
+    ({"calls": "()"}, "start calls no client, so nobody would ever work; name clients in Step(state, calls)"),
+    ({"calls": "(0, 2)"}, "start calls (0, 2); give a tuple of clients from 0 to 1"),
+    ({"calls": "[0, 1]"}, "start calls [0, 1]; give a tuple of clients from 0 to 1"),
+    ({"report": "local"}, "report returned ndarray; let it return Report(payload, memory)"),
+    ({"report": "Report(local[:1], None)"}, "report gave a payload that has the shape (1,), not (2,)"),
+    ({"memory": "[1]"}, "remember gave a memory that is list, not an array; remember a vector like the model, or None"),
+    ({"after": "state.model"}, "aggregate returned a state that is ndarray, not a NamedTuple"),
+    (
+        {"after": "State(state.model.astype(np.float32))"},
+        "aggregate returned a state that has a model that is float32, where the problem has float64",
+    ),
+    ({"fields": "table: dict = {}"}, "start returned a state that has a field table of type dict, which no checkpoint"),
+    ({"fields": "both: tuple = (1, 0.5)"}, "has a field both of type tuple, which no checkpoint can hold"),
+    (
+        {"fields": "norm: float = None", "after": "State(state.model, norm=1.0)"},
+        "has a field norm that was None at the start and is a number now; begin with a number",
+    ),
+    (
+        {"aggregate": "state.model[0] = 1"},
+        "failed in a first trial (ValueError: assignment destination is read-only at mine.py, line 21); mend it, or",
+    ),
+]  # fmt: skip
+PROBLEMS: list[tuple[dict[str, str], str]] = [
+    ({"problem": "None"}, "returned NoneType, which lacks dimension, dtype, start, local, evaluate"),
+    ({"dtype": "np.dtype(np.int64)"}, "has the dtype dtype('int64'); take np.dtype(np.float32) or"),
+    ({"dimension": "2.0"}, "has the dimension 2.0; give a whole number >= 1"),
+    ({"start": "np.zeros(3)"}, "has a start() that has the shape (3,), not (2,)"),
+    ({"start": "np.array([np.nan, 1.0])"}, "has a start() with entries that are not finite; start elsewhere"),
+    ({"start": "np.random.default_rng().standard_normal(2)"}, "starts elsewhere each time; draw from stream(seed,"),
+    ({"noise": "np.random.default_rng().standard_normal(2)"}, "gives another result for the same round of client 0"),
+    ({"skip": "pass"}, "gives another second round after skip(1) than after a first one; let skip(rounds) draw"),
+    ({"descend": "return model[0]"}, "has a descend() that returned what is float64, not an array"),
+    ({"descend": "model += 1"}, "failed in a first trial (ValueError: output array is read-only at mine.py"),
+    ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics"),
+    ({"metrics": "Metrics.of([0.5, 0.5])"}, "has an evaluate() with train_loss of shape (2,) for 1 model"),
+]
+DATA: list[tuple[dict[str, str], str]] = [
+    ({"data": "features"}, "returned ndarray; let it return areabench.extend.Dataset"),
+    ({"features": "np.arange(12.0)"}, "gave train_features of shape (12,), not (samples, features)"),
+    ({"labels": "np.arange(12.0)"}, "gave train_labels of type float64 and shape (12,) for 12 samples, not int64"),
+    ({"labels": "np.arange(11) % 3"}, "gave train_labels of type int64 and shape (11,) for 12 samples, not int64"),
+    ({"labels": "np.arange(12)"}, "gave train_labels from 0 to 11, not 0 to classes - 1 = 2"),
+    ({"scale": "float('nan')"}, "gave the scale nan; give a finite number, such as 1.0"),
+    (
+        {"features": "np.arange(24.0).reshape(12, 2)"},
+        'of type float64, the problem "logistic" takes uint8',
+    ),
+]
+SPLITS: list[tuple[dict[str, str], str]] = [
+    ({"parts": "None"}, "returned NoneType; let it return an array of row numbers a client"),
+    ({"parts": "[np.arange(12)]"}, "returned 1 parts for 2 clients; return one a client"),
+    ({"parts": "[np.arange(12), []]"}, "gave client 1 no rows; give row numbers from 0 to 11"),
+    ({"parts": "[[0.5], [1]]"}, "gave client 0 row numbers of type float64"),
+    ({"parts": "[[0, 12], [1]]"}, "gave client 0 rows from 0 to 12; give row numbers from 0 to 11"),
+    ({"parts": "[[0, 0], [1]]"}, "gave client 0 some row twice"),
+    ({"parts": "np.array_split(np.random.default_rng().permutation(12), 2)"}, "gives other parts each time"),
+]
+DELAYS: list[tuple[dict[str, str], str]] = [
+    ({"delay": "0.0"}, "gave 0.0 in round 0 of client 0; give a finite number of seconds above 0"),
+    ({"delay": "float('inf')"}, "gave inf in round 0 of client 0; give a finite number of seconds above 0"),
+    ({"delay": "'long'"}, "gave 'long' in round 0 of client 0; give a finite number of seconds above 0"),
+    ({"before": "yield 0.1; return"}, "ended after 1 rounds of client 0; let it yield for ever"),
+    ({"delay": "random.random() + 0.01"}, "gives client 0 others each time; draw from its generator only"),
+    ({"delay": "1 / (rate - rate)"}, "failed (ZeroDivisionError: float division by zero at mine.py, line 5)"),
+]
+CASES = [
+    (section, changes, words)
+    for section, cases in (
+        ("method", METHODS), ("problem", PROBLEMS), ("data", DATA), ("split", SPLITS), ("delays", DELAYS)
+    )
+    for changes, words in cases
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "changes", "words"), CASES, ids=lambda case: str(case)[:60])
+def test_flaws_are_told_before_a_run_begins(
+    section: str, changes: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "there", section, **changes)
+    message = refused(path, capsys)
+    assert words in message
+    assert message.startswith(f"{section}.name = 'mine:make'")
+
+
+def test_features_of_any_type_are_for_a_problem_of_ones_own(tmp_path: Path) -> None:
+    write(tmp_path / "there", "data", features="np.arange(24.0).reshape(12, 2)")
+    (tmp_path / "there" / "mine.py").rename(tmp_path / "there" / "mine_data.py")
+    path = write(tmp_path / "there", "problem", parameters="data, parts")
+    path.write_text(path.read_text() + '[data]\nname = "mine_data:make"\n[split]\nname = "iid"\n')
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 0

@@ -1,0 +1,165 @@
+"""Modules that a run file names: imported by nobody who has not named them too, found where the user says, compared."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+from tests.unit.outside import SOURCES, experiment, source, write
+from tests.unit.test_outside import elsewhere
+
+import areabench
+from areabench.attributes import read_attributes, write_attributes
+from areabench.cli import main
+from areabench.config import parse_experiment, to_toml
+from areabench.errors import UserError
+from areabench.outside.modules import Module, of_text, to_text
+from areabench.reading import open_run
+from areabench.trust import check_trusted
+
+__all__ = ["elsewhere"]  # pytest finds the fixture here
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run whose module has been forgotten since; whoever imports it again leaves a mark."""
+    path = write(tmp_path / "there", "method")
+    module = path.parent / "mine.py"
+    mark = f"from pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\n"
+    module.write_text(mark + module.read_text())
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 0
+    (tmp_path / "mark").unlink()
+    del sys.modules["mine"]
+    sys.path.remove(str(path.parent))
+    capsys.readouterr()
+    return Path("run.h5")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "show run.h5", "summary run.h5", "summary run.h5 --plot x.png", "diagnose run.h5", "compare run.h5 run.h5",
+        "show run.h5 --toml", "recover run.h5 -o saved.h5", "replay run.h5", "resume run.h5",
+    ],
+)  # fmt: skip
+def test_nobody_imports_what_a_run_file_names(command: str, run: Path, tmp_path: Path) -> None:
+    assert main(command.split()) in (0, 2)
+    assert "mine" not in sys.modules
+    assert not (tmp_path / "mark").exists()
+
+
+def test_replay_names_the_file_to_look_at(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "run.h5"]) == 2
+    assert capsys.readouterr().err == (
+        "areabench: run.h5: would import and call 'mine:make', which this run file names; if you trust that code, add "
+        "--trust-module ../there/mine.py\n"
+    )
+    assert main(["replay", "run.h5", "--trust-module", "../there/mine.py"]) == 0
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("section", SOURCES)
+def test_every_section_must_be_vouched_for(section: str) -> None:
+    named = parse_experiment(experiment(section))
+    with pytest.raises(UserError, match="would import and call 'mine:make'.*--trust-module mine:make$"):
+        check_trusted(named, Path("run.h5"))
+    with pytest.raises(UserError, match="would import and call"):
+        check_trusted(named, Path("run.h5"), ["mine:other", "mine", "other.py"])
+    check_trusted(named, Path("run.h5"), ["mine:make"])
+
+
+def test_a_folder_that_a_run_file_names_is_not_looked_in(run: Path, tmp_path: Path) -> None:
+    assert main(["replay", "run.h5", "--trust-module", "mine:make"]) == 2  # it is in neither folder that counts
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_file_that_is_not_there(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "run.h5", "--trust-module", "mine.py"]) == 2
+    assert "--trust-module mine.py: there is no such file" in capsys.readouterr().err
+
+
+def test_a_package_is_not_meant_by_a_file_of_its_name() -> None:
+    text = experiment("method").replace("mine:make", "mine.inner:make")
+    with pytest.raises(UserError, match="would import and call"):
+        check_trusted(parse_experiment(text), Path("run.h5"), [__file__.replace("test_outside_trust.py", "mine.py")])
+
+
+# ---------------------------------------------------------------------------------------------------- changes
+
+
+def test_replay_says_that_a_module_has_changed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = tmp_path / "there" / "mine.py"
+    module.write_text(module.read_text() + "# another line\n")
+    assert main(["replay", "run.h5", "--trust-module", str(module)]) == 0  # it computes the same
+    assert "run.h5: mine.py has changed since this run: its SHA-256 was " in capsys.readouterr().err
+    del sys.modules["mine"]
+    module.write_text(source("method", after="State(state.model + 2 * gain * state.buffer.mean())"))
+    assert main(["replay", "run.h5", "--trust-module", str(module)]) == 1
+    words = capsys.readouterr().err
+    assert "mine.py has changed since this run" in words
+    assert "differs: the model after the server step" in words
+
+
+def test_a_sweep_runs_again_what_another_module_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "there", "method")
+    assert main(["sweep", str(path), "-o", "sweep", "-j", "1"]) == 0
+    assert main(["sweep", str(path), "-o", "sweep", "-j", "1"]) == 0
+    assert "0 done now, 1 done before" in capsys.readouterr().out
+    del sys.modules["mine"]
+    (path.parent / "mine.py").write_text("# changed\n" + source("method"))
+    assert main(["sweep", str(path), "-o", "sweep", "-j", "1"]) == 0
+    assert "1 done now, 0 done before" in capsys.readouterr().out
+
+
+def test_what_a_stranger_writes_about_modules_is_only_text(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        values = read_attributes(file["provenance"].attrs)
+        write_attributes(file["provenance"].attrs, {**values, "modules": '[{"name": "\x1b[31m"}]'})
+    assert main(["show", "run.h5"]) == 0
+    assert of_text('[{"name": "mine"}]') == of_text("no JSON") == of_text("[7]") == of_text("{}") == ()
+
+
+def test_modules_as_text() -> None:
+    modules = (Module("mine", "/a folder/mine.py", "00ff"),)
+    assert of_text(to_text(modules)) == modules
+    assert to_text(()) == ""
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def test_tables_and_frames_show_settings_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "there", "method")
+    sweep = path.with_name("sweep.toml")
+    sweep.write_text(
+        'extends = "tiny.toml"\n[[sweep.grid]]\nmethod.settings.gain = [0.5, 1.0]\n'
+        '[[sweep.grid]]\nmethod = [{name = "area", step_size = 0.1}]\n'
+    )
+    assert main(["sweep", str(sweep), "-o", "sweep", "-j", "1"]) == 0
+    (path.parent / "mine.py").unlink()  # nobody needs it to read
+    capsys.readouterr()
+    assert main(["table", "sweep", "--keep", "all"]) == 0
+    table = capsys.readouterr().out
+    assert "make, gain = 0.5" in table
+    assert "make, gain = 1" in table
+    frame = areabench.open_sweep("sweep").frame
+    assert frame["method.settings.gain"].tolist()[:2] == [0.5, 1.0]
+    assert frame["method"].tolist() == ["mine:make", "mine:make", "area"]
+
+
+def test_settings_survive_the_file(tmp_path: Path) -> None:
+    settings = '{whole = 7, real = 2.0, text = "a \\"b\\"", none = "", list = [1, 2.5, "c"], empty = [], yes = true}'
+    before = parse_experiment(experiment("delays", settings))
+    again = parse_experiment(to_toml(before))
+    assert again == before
+    assert hash(again) == hash(before)
+    assert [type(value) for value in again.delays.settings.values()] == [int, float, str, str, tuple, tuple, bool]  # type: ignore[union-attr]
+
+
+def test_a_run_of_ones_own_is_read_without_its_module(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "there" / "mine.py").unlink()
+    with open_run("run.h5") as recorded:
+        assert recorded.summary().method == "mine:make"
+        assert of_text(recorded.provenance.modules)[0].file == str(tmp_path / "there" / "mine.py")
