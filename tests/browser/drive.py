@@ -59,5 +59,5 @@ def load(driver: Chrome, page: Path) -> None:
 
 def complaints(driver: Chrome) -> list[str]:
     """What the console holds since it was last asked: errors, violations of the page's policy, everything."""
-    entries: list[dict[str, Any]] = driver.get_log("browser")
+    entries: list[dict[str, Any]] = driver.get_log("browser")  # type: ignore[no-untyped-call]  # Selenium's
     return [str(entry["message"]) for entry in entries]

@@ -18,7 +18,6 @@ from areabench.report.series import Arranged, arranged, series_of
 from areabench.report.sources import Sources, gather
 from areabench.report.timeline import Window
 from areabench.surroundings import refuse_existing
-from areabench.tables.diagnosis import size
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def report(paths: Sequence[Path], output: Path, cache: Path, wishes: Wishes, *, 
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFileError(f"{output}: cannot be written: {error.strerror}; choose another --output") from error
-    print(f"report: {output} ({_counts(sources)}, {size(len(text.encode()))})")
+    print(f"report: {output} ({_counts(sources)}, {len(text.encode()) / 1e6:.2f} MB)")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ def _along(result: Result, x: NDArray[np.float64], quantity: Quantity) -> Result
     values: NDArray[np.float64] = getattr(result, quantity)
     there = np.flatnonzero(np.isfinite(values))
     last = there[np.append(x[there][1:] > x[there][:-1], True)] if len(there) else there
-    return replace(result, time_s=x[last], **{quantity: values[last]})
+    changed: Any = {quantity: values[last]}
+    return replace(result, time_s=x[last], **changed)
 
 
 def thinned(line: Band, most: int) -> NDArray[np.int64]:

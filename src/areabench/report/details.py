@@ -80,7 +80,8 @@ def _commands(run: Run) -> Iterator[Entry]:
     start = "simulate" if provenance.transport == SIMULATOR else f"launch --ranks {provenance.ranks}"
     yield Entry("made by", provenance.command)
     yield Entry("replay it from its file, and compare every bit", f"areabench replay {path}")
-    yield Entry("make it again from its file alone", f"areabench show {path} --toml > {again}\nareabench {start} {again}")
+    new = f"areabench show {path} --toml > {again}\nareabench {start} {again}"
+    yield Entry("make it again from its file alone", new)
 
 
 def participation_of(clients: NDArray[np.void]) -> Participation:

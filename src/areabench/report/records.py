@@ -105,6 +105,7 @@ class Setting:
     """All that agrees in everything but method, step size, rates and seed."""
 
     title: str
+    differences: str  # in which keys it differs from the other settings
     rates: tuple[str, ...]
     horizon_s: float | None
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench.experiment import Experiment
 from areabench.figures.data import Cell, Contender, Page, Quantity, Row, arrange, choose, staleness_shares
 from areabench.figures.words import title_of
 from areabench.looks import method_colour
@@ -48,8 +47,9 @@ class Arranged:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """The settings in words."""
-        return tuple(_setting(page) for page in self.pages)
+        """The settings in words; where two titles are the same, with what tells them apart."""
+        titles = Counter(map(title_of, self.pages))
+        return tuple(_setting(page, titles[title_of(page)] > 1) for page in self.pages)
 
 
 def arranged(sources: Sources) -> Arranged:
@@ -59,12 +59,11 @@ def arranged(sources: Sources) -> Arranged:
     return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
 
 
-def _setting(page: Page) -> Setting:
-    return Setting(title_of(page), tuple(describe_rates(row.rates) for row in page.rows), _horizon_s(page.experiment))
-
-
-def _horizon_s(experiment: Experiment) -> float | None:
-    return experiment.stop.horizon_s
+def _setting(page: Page, ambiguous: bool) -> Setting:
+    told = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
+    title = f"{title_of(page)}, {told}" if ambiguous else title_of(page)
+    rates = tuple(describe_rates(row.rates) for row in page.rows)
+    return Setting(title, told, rates, page.experiment.stop.horizon_s)
 
 
 def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[Place]:

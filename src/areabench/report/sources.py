@@ -55,10 +55,13 @@ def without_seed(experiment: Experiment) -> Experiment:
 
 def gather(paths: Sequence[Path], progress: Progress) -> Sources:
     """Read everything once, also what is named twice."""
-    parts = [_read(path, progress) for path in _distinct(paths)]  # a sweep counts before a file of it
-    trials = {trial.result.path.resolve(): trial for part in reversed(parts) for trial in part.trials}
+    parts = [_read(path, progress, named=path in paths) for path in _distinct(paths)]
+    trials: dict[Path, Trial] = {}
+    for trial in (trial for part in parts for trial in part.trials):
+        trials.setdefault(trial.result.path.resolve(), trial)
     absent = tuple(entry for part in parts for entry in part.absent)
-    return Sources(tuple(_told_apart(list(trials.values()))), absent, tuple(sweep for part in parts for sweep in part.sweeps))
+    sweeps = tuple(sweep for part in parts for sweep in part.sweeps)
+    return Sources(tuple(_told_apart(list(trials.values()))), absent, sweeps)
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
@@ -76,11 +79,17 @@ def _inside(path: Path) -> list[Path]:
     return inner
 
 
-def _read(path: Path, progress: Progress) -> Sources:
+def _read(path: Path, progress: Progress, *, named: bool) -> Sources:
+    """One file or sweep; of a file that cannot be read that is said, or it is an error where the user named it."""
     if path.is_dir():
         return _read_sweep(path, progress)
     progress(1)
-    return Sources((_read_run(path),), ())
+    try:
+        return Sources((_read_run(path),), ())
+    except UserError as error:
+        if named:
+            raise
+        return Sources((), (Absent(str(path), "", "unreadable", str(error)),))
 
 
 def _read_run(path: Path) -> Trial:

@@ -68,8 +68,8 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     for member in plan.members:
         if progress is not None:
             progress(len(plan.members))
-        ended = member.experiment and read_ended(folder / member.file, member.experiment)
-        found.append((member, ended))
+        experiment = member.experiment
+        found.append((member, None if experiment is None else read_ended(folder / member.file, experiment)))
     missing = tuple(member for member, result in found if result is None)
     awaited = {member.file for member in missing}
     return Sweep(

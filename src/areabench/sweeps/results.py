@@ -93,8 +93,9 @@ def read_result(path: Path) -> Result:
 def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[np.int64]:
     """Updates used until each snapshot; without event log all events that were no steps, refused updates included."""
     if events is None:
-        return (index["event"] - index["version"]).astype(np.int64)
-    return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"]).astype(np.int64)
+        others: NDArray[np.int64] = index["event"] - index["version"]
+        return others
+    return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
 
 
 # --------------------------------------------------------------------------------------------- one of many

@@ -31,8 +31,18 @@ function isNumber(value) {
 function format(value, digits = 4) {
   if (!isNumber(value)) return "–";
   const size = Math.abs(value);
-  if (size && (size >= 1e7 || size < 1e-4)) return value.toExponential(2).replace("e+", "e");
+  if (size && (size >= 1e7 || size < 1e-4)) return value.toExponential(2).replace(/\.?0*e\+?/, "e");
   return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
+}
+
+// A number at an axis: short, and a power of ten where it is far from one.
+function tickText(value) {
+  const size = Math.abs(value);
+  if (!size || (size < 1e5 && size >= 1e-3)) return format(value, 4);
+  const power = Math.floor(Math.log10(size) + 1e-9);
+  const digit = Number((value / 10 ** power).toPrecision(3));
+  const raised = String(power).replace(/./g, (letter) => "⁰¹²³⁴⁵⁶⁷⁸⁹"["0123456789".indexOf(letter)] || "⁻");
+  return `${digit === 1 ? "" : `${digit}·`}10${raised}`;
 }
 
 function fixed(value, decimals) {

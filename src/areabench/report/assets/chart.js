@@ -10,7 +10,7 @@ function lineChart(container, chart) {
   const labelled = width >= 430 && lines.length <= 12 && !chart.whiskers;
   const room = labelled ? Math.min(132, 22 + 6.4 * Math.max(0, ...lines.map((line) => line.label.length))) : 14;
   const strip = chart.tops && chart.tops.length ? 20 : 0;
-  const frame = { left: 54, right: width - room, top: 12 + strip, bottom: height - 40, width, height, strip };
+  const frame = { left: 60, right: width - room, top: 12 + strip, bottom: height - 40, width, height, strip };
   const scales = scalesOf(chart, lines, frame);
   const svg = shape("svg", {
     viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0,
@@ -18,6 +18,7 @@ function lineChart(container, chart) {
   });
   drawAxes(svg, chart, scales, frame);
   drawLines(svg, chart, lines, scales, frame);
+  if (chart.reference) drawReference(svg, chart.reference, scales, frame);
   if (labelled) drawLabels(svg, lines, scales, frame, chart.range);
   drawTops(svg, chart, scales, frame);
   follow(svg, chart, lines, scales, frame);
@@ -61,22 +62,21 @@ function drawAxes(svg, chart, scales, frame) {
   for (const tick of scales.y.ticks(5)) {
     const y = scales.y(tick);
     grid.append(shape("line", { x1: frame.left, x2: frame.right, y1: y, y2: y }));
-    words.append(shape("text", { x: frame.left - 7, y: y + 4, "text-anchor": "end" }, format(tick, 3)));
+    words.append(shape("text", { x: frame.left - 7, y: y + 4, "text-anchor": "end" }, tickText(tick)));
   }
-  for (const tick of scales.x.ticks(Math.max(3, Math.floor((frame.right - frame.left) / 80)))) {
+  for (const tick of scales.x.ticks(Math.max(3, Math.floor((frame.right - frame.left) / (chart.logX ? 45 : 80))))) {
     const x = scales.x(tick);
     grid.append(shape("line", { x1: x, x2: x, y1: frame.bottom, y2: frame.bottom + 4, class: "tick" }));
-    words.append(shape("text", { x, y: frame.bottom + 17, "text-anchor": "middle" }, format(tick, 4)));
+    words.append(shape("text", { x, y: frame.bottom + 17, "text-anchor": "middle" }, tickText(tick)));
   }
   grid.append(shape("line", { x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom, class: "base" }));
   words.append(
     shape("text", { x: (frame.left + frame.right) / 2, y: frame.height - 5, "text-anchor": "middle", class: "title" }, chart.xLabel),
     shape("text", {
-      transform: `translate(13 ${(frame.top + frame.bottom) / 2}) rotate(-90)`, "text-anchor": "middle", class: "title",
+      transform: `translate(12 ${(frame.top + frame.bottom) / 2}) rotate(-90)`, "text-anchor": "middle", class: "title",
     }, chart.yLabel),
   );
   svg.append(grid, words);
-  if (chart.reference) drawReference(svg, chart.reference, scales, frame);
 }
 
 function drawReference(svg, reference, scales, frame) {
@@ -205,7 +205,7 @@ function follow(svg, chart, lines, scales, frame) {
       selection.setAttribute("visibility", "visible");
     }
     if (xs.length) {
-      at = nearest(xs, chart.logX ? scales.x.invert(there) : scales.x.invert(there));
+      at = nearest(xs, scales.x.invert(there));
       point(xs[at], event.clientX, event.clientY);
     }
   };

@@ -18,7 +18,7 @@ function shortName(series, among) {
   const words = [series.label];
   if (differs((one) => one.step_size)) words.push(`α=${format(series.step_size)}`);
   if (differs((one) => one.remark)) words.push(series.remark);
-  return words.join(" ");
+  return words.filter(Boolean).join(" ");
 }
 
 function fullName(series) {
@@ -88,10 +88,10 @@ function axisControl() {
 }
 
 function curvesCaption(series) {
-  const words = [`Over ${AXES[state.axis].label}.`];
+  const words = [];
   if (series.some((one) => one.trials > 1)) words.push("Lines are means over the trials that did not diverge, bands their range.");
   if (series.some((one) => one.diverged === one.trials)) words.push("Thin lines diverged.");
-  return element("p", { class: "caption" }, words.join(" "));
+  return words.length ? element("p", { class: "caption" }, words.join(" ")) : null;
 }
 
 // ------------------------------------------------------------------------------------------------ step sizes

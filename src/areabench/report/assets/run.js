@@ -20,7 +20,7 @@ function runName(detail) {
   const series = data.series[detail.series];
   const setting = data.settings[series.setting];
   const rates = setting.rates.length > 1 ? `, ${setting.rates[series.row]}` : "";
-  return `${fullName(series)}${rates}, seed ${detail.seed}${data.settings.length > 1 ? ` · ${setting.title}` : ""}`;
+  return `${fullName(series)}${rates}${series.remark.includes("seed") ? "" : `, seed ${detail.seed}`}${data.settings.length > 1 ? ` · ${setting.title}` : ""}`;
 }
 
 function runChoice(list) {
@@ -32,7 +32,8 @@ function runChoice(list) {
 }
 
 function runStatus(detail) {
-  return element("p", { class: "facts" }, badge(detail.state, detail.state), ` ${detail.reason}${detail.reason ? "; " : ""}ended at ${format(detail.end_s, 5)} s. `,
+  const ended = detail.state !== "running";
+  return element("p", { class: "facts" }, badge(detail.state, detail.state), ` ${detail.reason}${detail.reason ? "; " : ""}${ended ? "ended at" : "seen up to"} ${format(detail.end_s, 5)} s. `,
     element("code", {}, detail.file));
 }
 

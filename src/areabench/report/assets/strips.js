@@ -50,7 +50,7 @@ const OUTCOMES = {
   "not reached": { mark: "right", word: "not reached by the end of the run" },
   "ended early": { mark: "diamond", word: "ended early, before it could be known" },
   diverged: { mark: "cross", word: "diverged" },
-  unfinished: { mark: "square", word: "has not ended" },
+  unfinished: { mark: "square", word: "failed, stopped or under way" },
   "not measured": { mark: "down", word: "accuracy not measured over time" },
 };
 
@@ -78,7 +78,7 @@ function targetRow(series, most, among) {
     for (const outcome of series.outcomes) {
       const at = Math.round(x(outcome.time_s) / 4);
       places.set(at, (places.get(at) || 0) + 1);
-      const y = 17 + (series.outcomes.length > 1 ? ((places.get(at) - 1) % 5 - 1) * 5 : 0);
+      const y = 17 + (series.outcomes.length > 1 ? [0, -5, 5, -9, 9][(places.get(at) - 1) % 5] : 0);
       svg.append(outcomeMark(outcome, x(outcome.time_s), y, look, series));
     }
   };
@@ -126,9 +126,9 @@ function mainOutcome(series) {
 function targetWords(series) {
   const main = mainOutcome(series);
   const count = series.outcomes.length;
-  const at = `${format(main.time_s, 3)} s`;
+  const at = `${main.time_s < 1 ? format(main.time_s, 2) : fixed(main.time_s, 1)} s`;
   const first = { reached: at, "not reached": `not reached by ${at}`, "ended early": `ended at ${at}`, diverged: `diverged at ${at}`,
-    unfinished: `not ended, seen up to ${at}`, "not measured": "not measured" }[main.kind];
+    unfinished: `${series.states[0].word}, seen up to ${at}`, "not measured": "not measured" }[main.kind];
   if (count === 1) return first;
   const words = [...counted(series)].map(([kind, number]) => `${number} ${kind}`);
   return words.length === 1 ? `${first} (${count} of ${count})` : `${main.kind === "reached" ? `${first}; ` : ""}${words.join(", ")}`;
@@ -244,8 +244,8 @@ function labelsPanel() {
   const height = 74 + classes * 20 + 34;
   return [
     drawing(height, (svg, width) => labelDots(svg, width, found, classes), `Samples of each class by client: ${found.title}`),
-    element("p", { class: "caption" }, `The area of a dot is the number of samples of a class that a client holds; bars: samples of each client. `
-      + `${found.title}${found.clients > found.counts.length ? `; the first ${found.counts.length} of ${whole(found.clients)} clients` : ""}. Other seeds split otherwise.`),
+    element("p", { class: "caption" }, `${found.title[0].toUpperCase()}${found.title.slice(1)}${found.clients > found.counts.length ? `; the first ${found.counts.length} of ${whole(found.clients)} clients` : ""}. `
+      + "The area of a dot is the number of samples of a class that a client holds; bars: samples of each client. Other seeds split otherwise."),
   ];
 }
 

@@ -7,8 +7,8 @@ function columns() {
   return [
     { name: "Method", sort: (one) => one.label, cell: methodCell, left: true },
     { name: "Step size α", sort: (one) => one.step_size, cell: (one) => format(one.step_size) },
-    many((one) => one.setting) && { name: "Setting", sort: (one) => one.setting, cell: (one) => data.settings[one.setting].title, left: true, wide: true },
-    many((one) => `${one.setting} ${one.row}`) && { name: "Rates", sort: (one) => one.row, cell: (one) => data.settings[one.setting].rates[one.row], left: true },
+    many((one) => one.setting) && { name: "Setting", sort: (one) => one.setting, cell: (one) => data.settings[one.setting].differences, left: true, wide: true },
+    many((one) => data.settings[one.setting].rates[one.row]) && { name: "Rates", sort: (one) => one.row, cell: (one) => data.settings[one.setting].rates[one.row], left: true },
     many((one) => one.remark) && { name: "Which", sort: (one) => one.remark, cell: (one) => one.remark, left: true },
     { name: "Trials", sort: (one) => one.trials, cell: trialsCell },
     { name: "Accuracy %", sort: (one) => first(one.accuracy), cell: (one) => spreadCell(one.accuracy, 2), best: -1 },
@@ -39,9 +39,10 @@ function methodCell(one) {
 
 function spreadCell(spread, decimals) {
   if (!spread) return "–";
-  const mean = fixed(spread.mean, decimals);
+  const shown = spread.mean < 100 ? decimals : 1;
+  const mean = fixed(spread.mean, shown);
   if (spread.minimum === spread.maximum) return mean;
-  return element("span", {}, mean, element("small", {}, ` ${fixed(spread.minimum, decimals)} – ${fixed(spread.maximum, decimals)}`));
+  return element("span", {}, mean, element("small", {}, ` ${fixed(spread.minimum, shown)} – ${fixed(spread.maximum, shown)}`));
 }
 
 function trialsCell(one) {

@@ -12,7 +12,7 @@ class TimelineView {
     this.first = 0; // client of the first lane
     this.lanes = Math.min(timeline.clients, LANES);
     this.whole = [0, Math.max(timeline.until_s - timeline.begin_s, 1e-9)];
-    const early = timeline.end_s[Math.min(FIRST, timeline.end_s.length) - 1];
+    const early = timeline.end_s[Math.min(box.clientWidth < 500 ? FIRST / 2 : FIRST, timeline.end_s.length) - 1];
     this.view = [0, Math.min(this.whole[1], early || this.whole[1])];
     this.stepOf = new Map(timeline.version.map((version, index) => [version, timeline.step_s[index]]));
     this.stalest = Math.max(1, ...timeline.staleness);
@@ -62,7 +62,8 @@ class TimelineView {
 
   show([from, to]) {
     const length = Math.min(Math.max(to - from, this.whole[1] * 1e-5), this.whole[1]);
-    const start = Math.min(Math.max(from, 0), this.whole[1] - length);
+    const last = this.whole[1] - length;
+    const start = from < this.whole[1] * 1e-9 || last < this.whole[1] * 1e-9 ? 0 : Math.min(from, last);
     this.view = [start, start + length];
     this.draw();
   }
@@ -90,7 +91,7 @@ class TimelineView {
       pointercancel: (event) => pointers.delete(event.pointerId),
       pointerleave: () => { if (this.picked !== -1) this.pick(-1); tooltip.hide(); },
       pointermove: (event) => (pointers.has(event.pointerId) ? this.drag(pointers, event) : this.hover(event)),
-      keydown: (event) => this.key_pressed(event),
+      keydown: (event) => this.press(event),
       blur: () => this.pick(-1),
     });
     const jump = (event) => {
@@ -117,7 +118,7 @@ class TimelineView {
     }
   }
 
-  key_pressed(event) {
+  press(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const actions = { "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show([...this.whole]), Escape: () => this.pick(-1) };
     const action = step ? () => (event.shiftKey ? this.next(step) : this.pan(step * 0.2)) : actions[event.key];
@@ -186,9 +187,10 @@ class TimelineView {
     const width = Math.max(260, this.canvas.parentElement ? this.canvas.parentElement.clientWidth : 600);
     this.top = 62;
     this.step = Math.max(11, Math.min(30, 420 / this.lanes));
-    const height = Math.round(this.top + this.lanes * this.step + 34);
+    const height = Math.round(this.top + this.lanes * this.step + 42);
     this.pen = prepared(this.canvas, width, height);
-    this.x = linearScale(this.view, [58, width - 14]);
+    this.x = linearScale(this.view, [LEFT, width - 14]);
+    this.right = width - 14;
     this.inks = inks();
     this.drawLanes(width, height);
     const seen = this.visible();
@@ -217,34 +219,34 @@ class TimelineView {
     const every = Math.ceil(14 / this.step);
     for (let lane = 0; lane < this.lanes; lane += 1) {
       const y = this.top + lane * this.step;
-      if (lane % 2 === 0) { pen.fillStyle = this.inks.grid; pen.globalAlpha = 0.45; pen.fillRect(58, y, width - 72, this.step); pen.globalAlpha = 1; }
+      if (lane % 2 === 0) { pen.fillStyle = this.inks.grid; pen.globalAlpha = 0.45; pen.fillRect(LEFT, y, width - 14 - LEFT, this.step); pen.globalAlpha = 1; }
       pen.fillStyle = this.inks.muted;
       pen.textAlign = "right";
-      if (lane % every === 0) pen.fillText(`client ${lane + this.first}`, 52, y + this.step / 2 + 4);
+      if (lane % every === 0) pen.fillText(`client ${lane + this.first}`, LEFT - 14, y + this.step / 2 + 4);
     }
     this.drawClock(width, height);
   }
 
   drawClock(width, height) {
     const { pen } = this;
-    const shifted = linearScale(this.view.map((time) => time + this.line.begin_s), [58, width - 14]);
+    const shifted = linearScale(this.view.map((time) => time + this.line.begin_s), [LEFT, width - 14]);
     pen.textAlign = "center";
     pen.strokeStyle = this.inks.grid;
     for (const tick of shifted.ticks(Math.max(3, Math.floor(width / 110)))) {
       pen.beginPath();
       pen.moveTo(shifted(tick), this.top);
-      pen.lineTo(shifted(tick), height - 28);
+      pen.lineTo(shifted(tick), height - 36);
       pen.stroke();
-      pen.fillText(format(tick, 6), shifted(tick), height - 14);
+      pen.fillText(format(tick, 6), shifted(tick), height - 22);
     }
-    pen.fillText("time (s)", (58 + width - 14) / 2, height - 1);
+    pen.fillText("time (s)", (LEFT + width - 14) / 2, height - 7);
   }
 
   drawBars(seen) {
     const { pen, line } = this;
     const thick = Math.max(3, this.step * 0.46);
     for (const index of seen) {
-      const [from, to] = [Math.max(this.x(line.start_s[index]), 58), this.x(line.end_s[index])];
+      const [from, to] = [Math.max(this.x(line.start_s[index]), LEFT), Math.min(this.x(line.end_s[index]), this.right)];
       const y = this.laneY(line.client[index]);
       const share = line.staleness[index] / this.stalest;
       pen.globalAlpha = this.picked >= 0 && this.picked !== index ? 0.45 : 1;
@@ -261,7 +263,7 @@ class TimelineView {
     pen.fillStyle = !this.line.used[index] || Math.sqrt(share) < 0.55 ? this.inks.onFresh : this.inks.onStale;
     pen.textAlign = "left";
     pen.font = `10px ${FONT}`;
-    pen.fillText(`v${this.line.base[index]}`, Math.max(from, 58) + 4, y + 3.5);
+    pen.fillText(`v${this.line.base[index]}`, from + 7, y + 3.5);
   }
 
   drawCurves(seen) {
@@ -289,14 +291,14 @@ class TimelineView {
   // Down curves leave the server upright, up curves arrive upright, as in the paper's figure.
   curve(fromX, fromY, toX, toY, down) {
     const { pen } = this;
-    const clip = (x) => Math.max(58, x);
-    if (fromX < 40 && toX < 40) return;
+    const clip = (x) => Math.min(Math.max(LEFT, x), this.right);
+    if (toX < LEFT || fromX > this.right) return;
     pen.beginPath();
     pen.moveTo(clip(fromX), fromY);
     if (down) pen.bezierCurveTo(clip(fromX), (fromY + toY) / 2, clip(toX) - 6, toY, clip(toX), toY);
     else pen.bezierCurveTo(clip(fromX) + 6, fromY, clip(toX), (fromY + toY) / 2, clip(toX), toY);
     pen.stroke();
-    this.arrow(clip(toX), toY, down);
+    if (toX <= this.right) this.arrow(toX, toY, down);
   }
 
   arrow(x, y, down) {
@@ -313,9 +315,9 @@ class TimelineView {
     pen.lineWidth = 1;
     pen.font = `600 11px ${FONT}`;
     pen.textAlign = "right";
-    pen.fillText("server", 52, SERVER_Y + 4);
+    pen.fillText("server", LEFT - 14, SERVER_Y + 4);
     pen.beginPath();
-    pen.moveTo(58, SERVER_Y);
+    pen.moveTo(LEFT, SERVER_Y);
     pen.lineTo(width - 14, SERVER_Y);
     pen.stroke();
     pen.textAlign = "center";
@@ -323,7 +325,7 @@ class TimelineView {
     let free = 0;
     line.step_s.forEach((time, index) => {
       const x = this.x(time);
-      if (x < 58 || x > width - 8) return;
+      if (x < LEFT || x > this.right) return;
       const half = this.isOfPicked(line.version[index]) ? 6 : 4.5;
       pen.fillStyle = half > 5 ? this.inks.accent : this.inks.ink;
       pen.fillRect(x - half, SERVER_Y - half, 2 * half, 2 * half);
@@ -357,6 +359,7 @@ class TimelineView {
 }
 
 const SERVER_Y = 36;
+const LEFT = 72; // of the lanes, behind their names
 const FONT = "system-ui, sans-serif";
 
 function prepared(canvas, width, height) {
