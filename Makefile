@@ -26,6 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
+.PHONY: browser report-picture bench-report
 .PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
@@ -183,6 +184,9 @@ bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport a
 bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
 	@$(BIN)/python benchmarks/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
+bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (two minutes)
+	@$(BIN)/python benchmarks/bench_report.py
+
 soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
 	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md
 
@@ -194,13 +198,25 @@ $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 
 # ------------------------------------------------------------------------------------------------- tests
 
-test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
+test: lint browser $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
 	@$(MAKE) --no-print-directory campaign-part
 	@$(MAKE) --no-print-directory test-slurm
+
+# The tests of the report look through Debian's Chromium; where there is none and it cannot be installed they are skipped.
+browser: ## install Debian's Chromium and its driver for the tests of the report (as root; elsewhere nothing is done)
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "note: no Chromium, and to install Debian's needs root and apt-get; the tests of the report in a browser are skipped"; \
+	elif ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; then \
+	  echo "note: Debian's Chromium could not be installed; the tests of the report in a browser are skipped"; fi
+
+report-picture: $(DEMO_RUNS) browser $(VENV)/tests-installed ## draw docs/report.png: the report of the demo in a browser
+	@$(BIN)/areabench report $(DEMO_RUNS) -o runs/demo/report.html --force
+	@$(BIN)/python -m tests.browser.screenshot runs/demo/report.html docs/report.png
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign goes on.
 campaign: $(VENV)/tests-installed ## 240 runs with a fault each, on MPI and in the simulator: docs/campaign.md (about an hour)

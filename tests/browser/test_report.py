@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +35,6 @@ def column(driver: Chrome, number: int) -> list[str]:
 
 def script(driver: Chrome, text: str) -> Any:
     return driver.execute_script(f"return {text}")  # type: ignore[no-untyped-call]
-
-
-def soon(condition: Callable[[], bool]) -> bool:
-    """Whether something becomes true within five seconds."""
-    until = time.monotonic() + 5
-    while not condition() and time.monotonic() < until:
-        pass
-    return condition()
 
 
 # ---------------------------------------------------------------------------------------------------- every page

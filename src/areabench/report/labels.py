@@ -33,23 +33,24 @@ class _Key:
 
 
 def labels_of(pages: Sequence[Page], cache: Path) -> Iterator[Labels]:
-    """The split of the first run of each setting; one that an earlier setting has too is not told again."""
-    seen: set[_Key] = set()
+    """The split of the first run of each setting; what several settings share is computed once."""
+    shared: dict[_Key, list[int]] = {}
     for index, page in enumerate(pages):
         experiment = page.experiment
         key = _Key(experiment.data, experiment.split, experiment.clients.count, experiment.seed)
-        if key not in seen:
-            seen.add(key)
-            yield _labels(index, experiment, page.results[0].path, cache)
+        shared.setdefault(key, []).append(index)
+    for settings in shared.values():
+        first = pages[settings[0]]
+        yield _labels(tuple(settings), first.experiment, first.results[0].path, cache)
 
 
-def _labels(setting: int, experiment: Experiment, path: Path, cache: Path) -> Labels:
+def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:
     title, clients = f"{split_name(experiment)}, seed {experiment.seed}", experiment.clients.count
     try:
         counts = _count(experiment, path, cache)
     except UserError as error:
-        return Labels(title, setting, str(error), clients, _NO_COUNTS)
-    return Labels(title, setting, "", clients, counts[:MOST_CLIENTS])
+        return Labels(title, settings, str(error), clients, _NO_COUNTS)
+    return Labels(title, settings, "", clients, counts[:MOST_CLIENTS])
 
 
 def _count(experiment: Experiment, path: Path, cache: Path) -> Numbers:

@@ -189,7 +189,7 @@ class Labels:
     """Samples of each class that each client holds; without counts, the reason."""
 
     title: str
-    setting: int
+    settings: tuple[int, ...]  # that have this split
     reason: str
     clients: int  # of which the first have counts
     counts: Numbers  # (clients, classes)

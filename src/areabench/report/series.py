@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -92,9 +92,17 @@ def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
 def series_of(places: Sequence[Place], sources: Sources, target: float) -> Iterator[Series]:
     """The series in the order of their places; `target` in percent."""
     most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
-    planned = sources.planned
+    planned, names = sources.planned, _names(places)
     for place in places:
-        yield _series(place, planned[without_seed(place.cell.results[0].experiment)], target, most)
+        known = planned[without_seed(place.cell.results[0].experiment)]
+        yield replace(_series(place, known, target, most), label=names[place.contender.method.name, place.contender.label])
+
+
+def _names(places: Sequence[Place]) -> dict[tuple[str, str], str]:
+    """Labels by method and label: those of methods from outside that are called alike say where they come from."""
+    pairs = {(place.contender.method.name, place.contender.label) for place in places}
+    seen = Counter(label for _, label in pairs)
+    return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
 
 
 def _series(place: Place, planned: int, target: float, most: int) -> Series:

@@ -9,13 +9,21 @@ const state = {
 const PANELS = [
   { id: "summary", title: "Summary", draw: () => summaryPanel() },
   { id: "absent", title: "Failed and missing runs", draw: () => absentPanel(), when: () => data.absent.length },
-  { id: "curves", title: "Accuracy and loss", draw: () => curvesPanel(shown()), series: true },
-  { id: "target", title: "Time to target", draw: () => targetPanel(shown()), series: true },
-  { id: "sensitivity", title: "Step-size sensitivity", draw: () => sensitivityPanel(ofSetting()), series: true },
-  { id: "staleness", title: "Staleness", draw: () => stalenessPanel(shown()), series: true },
+  { id: "curves", title: "Accuracy and loss", draw: () => curvesPanel(shown()) },
+  { id: "target", title: "Time to target", draw: () => targetPanel(shown()) },
+  { id: "sensitivity", title: "Step-size sensitivity", draw: () => sensitivityPanel(ofSetting()) },
+  { id: "staleness", title: "Staleness", draw: () => stalenessPanel(shown()) },
   { id: "run", title: "One run", draw: () => runPanel() },
   { id: "labels", title: "Label distribution", draw: () => labelsPanel() },
 ].filter((panel) => !panel.when || panel.when());
+
+// Panels that a change does not concern stay as they are, with what the reader did in them.
+const SHOWN = ["controls", "curves", "target", "staleness"];
+const CONCERNS = {
+  sort: ["summary"], run: ["run"], axis: ["curves"], range: ["curves"], steps: SHOWN,
+  hidden: [...SHOWN, "summary", "sensitivity"], setting: [...SHOWN, "sensitivity", "labels"],
+};
+const EVERYTHING = new Set(["controls", ...PANELS.map((panel) => panel.id)]);
 
 // ------------------------------------------------------------------------------------------------ what is shown
 
@@ -59,19 +67,15 @@ function notice(text) {
 function change(changes, focus) {
   Object.assign(state, changes);
   tooltip.hide();
-  const only = Object.keys(changes);
-  render(only.every((name) => name === "sort") ? ["summary"] : only.every((name) => name === "run") ? ["run"]
-    : only.every((name) => name === "axis" || name === "range") ? ["curves"] : null);
+  render(new Set(Object.keys(changes).flatMap((name) => CONCERNS[name])));
   if (focus) (document.querySelector(focus) || { focus() {} }).focus();
 }
 
-// Panels that a change does not concern stay as they are, with what the reader did in them.
-function render(only) {
+function render(only = EVERYTHING) {
   for (const panel of PANELS) {
-    if (only && !only.includes(panel.id)) continue;
-    document.querySelector(`#${panel.id} .content`).replaceChildren(...panel.draw().filter(Boolean));
+    if (only.has(panel.id)) document.querySelector(`#${panel.id} .content`).replaceChildren(...panel.draw().filter(Boolean));
   }
-  if (!only) document.getElementById("controls").replaceChildren(...controls());
+  if (only.has("controls")) document.getElementById("controls").replaceChildren(...controls());
   settle();
 }
 
