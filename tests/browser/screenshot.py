@@ -17,8 +17,8 @@ def main(page: Path, picture: Path) -> None:
         resize(driver, _WIDTH, 900)
         load(driver, page)
         hide = f"for (const node of document.querySelectorAll({_LEFT_OUT!r})) node.hidden = true"
-        driver.execute_script(hide)  # type: ignore[no-untyped-call]
-        height = driver.execute_script("return document.documentElement.scrollHeight")  # type: ignore[no-untyped-call]
+        driver.execute_script(hide)
+        height = driver.execute_script("return document.documentElement.scrollHeight")
         resize(driver, _WIDTH, int(height))
         driver.save_screenshot(str(picture))
     print(f"picture: {picture}")

@@ -34,7 +34,7 @@ def column(driver: Chrome, number: int) -> list[str]:
 
 
 def script(driver: Chrome, text: str) -> Any:
-    return driver.execute_script(f"return {text}")  # type: ignore[no-untyped-call]
+    return driver.execute_script(f"return {text}")
 
 
 # ---------------------------------------------------------------------------------------------------- every page

@@ -186,10 +186,10 @@ def test_five_hundred_runs_stay_below_five_megabytes() -> None:
     rng = np.random.default_rng(0)
     runs = [
         result(
-            rng.uniform(0, 100, 150),
-            rng.uniform(0, 9, 150),
-            updates=np.arange(150) * 7,
-            steps=np.arange(150) * 3,
+            rng.uniform(0, 100, 150).tolist(),
+            rng.uniform(0, 9, 150).tolist(),
+            updates=range(0, 1050, 7),
+            steps=range(0, 450, 3),
             method=Area(step_size=1.0 + point),
             seed=seed,
             name=f"{point}-{seed}.h5",

@@ -94,8 +94,10 @@ def series_of(places: Sequence[Place], sources: Sources, target: float) -> Itera
     most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
     planned, names = sources.planned, _names(places)
     for place in places:
-        known = planned[without_seed(place.cell.results[0].experiment)]
-        yield replace(_series(place, known, target, most), label=names[place.contender.method.name, place.contender.label])
+        point = without_seed(place.cell.results[0].experiment)
+        asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
+        name = names[place.contender.method.name, place.contender.label]
+        yield replace(_series(place, asked, target, most), label=name)
 
 
 def _names(places: Sequence[Place]) -> dict[tuple[str, str], str]:

@@ -42,10 +42,10 @@ class Sources:
     sweeps: tuple[Sweep, ...] = ()
 
     @property
-    def planned(self) -> Counter[Experiment]:
-        """How many runs the sweeps ask for, by experiment without its seed."""
-        members = [member for sweep in self.sweeps for member in sweep.plan.members]
-        return Counter(without_seed(member.experiment) for member in members if member.experiment is not None)
+    def planned(self) -> Counter[tuple[Path, Experiment]]:
+        """How many runs the sweeps ask for, by folder and experiment without its seed."""
+        asked = [(sweep.folder, member.experiment) for sweep in self.sweeps for member in sweep.plan.members]
+        return Counter((folder, without_seed(experiment)) for folder, experiment in asked if experiment is not None)
 
 
 def without_seed(experiment: Experiment) -> Experiment:

@@ -111,10 +111,7 @@ const tooltip = {
   node: document.getElementById("tooltip"),
 
   show(x, y, heading, rows) {
-    this.node.replaceChildren(
-      element("strong", {}, heading),
-      ...rows.map((row) => this.row(row)),
-    );
+    this.node.replaceChildren(element("strong", {}, heading), ...rows.map((row) => this.row(row)));
     this.node.hidden = false;
     const box = this.node.getBoundingClientRect();
     const left = x + 16 + box.width > innerWidth ? x - 16 - box.width : x + 16;

@@ -2,7 +2,7 @@
 // One chart of lines: axes, bands, markers, labels at the ends, a cursor that tells exact values, zoom by dragging.
 
 // chart: { lines, xLabel, yLabel, logX, logY, reference, range, onZoom, whiskers, tops, wholeX }
-// line: { x, mean, low, high, colour, dash, marker, label, name, opacity, faded }
+// line: { x, mean, low, high, colour, dash, marker, label, name, opacity, faded, shift }; the shift in pixels
 function lineChart(container, chart) {
   const width = Math.max(260, container.clientWidth || 520);
   const height = Math.round(Math.min(320, Math.max(220, width * 0.56)));
@@ -13,7 +13,10 @@ function lineChart(container, chart) {
   const frame = { left: 60, right: width - room, top: 12 + strip, bottom: height - 40, width, height, strip };
   const scales = scalesOf(chart, lines, frame);
   const svg = shape("svg", {
-    viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0,
+    viewBox: `0 0 ${width} ${height}`,
+    class: "chart",
+    role: "img",
+    tabindex: 0,
     "aria-label": `${chart.yLabel} over ${chart.xLabel}: ${lines.map((line) => line.name).join("; ")}`,
   });
   drawAxes(svg, chart, scales, frame);
@@ -29,13 +32,17 @@ function lineChart(container, chart) {
 
 function scalesOf(chart, lines, frame) {
   const solid = lines.filter((line) => !line.faded);
-  const extent = chart.range || limits((solid.length ? solid : lines).flatMap((line) => [line.x[0], line.x[line.x.length - 1]]));
+  const extent =
+    chart.range || limits((solid.length ? solid : lines).flatMap((line) => [line.x[0], line.x[line.x.length - 1]]));
   const seen = valuesWithin(solid.length ? solid : lines, extent, chart);
   let [low, high] = limits(seen);
-  if (chart.reference && !chart.logY) [low, high] = [Math.min(low, chart.reference.y), Math.max(high, chart.reference.y)];
-  const x = chart.logX ? logScale([extent[0] / 2, extent[1] * 2], [frame.left, frame.right])
+  if (chart.reference && !chart.logY)
+    [low, high] = [Math.min(low, chart.reference.y), Math.max(high, chart.reference.y)];
+  const x = chart.logX
+    ? logScale([extent[0] / 2, extent[1] * 2], [frame.left, frame.right])
     : linearScale(extent, [frame.left, frame.right]);
-  const y = chart.logY ? logScale([low / 1.08, high * 1.08], [frame.bottom, frame.top])
+  const y = chart.logY
+    ? logScale([low / 1.08, high * 1.08], [frame.bottom, frame.top])
     : linearScale([low - 0.04 * (high - low || 1), high + 0.04 * (high - low || 1)], [frame.bottom, frame.top]);
   return { x, y, extent };
 }
@@ -51,8 +58,8 @@ function limits(values) {
 }
 
 function valuesWithin(lines, extent, chart) {
-  const inside = (line) => (value, index) => isNumber(value) && (!chart.logY || value > 0)
-    && line.x[index] >= extent[0] && line.x[index] <= extent[1];
+  const inside = (line) => (value, index) =>
+    isNumber(value) && (!chart.logY || value > 0) && line.x[index] >= extent[0] && line.x[index] <= extent[1];
   return lines.flatMap((line) => [line.mean, line.low, line.high].flatMap((values) => values.filter(inside(line))));
 }
 
@@ -71,10 +78,20 @@ function drawAxes(svg, chart, scales, frame) {
   }
   grid.append(shape("line", { x1: frame.left, x2: frame.right, y1: frame.bottom, y2: frame.bottom, class: "base" }));
   words.append(
-    shape("text", { x: (frame.left + frame.right) / 2, y: frame.height - 5, "text-anchor": "middle", class: "title" }, chart.xLabel),
-    shape("text", {
-      transform: `translate(12 ${(frame.top + frame.bottom) / 2}) rotate(-90)`, "text-anchor": "middle", class: "title",
-    }, chart.yLabel),
+    shape(
+      "text",
+      { x: (frame.left + frame.right) / 2, y: frame.height - 5, "text-anchor": "middle", class: "title" },
+      chart.xLabel,
+    ),
+    shape(
+      "text",
+      {
+        transform: `translate(12 ${(frame.top + frame.bottom) / 2}) rotate(-90)`,
+        "text-anchor": "middle",
+        class: "title",
+      },
+      chart.yLabel,
+    ),
   );
   svg.append(grid, words);
 }
@@ -94,9 +111,18 @@ let clips = 0;
 
 function drawLines(svg, chart, lines, scales, frame) {
   const clip = `clip${(clips += 1)}`;
-  svg.append(shape("clipPath", { id: clip }, shape("rect", {
-    x: frame.left - 6, y: frame.top - 6, width: frame.right - frame.left + 12, height: frame.bottom - frame.top + 8,
-  })));
+  svg.append(
+    shape(
+      "clipPath",
+      { id: clip },
+      shape("rect", {
+        x: frame.left - 6,
+        y: frame.top - 6,
+        width: frame.right - frame.left + 12,
+        height: frame.bottom - frame.top + 8,
+      }),
+    ),
+  );
   const inside = shape("g", { "clip-path": `url(#${clip})` });
   lines.forEach((line) => inside.append(...(chart.whiskers ? whiskers(line, scales) : band(line, scales))));
   lines.forEach((line, index) => inside.append(lineOf(line, scales, index / lines.length, chart)));
@@ -104,25 +130,37 @@ function drawLines(svg, chart, lines, scales, frame) {
 }
 
 function lineOf(line, scales, shift, chart) {
-  const look = { fill: "none", stroke: inkOf(line.colour), "stroke-width": line.faded ? 1.2 : 2, opacity: line.opacity || 1 };
+  const look = {
+    fill: "none",
+    stroke: inkOf(line.colour),
+    "stroke-width": line.faded ? 1.2 : 2,
+    opacity: line.opacity || 1,
+  };
   const group = shape("g", { class: "series", "data-label": line.label });
-  group.append(shape("path", { d: pathOf(line.x, line.mean, scales, chart), "stroke-dasharray": line.dash || null, ...look }));
+  group.append(shape("path", { d: pathOf(line, scales, chart), "stroke-dasharray": line.dash || null, ...look }));
   const marks = line.x.length <= 15 || chart.whiskers ? 1 : Math.floor(line.x.length / 7);
   for (let index = marks > 1 ? Math.floor(shift * marks) : 0; index < line.x.length; index += marks) {
     if (!isNumber(line.mean[index]) || (chart.logY && line.mean[index] <= 0)) continue;
-    group.append(marker(line.marker, scales.x(line.x[index]), scales.y(line.mean[index]), 3.2, {
-      fill: inkOf(line.colour), class: "mark", opacity: line.opacity || 1,
-    }));
+    group.append(
+      marker(line.marker, scales.x(line.x[index]) + (line.shift || 0), scales.y(line.mean[index]), 3.2, {
+        fill: inkOf(line.colour),
+        class: "mark",
+        opacity: line.opacity || 1,
+      }),
+    );
   }
   return group;
 }
 
-function pathOf(x, values, scales, chart) {
+function pathOf(line, scales, chart) {
   let path = "";
   let pen = "M";
-  values.forEach((value, index) => {
-    if (!isNumber(value) || (chart.logY && value <= 0)) { pen = "M"; return; }
-    path += `${pen}${scales.x(x[index]).toFixed(1)},${scales.y(value).toFixed(1)}`;
+  line.mean.forEach((value, index) => {
+    if (!isNumber(value) || (chart.logY && value <= 0)) {
+      pen = "M";
+      return;
+    }
+    path += `${pen}${(scales.x(line.x[index]) + (line.shift || 0)).toFixed(1)},${scales.y(value).toFixed(1)}`;
     pen = "L";
   });
   return path;
@@ -130,125 +168,67 @@ function pathOf(x, values, scales, chart) {
 
 function band(line, scales) {
   if (!line.low.length) return [];
-  const points = (values) => values.map((value, index) => `${scales.x(line.x[index]).toFixed(1)},${scales.y(value).toFixed(1)}`);
+  const points = (values) =>
+    values.map((value, index) => `${scales.x(line.x[index]).toFixed(1)},${scales.y(value).toFixed(1)}`);
   const outline = [...points(line.high), ...points(line.low).reverse()];
   return [shape("path", { d: `M${outline.join("L")}z`, fill: inkOf(line.colour), opacity: 0.16 })];
 }
 
 function whiskers(line, scales) {
   if (!line.low.length) return [];
-  return line.x.map((x, index) => shape("path", {
-    d: `M${scales.x(x)},${scales.y(line.low[index])}V${scales.y(line.high[index])}`,
-    stroke: inkOf(line.colour), "stroke-width": 1.3, fill: "none",
-  }));
+  return line.x.map((x, index) =>
+    shape("path", {
+      d: `M${scales.x(x) + (line.shift || 0)},${scales.y(line.low[index])}V${scales.y(line.high[index])}`,
+      stroke: inkOf(line.colour),
+      "stroke-width": 1.3,
+      fill: "none",
+    }),
+  );
 }
 
 // Names at the ends of the lines, moved apart where they would overlap.
 function drawLabels(svg, lines, scales, frame, range) {
-  const places = lines.map((line) => {
-    const inside = line.x.map((x, index) => index).filter((index) => isNumber(line.mean[index]) && (!range || line.x[index] <= range[1]));
-    const last = inside[inside.length - 1] ?? 0;
-    return { line, y: Math.min(frame.bottom, Math.max(frame.top, scales.y(line.mean[last]))) || frame.top, x: scales.x(line.x[last]) };
-  }).sort((one, other) => one.y - other.y);
-  places.forEach((place, index) => { if (index) place.y = Math.max(place.y, places[index - 1].y + 14); });
+  const places = lines
+    .map((line) => {
+      const inside = line.x
+        .map((x, index) => index)
+        .filter((index) => isNumber(line.mean[index]) && (!range || line.x[index] <= range[1]));
+      const last = inside[inside.length - 1] ?? 0;
+      return {
+        line,
+        y: Math.min(frame.bottom, Math.max(frame.top, scales.y(line.mean[last]))) || frame.top,
+        x: scales.x(line.x[last]),
+      };
+    })
+    .sort((one, other) => one.y - other.y);
+  places.forEach((place, index) => {
+    if (index) place.y = Math.max(place.y, places[index - 1].y + 14);
+  });
   const excess = places.length ? places[places.length - 1].y - frame.bottom : 0;
   if (excess > 0) {
-    for (let index = places.length - 1, most = frame.bottom; index >= 0; index -= 1, most -= 14) places[index].y = Math.min(places[index].y, most);
+    for (let index = places.length - 1, most = frame.bottom; index >= 0; index -= 1, most -= 14)
+      places[index].y = Math.min(places[index].y, most);
   }
   for (const { line, y } of places) {
-    svg.append(shape("text", { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) }, line.label));
+    svg.append(
+      shape("text", { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) }, line.label),
+    );
   }
 }
 
 // Step sizes at which trials diverged: crosses above the data.
 function drawTops(svg, chart, scales, frame) {
   if (!frame.strip) return;
-  svg.append(shape("rect", { x: frame.left, y: 2, width: frame.right - frame.left, height: frame.strip, class: "strip" }));
+  svg.append(
+    shape("rect", { x: frame.left, y: 2, width: frame.right - frame.left, height: frame.strip, class: "strip" }),
+  );
   for (const top of chart.tops) {
     const cross = marker("cross", scales.x(top.x) + (top.shift || 0), 2 + frame.strip / 2, top.all ? 4.5 : 3, {
-      stroke: inkOf(top.colour), "stroke-width": top.all ? 2.6 : 1.3, class: "diverged",
+      stroke: inkOf(top.colour),
+      "stroke-width": top.all ? 2.6 : 1.3,
+      class: "diverged",
     });
     cross.append(shape("title", {}, top.text));
     svg.append(cross);
   }
-}
-
-// ------------------------------------------------------------------------------------------------ cursor and zoom
-
-function follow(svg, chart, lines, scales, frame) {
-  const cursor = shape("line", { class: "cursor", y1: frame.top, y2: frame.bottom, visibility: "hidden" });
-  const selection = shape("rect", { class: "selection", y: frame.top, height: frame.bottom - frame.top, visibility: "hidden" });
-  const cover = shape("rect", {
-    x: frame.left, y: 0, width: frame.right - frame.left, height: frame.bottom, class: chart.onZoom ? "cover zoomable" : "cover",
-  });
-  const xs = [...new Set(lines.flatMap((line) => line.x))].sort((one, other) => one - other)
-    .filter((x) => x >= scales.extent[0] && x <= scales.extent[1]);
-  let from = null;
-  let at = -1;
-
-  const place = (event) => {
-    const box = svg.getBoundingClientRect();
-    return ((event.clientX - box.left) / box.width) * frame.width;
-  };
-  const point = (x, clientX, clientY) => {
-    cursor.setAttribute("x1", scales.x(x));
-    cursor.setAttribute("x2", scales.x(x));
-    cursor.setAttribute("visibility", "visible");
-    tooltip.show(clientX, clientY, `${format(x, 5)} · ${chart.xLabel}`, lines.map((line) => tipRow(line, x, chart)).filter(Boolean));
-  };
-  const leave = () => { cursor.setAttribute("visibility", "hidden"); tooltip.hide(); };
-  const move = (event) => {
-    const there = place(event);
-    if (from !== null) {
-      selection.setAttribute("x", Math.min(from, there));
-      selection.setAttribute("width", Math.abs(there - from));
-      selection.setAttribute("visibility", "visible");
-    }
-    if (xs.length) {
-      at = nearest(xs, scales.x.invert(there));
-      point(xs[at], event.clientX, event.clientY);
-    }
-  };
-  const release = (event) => {
-    const [begin, end] = [from, place(event)].sort((one, other) => one - other);
-    const dragged = from !== null && end - begin > 12;
-    from = null;
-    selection.setAttribute("visibility", "hidden");
-    if (dragged && chart.onZoom) chart.onZoom([Math.max(scales.extent[0], scales.x.invert(begin)), Math.min(scales.extent[1], scales.x.invert(end))]);
-  };
-  fill(cover, { on: {
-    pointermove: move, pointerleave: leave, pointerup: release,
-    pointerdown: (event) => { if (chart.onZoom && event.pointerType === "mouse") from = place(event); },
-  } }, []);
-  svg.addEventListener("keydown", (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (event.key === "Escape") leave();
-    if (!step || !xs.length) return;
-    event.preventDefault();
-    at = Math.min(xs.length - 1, Math.max(0, at + step));
-    const box = svg.getBoundingClientRect();
-    point(xs[at], box.left + (scales.x(xs[at]) / frame.width) * box.width, box.top + 20);
-  });
-  svg.addEventListener("blur", leave);
-  svg.append(cursor, selection, cover);
-}
-
-function tipRow(line, x, chart) {
-  const index = nearest(line.x, x);
-  const apart = Math.abs(line.x[index] - x);
-  const typical = line.x.length > 1 ? (line.x[line.x.length - 1] - line.x[0]) / (line.x.length - 1) : Infinity;
-  if (chart.logX ? apart > 1e-9 * x : apart > Math.max(typical, 1e-12) && line.x.length > 1) return null;
-  const range = line.low.length ? ` (${format(line.low[index])} – ${format(line.high[index])})` : "";
-  return [line.name, `${format(line.mean[index], 5)}${range}`, line.colour];
-}
-
-// Where in ascending numbers the nearest to a value stands.
-function nearest(values, value) {
-  let low = 0;
-  let high = values.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (values[middle] <= value) low = middle; else high = middle;
-  }
-  return Math.abs(values[high] - value) < Math.abs(values[low] - value) ? high : low;
 }

@@ -3,8 +3,14 @@
 
 const views = { timeline: null };
 const state = {
-  setting: 0, hidden: new Set(), steps: {}, axis: "time", range: null, run: 0,
-  sort: { name: "", direction: 1 }, theme: "auto",
+  setting: 0,
+  hidden: new Set(),
+  steps: {},
+  axis: "time",
+  range: null,
+  run: 0,
+  sort: { name: "", direction: 1 },
+  theme: "auto",
 };
 const PANELS = [
   { id: "summary", title: "Summary", draw: () => summaryPanel() },
@@ -20,8 +26,13 @@ const PANELS = [
 // Panels that a change does not concern stay as they are, with what the reader did in them.
 const SHOWN = ["controls", "curves", "target", "staleness"];
 const CONCERNS = {
-  sort: ["summary"], run: ["run"], axis: ["curves"], range: ["curves"], steps: SHOWN,
-  hidden: [...SHOWN, "summary", "sensitivity"], setting: [...SHOWN, "sensitivity", "labels"],
+  sort: ["summary"],
+  run: ["run"],
+  axis: ["curves"],
+  range: ["curves"],
+  steps: SHOWN,
+  hidden: [...SHOWN, "summary", "sensitivity"],
+  setting: [...SHOWN, "sensitivity", "labels"],
 };
 const EVERYTHING = new Set(["controls", ...PANELS.map((panel) => panel.id)]);
 
@@ -35,7 +46,9 @@ const MANY = 8; // series of one rates setting from which on each method is show
 
 function stepsOf(label) {
   const here = data.series.filter((one) => one.setting === state.setting);
-  const crowded = [...new Set(here.map((one) => one.row))].some((row) => here.filter((one) => one.row === row).length > MANY);
+  const crowded = [...new Set(here.map((one) => one.row))].some(
+    (row) => here.filter((one) => one.row === row).length > MANY,
+  );
   return state.steps[label] ?? (crowded ? "best" : "all");
 }
 
@@ -73,7 +86,8 @@ function change(changes, focus) {
 
 function render(only = EVERYTHING) {
   for (const panel of PANELS) {
-    if (only.has(panel.id)) document.querySelector(`#${panel.id} .content`).replaceChildren(...panel.draw().filter(Boolean));
+    if (only.has(panel.id))
+      document.querySelector(`#${panel.id} .content`).replaceChildren(...panel.draw().filter(Boolean));
   }
   if (only.has("controls")) document.getElementById("controls").replaceChildren(...controls());
   settle();
@@ -83,26 +97,61 @@ function render(only = EVERYTHING) {
 
 function controls() {
   const labels = [...new Set(data.series.filter((one) => one.setting === state.setting).map((one) => one.label))];
-  return [settingChoice(), labels.length ? element("div", { class: "legend", role: "group", "aria-label": "Methods" }, ...labels.map(chip)) : null].filter(Boolean);
+  return [
+    settingChoice(),
+    labels.length
+      ? element("div", { class: "legend", role: "group", "aria-label": "Methods" }, ...labels.map(chip))
+      : null,
+  ].filter(Boolean);
 }
 
 function settingChoice() {
   if (data.settings.length < 2) return null;
-  const options = data.settings.map((setting, index) => element("option", { value: index, selected: index === state.setting }, setting.title));
-  return element("label", { class: "choice" }, "Setting ", element("select", {
-    id: "setting-choice", on: { change: (event) => change({ setting: Number(event.target.value), range: null }, "#setting-choice") } }, ...options));
+  const options = data.settings.map((setting, index) =>
+    element("option", { value: index, selected: index === state.setting }, setting.title),
+  );
+  return element(
+    "label",
+    { class: "choice" },
+    "Setting ",
+    element(
+      "select",
+      {
+        id: "setting-choice",
+        on: { change: (event) => change({ setting: Number(event.target.value), range: null }, "#setting-choice") },
+      },
+      ...options,
+    ),
+  );
 }
 
 function chip(label) {
   const all = data.series.filter((one) => one.setting === state.setting && one.label === label);
   const series = all[0];
-  const sample = shape("svg", { width: 30, height: 12, "aria-hidden": "true" },
-    shape("path", { d: "M0,6H30", stroke: inkOf(series.colour), "stroke-width": 2, "stroke-dasharray": dashOf(series) || null }),
-    marker(markerOf(series), 15, 6, 3.6, { fill: inkOf(series.colour) }));
-  const button = element("button", {
-    type: "button", class: "chip", "aria-pressed": String(!state.hidden.has(label)), "data-method": label, title: series.method,
-    on: { click: () => toggle(label) },
-  }, sample, label);
+  const sample = shape(
+    "svg",
+    { width: 30, height: 12, "aria-hidden": "true" },
+    shape("path", {
+      d: "M0,6H30",
+      stroke: inkOf(series.colour),
+      "stroke-width": 2,
+      "stroke-dasharray": dashOf(series) || null,
+    }),
+    marker(markerOf(series), 15, 6, 3.6, { fill: inkOf(series.colour) }),
+  );
+  const button = element(
+    "button",
+    {
+      type: "button",
+      class: "chip",
+      "aria-pressed": String(!state.hidden.has(label)),
+      "data-method": label,
+      title: series.method,
+      on: { click: () => toggle(label) },
+    },
+    sample,
+    label,
+  );
   return element("span", { class: "chip-box" }, button, stepChoice(label, all));
 }
 
@@ -117,10 +166,24 @@ function stepChoice(label, all) {
   if (sizes.length < 2) return element("span", { class: "chip-step" }, `α = ${format(sizes[0])}`);
   const choice = String(stepsOf(label));
   const best = [...new Set(all.filter((one) => one.is_best).map((one) => format(one.step_size)))].join(", ");
-  const options = [["best", `best α (${best})`], ["all", "all α"], ...sizes.map((size) => [String(size), `α = ${format(size)}`])];
-  return element("select", { class: "chip-step", "aria-label": `Step size of ${label}`, "data-steps": label,
-    on: { change: (event) => change({ steps: { ...state.steps, [label]: event.target.value } }, `[data-steps="${CSS.escape(label)}"]`) } },
-    ...options.map(([value, text]) => element("option", { value, selected: value === choice }, text)));
+  const options = [
+    ["best", `best α (${best})`],
+    ["all", "all α"],
+    ...sizes.map((size) => [String(size), `α = ${format(size)}`]),
+  ];
+  return element(
+    "select",
+    {
+      class: "chip-step",
+      "aria-label": `Step size of ${label}`,
+      "data-steps": label,
+      on: {
+        change: (event) =>
+          change({ steps: { ...state.steps, [label]: event.target.value } }, `[data-steps="${CSS.escape(label)}"]`),
+      },
+    },
+    ...options.map(([value, text]) => element("option", { value, selected: value === choice }, text)),
+  );
 }
 
 // ------------------------------------------------------------------------------------------------ theme and print
@@ -147,22 +210,56 @@ function afterPrint() {
 // ------------------------------------------------------------------------------------------------ start
 
 function header() {
-  const settings = data.settings.length === 1 ? element("p", { class: "subtitle" }, data.settings[0].title
-    + (data.settings[0].rates.length === 1 ? `, rates ${data.settings[0].rates[0]}` : "")) : null;
-  return element("header", {}, element("div", {}, element("p", { class: "brand" }, "areabench report"), element("h1", {}, data.title),
-    element("p", { class: "subtitle" }, data.subtitle), settings),
-    element("button", { type: "button", id: "theme", class: "no-print", "aria-label": "Light or dark", on: { click: nextTheme } }, "◐"));
+  const settings =
+    data.settings.length === 1
+      ? element(
+          "p",
+          { class: "subtitle" },
+          data.settings[0].title + (data.settings[0].rates.length === 1 ? `, rates ${data.settings[0].rates[0]}` : ""),
+        )
+      : null;
+  return element(
+    "header",
+    {},
+    element(
+      "div",
+      {},
+      element("p", { class: "brand" }, "areabench report"),
+      element("h1", {}, data.title),
+      element("p", { class: "subtitle" }, data.subtitle),
+      settings,
+    ),
+    element(
+      "button",
+      { type: "button", id: "theme", class: "no-print", "aria-label": "Light or dark", on: { click: nextTheme } },
+      "◐",
+    ),
+  );
 }
 
 function build() {
   const links = PANELS.map((panel) => element("a", { href: `#${panel.id}` }, panel.title));
-  document.getElementById("page").replaceChildren(
-    element("a", { class: "skip", href: "#summary" }, "Skip to the summary"), header(),
-    element("nav", { class: "no-print", "aria-label": "Panels" }, ...links), element("div", { id: "controls" }),
-    element("main", {}, ...PANELS.map((panel) => element("section", { id: panel.id, "aria-label": panel.title },
-      element("h2", {}, panel.title), element("div", { class: "content" })))),
-    element("footer", {}, `areabench ${data.version}. This page holds its data and loads nothing.`),
-  );
+  document
+    .getElementById("page")
+    .replaceChildren(
+      element("a", { class: "skip", href: "#summary" }, "Skip to the summary"),
+      header(),
+      element("nav", { class: "no-print", "aria-label": "Panels" }, ...links),
+      element("div", { id: "controls" }),
+      element(
+        "main",
+        {},
+        ...PANELS.map((panel) =>
+          element(
+            "section",
+            { id: panel.id, "aria-label": panel.title },
+            element("h2", {}, panel.title),
+            element("div", { class: "content" }),
+          ),
+        ),
+      ),
+      element("footer", {}, `areabench ${data.version}. This page holds its data and loads nothing.`),
+    );
   render();
 }
 

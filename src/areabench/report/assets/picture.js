@@ -45,7 +45,8 @@ class TimelinePicture {
     const seen = [];
     for (let index = 0; index < this.line.shown; index += 1) {
       const lane = this.line.client[index] - this.first;
-      if (this.line.end_s[index] >= from && this.line.start_s[index] <= to && lane >= 0 && lane < this.lanes) seen.push(index);
+      if (this.line.end_s[index] >= from && this.line.start_s[index] <= to && lane >= 0 && lane < this.lanes)
+        seen.push(index);
     }
     return seen;
   }
@@ -58,7 +59,12 @@ class TimelinePicture {
     const every = Math.ceil(14 / this.step);
     for (let lane = 0; lane < this.lanes; lane += 1) {
       const y = this.top + lane * this.step;
-      if (lane % 2 === 0) { pen.fillStyle = this.inks.grid; pen.globalAlpha = 0.45; pen.fillRect(LEFT, y, width - 14 - LEFT, this.step); pen.globalAlpha = 1; }
+      if (lane % 2 === 0) {
+        pen.fillStyle = this.inks.grid;
+        pen.globalAlpha = 0.45;
+        pen.fillRect(LEFT, y, width - 14 - LEFT, this.step);
+        pen.globalAlpha = 1;
+      }
       pen.fillStyle = this.inks.muted;
       pen.textAlign = "right";
       if (lane % every === 0) pen.fillText(`client ${lane + this.first}`, LEFT - 14, y + this.step / 2 + 4);
@@ -68,7 +74,10 @@ class TimelinePicture {
 
   drawClock(width, height) {
     const { pen } = this;
-    const shifted = linearScale(this.view.map((time) => time + this.line.begin_s), [LEFT, width - 14]);
+    const shifted = linearScale(
+      this.view.map((time) => time + this.line.begin_s),
+      [LEFT, width - 14],
+    );
     pen.textAlign = "center";
     pen.strokeStyle = this.inks.grid;
     for (const tick of shifted.ticks(Math.max(3, Math.floor(width / 110)))) {
@@ -111,7 +120,10 @@ class TimelinePicture {
     pen.globalAlpha = this.picked >= 0 ? 0.12 : 0.5;
     pen.strokeStyle = pen.fillStyle = this.inks.muted;
     if (seen.length <= FEW) for (const index of seen) this.curves(index);
-    if (this.picked < 0) { pen.globalAlpha = 1; return; }
+    if (this.picked < 0) {
+      pen.globalAlpha = 1;
+      return;
+    }
     pen.globalAlpha = 1;
     pen.lineWidth = 2;
     pen.strokeStyle = pen.fillStyle = this.inks.accent;
@@ -143,8 +155,15 @@ class TimelinePicture {
   arrow(x, y, down) {
     const { pen } = this;
     pen.beginPath();
-    if (down) { pen.moveTo(x, y); pen.lineTo(x - 5, y - 3); pen.lineTo(x - 5, y + 3); }
-    else { pen.moveTo(x, y); pen.lineTo(x - 3, y + 5); pen.lineTo(x + 3, y + 5); }
+    if (down) {
+      pen.moveTo(x, y);
+      pen.lineTo(x - 5, y - 3);
+      pen.lineTo(x - 5, y + 3);
+    } else {
+      pen.moveTo(x, y);
+      pen.lineTo(x - 3, y + 5);
+      pen.lineTo(x + 3, y + 5);
+    }
     pen.fill();
   }
 
@@ -184,10 +203,18 @@ class TimelinePicture {
   drawOverview(width) {
     const pen = prepared(this.map, width, 34);
     const bins = new Array(Math.max(20, Math.floor(width / 4))).fill(0);
-    for (const end of this.line.end_s) bins[Math.min(bins.length - 1, Math.floor((end / this.whole[1]) * bins.length))] += 1;
+    for (const end of this.line.end_s)
+      bins[Math.min(bins.length - 1, Math.floor((end / this.whole[1]) * bins.length))] += 1;
     const most = Math.max(...bins, 1);
     pen.fillStyle = this.inks.muted;
-    bins.forEach((count, index) => pen.fillRect((index * width) / bins.length, 33 - (26 * count) / most, width / bins.length - 0.5, (26 * count) / most));
+    bins.forEach((count, index) =>
+      pen.fillRect(
+        (index * width) / bins.length,
+        33 - (26 * count) / most,
+        width / bins.length - 0.5,
+        (26 * count) / most,
+      ),
+    );
     const place = linearScale(this.whole, [0, width]);
     pen.fillStyle = pen.strokeStyle = this.inks.accent;
     pen.globalAlpha = 0.16;
@@ -210,12 +237,26 @@ function prepared(canvas, width, height) {
 // The colours of the style sheet, which knows whether it is dark or printed.
 function inks() {
   const style = getComputedStyle(document.documentElement);
-  const names = { ink: "--ink", muted: "--muted", grid: "--grid", paper: "--paper", accent: "--accent", fresh: "--fresh", stale: "--stale", onFresh: "--on-fresh", onStale: "--on-stale" };
-  return Object.fromEntries(Object.entries(names).map(([name, property]) => [name, style.getPropertyValue(property).trim()]));
+  const names = {
+    ink: "--ink",
+    muted: "--muted",
+    grid: "--grid",
+    paper: "--paper",
+    accent: "--accent",
+    fresh: "--fresh",
+    stale: "--stale",
+    onFresh: "--on-fresh",
+    onStale: "--on-stale",
+  };
+  return Object.fromEntries(
+    Object.entries(names).map(([name, property]) => [name, style.getPropertyValue(property).trim()]),
+  );
 }
 
 function mix(first, second, share) {
   const parts = (colour) => [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
   const other = parts(second);
-  return `rgb(${parts(first).map((value, index) => Math.round(value + (other[index] - value) * share)).join(",")})`;
+  return `rgb(${parts(first)
+    .map((value, index) => Math.round(value + (other[index] - value) * share))
+    .join(",")})`;
 }

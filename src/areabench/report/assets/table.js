@@ -7,8 +7,19 @@ function columns() {
   return [
     { name: "Method", sort: (one) => one.label, cell: methodCell, left: true },
     { name: "Step size α", sort: (one) => one.step_size, cell: (one) => format(one.step_size) },
-    many((one) => one.setting) && { name: "Setting", sort: (one) => one.setting, cell: (one) => data.settings[one.setting].differences, left: true, wide: true },
-    many((one) => data.settings[one.setting].rates[one.row]) && { name: "Rates", sort: (one) => one.row, cell: (one) => data.settings[one.setting].rates[one.row], left: true },
+    many((one) => one.setting) && {
+      name: "Setting",
+      sort: (one) => one.setting,
+      cell: (one) => data.settings[one.setting].differences,
+      left: true,
+      wide: true,
+    },
+    many((one) => data.settings[one.setting].rates[one.row]) && {
+      name: "Rates",
+      sort: (one) => one.row,
+      cell: (one) => data.settings[one.setting].rates[one.row],
+      left: true,
+    },
     many((one) => one.remark) && { name: "Which", sort: (one) => one.remark, cell: (one) => one.remark, left: true },
     { name: "Trials", sort: (one) => one.trials, cell: trialsCell },
     { name: "Accuracy %", sort: (one) => first(one.accuracy), cell: (one) => spreadCell(one.accuracy, 2), best: -1 },
@@ -16,9 +27,18 @@ function columns() {
     { name: `Time to ${format(data.target)} %`, sort: timeOf, cell: timeCell, best: 1 },
     { name: "Updates", sort: (one) => one.updates, cell: (one) => whole(one.updates) },
     { name: "Server steps", sort: (one) => one.server_steps, cell: (one) => whole(one.server_steps) },
-    { name: "Mean staleness", sort: (one) => one.staleness && one.staleness.mean, cell: (one) => fixed(one.staleness && one.staleness.mean, 2) },
+    {
+      name: "Mean staleness",
+      sort: (one) => one.staleness && one.staleness.mean,
+      cell: (one) => fixed(one.staleness && one.staleness.mean, 2),
+    },
     { name: "Status", sort: (one) => one.states[0].word, cell: statusCell, left: true },
-    data.series.some((one) => one.verdicts.length) && { name: "Verdict", sort: (one) => (one.verdicts[0] || {}).word, cell: (one) => counts(one.verdicts), left: true },
+    data.series.some((one) => one.verdicts.length) && {
+      name: "Verdict",
+      sort: (one) => (one.verdicts[0] || {}).word,
+      cell: (one) => counts(one.verdicts),
+      left: true,
+    },
   ].filter(Boolean);
 }
 
@@ -28,12 +48,17 @@ function timeOf(one) {
 
 function timeCell(one) {
   const main = mainOutcome(one);
-  if (main.kind === "reached") return `${fixed(one.target_s, 1)} s${one.outcomes.length > counted(one).get("reached") ? ` (${counted(one).get("reached")} of ${one.outcomes.length})` : ""}`;
+  if (main.kind === "reached")
+    return `${fixed(one.target_s, 1)} s${one.outcomes.length > counted(one).get("reached") ? ` (${counted(one).get("reached")} of ${one.outcomes.length})` : ""}`;
   return main.kind === "not reached" ? `> ${format(main.time_s, 3)} s` : main.kind;
 }
 
 function methodCell(one) {
-  const dot = shape("svg", { width: 12, height: 12, "aria-hidden": "true" }, marker(markerOf(one), 6, 6, 4, { fill: inkOf(one.colour) }));
+  const dot = shape(
+    "svg",
+    { width: 12, height: 12, "aria-hidden": "true" },
+    marker(markerOf(one), 6, 6, 4, { fill: inkOf(one.colour) }),
+  );
   return element("span", { class: "method", title: one.method }, dot, one.label);
 }
 
@@ -42,7 +67,12 @@ function spreadCell(spread, decimals) {
   const shown = spread.mean < 100 ? decimals : 1;
   const mean = fixed(spread.mean, shown);
   if (spread.minimum === spread.maximum) return mean;
-  return element("span", {}, mean, element("small", {}, ` ${fixed(spread.minimum, shown)} – ${fixed(spread.maximum, shown)}`));
+  return element(
+    "span",
+    {},
+    mean,
+    element("small", {}, ` ${fixed(spread.minimum, shown)} – ${fixed(spread.maximum, shown)}`),
+  );
 }
 
 function trialsCell(one) {
@@ -55,7 +85,8 @@ function counts(entries) {
 
 function statusCell(one) {
   const cell = element("span", {});
-  for (const { word, count } of one.states) cell.append(badge(count > 1 || one.states.length > 1 ? `${count} ${word}` : word, word));
+  for (const { word, count } of one.states)
+    cell.append(badge(count > 1 || one.states.length > 1 ? `${count} ${word}` : word, word));
   if (one.planned > one.trials) cell.append(badge(`${one.planned - one.trials} missing`, "missing"));
   return cell;
 }
@@ -71,17 +102,39 @@ function summaryPanel() {
   const list = columns();
   const shown = data.series.filter((one) => !state.hidden.has(one.label));
   const body = element("tbody", {}, ...sorted(shown, list).map((one) => tableRow(one, list, shown)));
-  const table = element("table", { id: "summary-table" }, element("thead", {}, element("tr", {}, ...list.map(headerCell))), body);
-  return [element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Summary of the runs" }, table), summaryCaption()];
+  const table = element(
+    "table",
+    { id: "summary-table" },
+    element("thead", {}, element("tr", {}, ...list.map(headerCell))),
+    body,
+  );
+  return [
+    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Summary of the runs" }, table),
+    summaryCaption(),
+  ];
 }
 
 function headerCell(column) {
   const direction = state.sort.name === column.name ? state.sort.direction : 0;
   const arrow = { 1: " ▲", "-1": " ▼", 0: "" }[direction];
   const next = direction === 1 ? -1 : 1;
-  return element("th", { scope: "col", class: column.left ? "left" : null, "aria-sort": { 1: "ascending", "-1": "descending" }[direction] },
-    element("button", { type: "button", "data-column": column.name,
-      on: { click: () => change({ sort: { name: column.name, direction: next } }, `[data-column="${column.name}"]`) } }, `${column.name}${arrow}`));
+  return element(
+    "th",
+    {
+      scope: "col",
+      class: column.left ? "left" : null,
+      "aria-sort": { 1: "ascending", "-1": "descending" }[direction],
+    },
+    element(
+      "button",
+      {
+        type: "button",
+        "data-column": column.name,
+        on: { click: () => change({ sort: { name: column.name, direction: next } }, `[data-column="${column.name}"]`) },
+      },
+      `${column.name}${arrow}`,
+    ),
+  );
 }
 
 // What has no value comes last in either direction.
@@ -98,33 +151,66 @@ function sorted(series, list) {
 
 function tableRow(one, list, shown) {
   const rivals = shown.filter((other) => other.setting === one.setting && other.row === one.row);
-  return element("tr", {}, ...list.map((column) => {
-    const classes = [column.left && "left", column.wide && "wide", column.best && isBest(one, rivals, column) && "best"].filter(Boolean);
-    return element("td", { class: classes.join(" ") || null }, column.cell(one));
-  }));
+  return element(
+    "tr",
+    { title: one.files.join("\n") },
+    ...list.map((column) => {
+      const classes = [
+        column.left && "left",
+        column.wide && "wide",
+        column.best && isBest(one, rivals, column) && "best",
+      ].filter(Boolean);
+      return element("td", { class: classes.join(" ") || null }, column.cell(one));
+    }),
+  );
 }
 
 function isBest(one, rivals, column) {
   const value = column.sort(one);
   if (!isNumber(value) || rivals.length < 2) return false;
-  return rivals.every((other) => !isNumber(column.sort(other)) || column.best * value <= column.best * column.sort(other));
+  return rivals.every(
+    (other) => !isNumber(column.sort(other)) || column.best * value <= column.best * column.sort(other),
+  );
 }
 
 function summaryCaption() {
   const words = ["Accuracy and loss are those at the end of a run. Bold: the best of its rates and setting."];
-  if (data.series.some((one) => one.trials > 1)) words.push("Means over trials, small their range; diverged, failed and missing runs are never averaged in.");
+  if (data.series.some((one) => one.trials > 1))
+    words.push("Means over trials, small their range; diverged, failed and missing runs are never averaged in.");
   return element("p", { class: "caption" }, words.join(" "));
 }
 
 // ------------------------------------------------------------------------------------------------ failed, missing
 
 function absentPanel() {
-  const rows = data.absent.map((one) => element("tr", {}, element("td", { class: "left" }, badge(one.state, one.state)),
-    element("td", { class: "left" }, one.what), element("td", { class: "left wide" }, one.reason), element("td", { class: "left" }, element("code", {}, one.file))));
-  const heads = ["State", "Run", "Why", "File"].map((word) => element("th", { scope: "col", class: "left" }, element("span", {}, word)));
+  const rows = data.absent.map((one) =>
+    element(
+      "tr",
+      {},
+      element("td", { class: "left" }, badge(one.state, one.state)),
+      element("td", { class: "left" }, one.what),
+      element("td", { class: "left wide" }, one.reason),
+      element("td", { class: "left" }, element("code", {}, one.file)),
+    ),
+  );
+  const heads = ["State", "Run", "Why", "File"].map((word) =>
+    element("th", { scope: "col", class: "left" }, element("span", {}, word)),
+  );
   return [
-    element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs without a result" },
-      element("table", { id: "absent-table" }, element("thead", {}, element("tr", {}, ...heads)), element("tbody", {}, ...rows))),
-    element("p", { class: "caption" }, "These runs were asked for and have no result. No mean, bar or curve of this page holds anything of them."),
+    element(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": "Runs without a result" },
+      element(
+        "table",
+        { id: "absent-table" },
+        element("thead", {}, element("tr", {}, ...heads)),
+        element("tbody", {}, ...rows),
+      ),
+    ),
+    element(
+      "p",
+      { class: "caption" },
+      "These runs were asked for and have no result. No mean, bar or curve of this page holds anything of them.",
+    ),
   ];
 }

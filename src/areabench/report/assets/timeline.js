@@ -25,20 +25,45 @@ class TimelineView {
 
   describe() {
     const line = this.line;
-    return `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, from ${format(line.begin_s)} s to `
-      + `${format(line.until_s)} s. Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`;
+    return (
+      `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, from ${format(line.begin_s)} s to ` +
+      `${format(line.until_s)} s. Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`
+    );
   }
 
   tools() {
-    const button = (text, label, action) => element("button", { type: "button", "aria-label": label, title: label, on: { click: action } }, text);
+    const button = (text, label, action) =>
+      element("button", { type: "button", "aria-label": label, title: label, on: { click: action } }, text);
     const pages = Math.ceil(this.line.clients / LANES);
-    const choice = pages < 2 ? null : element("select", { "aria-label": "Clients shown", on: { change: (event) => this.turn(Number(event.target.value)) } },
-      ...Array.from({ length: pages }, (_, page) => element("option", { value: page },
-        `clients ${page * LANES}–${Math.min((page + 1) * LANES, this.line.clients) - 1}`)));
-    return element("div", { class: "bar no-print" }, element("div", { class: "buttons" },
-      button("+", "Zoom in", () => this.zoom(0.5)), button("−", "Zoom out", () => this.zoom(2)),
-      button("←", "Earlier", () => this.pan(-0.5)), button("→", "Later", () => this.pan(0.5)),
-      button("All", "Show the whole window", () => this.show([...this.whole]))), choice, this.where);
+    const choice =
+      pages < 2
+        ? null
+        : element(
+            "select",
+            { "aria-label": "Clients shown", on: { change: (event) => this.turn(Number(event.target.value)) } },
+            ...Array.from({ length: pages }, (_, page) =>
+              element(
+                "option",
+                { value: page },
+                `clients ${page * LANES}–${Math.min((page + 1) * LANES, this.line.clients) - 1}`,
+              ),
+            ),
+          );
+    return element(
+      "div",
+      { class: "bar no-print" },
+      element(
+        "div",
+        { class: "buttons" },
+        button("+", "Zoom in", () => this.zoom(0.5)),
+        button("−", "Zoom out", () => this.zoom(2)),
+        button("←", "Earlier", () => this.pan(-0.5)),
+        button("→", "Later", () => this.pan(0.5)),
+        button("All", "Show the whole window", () => this.show([...this.whole])),
+      ),
+      choice,
+      this.where,
+    );
   }
 
   turn(page) {
@@ -50,10 +75,18 @@ class TimelineView {
   key() {
     const scale = element("span", { class: "ramp", "aria-hidden": "true" });
     const line = this.line;
-    const part = line.shown < line.of || line.begin_s > 0 ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${format(line.begin_s)} s to ${format(line.until_s)} s of ${format(line.run_s)} s.` : "";
-    return element("p", { class: "caption" }, "Squares: the server steps to a new version. Bars: a client computes, from the version written in them; "
-      + "a curve down comes from the step that made that version, a curve up leads to the step that used the update. ",
-      element("span", { class: "key" }, "Staleness 0 ", scale, ` ${this.picture.stalest}`), ` Outlined: not used.${part} Drag to move, Ctrl and wheel to zoom.`);
+    const part =
+      line.shown < line.of || line.begin_s > 0
+        ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${format(line.begin_s)} s to ${format(line.until_s)} s of ${format(line.run_s)} s.`
+        : "";
+    return element(
+      "p",
+      { class: "caption" },
+      "Squares: the server steps to a new version. Bars: a client computes, from the version written in them; " +
+        "a curve down comes from the step that made that version, a curve up leads to the step that used the update. ",
+      element("span", { class: "key" }, "Staleness 0 ", scale, ` ${this.picture.stalest}`),
+      ` Outlined: not used.${part} Drag to move, Ctrl and wheel to zoom.`,
+    );
   }
 
   // ---------------------------------------------------------------------------------------------- moving
@@ -84,10 +117,16 @@ class TimelineView {
         event.preventDefault();
         this.zoom(event.deltaY > 0 ? 1.25 : 0.8, this.picture.x.invert(event.offsetX));
       },
-      pointerdown: (event) => { pointers.set(event.pointerId, event.offsetX); this.canvas.setPointerCapture(event.pointerId); },
+      pointerdown: (event) => {
+        pointers.set(event.pointerId, event.offsetX);
+        this.canvas.setPointerCapture(event.pointerId);
+      },
       pointerup: (event) => pointers.delete(event.pointerId),
       pointercancel: (event) => pointers.delete(event.pointerId),
-      pointerleave: () => { if (this.picked !== -1) this.pick(-1); tooltip.hide(); },
+      pointerleave: () => {
+        if (this.picked !== -1) this.pick(-1);
+        tooltip.hide();
+      },
       pointermove: (event) => (pointers.has(event.pointerId) ? this.drag(pointers, event) : this.hover(event)),
       keydown: (event) => this.press(event),
       blur: () => this.pick(-1),
@@ -107,7 +146,8 @@ class TimelineView {
     const moved = event.offsetX - pointers.get(event.pointerId);
     pointers.set(event.pointerId, event.offsetX);
     if (before.length === 1) {
-      const by = (moved / (this.picture.x(this.view[1]) - this.picture.x(this.view[0]))) * (this.view[1] - this.view[0]);
+      const by =
+        (moved / (this.picture.x(this.view[1]) - this.picture.x(this.view[0]))) * (this.view[1] - this.view[0]);
       this.show([this.view[0] - by, this.view[1] - by]);
     } else {
       const after = [...pointers.values()];
@@ -118,7 +158,13 @@ class TimelineView {
 
   press(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const actions = { "+": () => this.zoom(0.5), "=": () => this.zoom(0.5), "-": () => this.zoom(2), 0: () => this.show([...this.whole]), Escape: () => this.pick(-1) };
+    const actions = {
+      "+": () => this.zoom(0.5),
+      "=": () => this.zoom(0.5),
+      "-": () => this.zoom(2),
+      0: () => this.show([...this.whole]),
+      Escape: () => this.pick(-1),
+    };
     const action = step ? () => (event.shiftKey ? this.next(step) : this.pan(step * 0.2)) : actions[event.key];
     if (!action) return;
     event.preventDefault();
@@ -140,16 +186,25 @@ class TimelineView {
   hover(event) {
     const lane = Math.floor((event.offsetY - this.picture.top) / this.picture.step) + this.first;
     const at = this.picture.x.invert(event.offsetX);
-    const index = this.line.client.findIndex((client, number) => client === lane && this.line.start_s[number] <= at && at <= this.line.end_s[number]);
+    const index = this.line.client.findIndex(
+      (client, number) => client === lane && this.line.start_s[number] <= at && at <= this.line.end_s[number],
+    );
     if (index !== this.picked) this.pick(index);
-    if (index >= 0) this.tell(index, event.clientX, event.clientY); else this.tellStep(event);
+    if (index >= 0) this.tell(index, event.clientX, event.clientY);
+    else this.tellStep(event);
   }
 
   tellStep(event) {
-    const near = event.offsetY < this.picture.top ? nearest(this.line.step_s, this.picture.x.invert(event.offsetX)) : -1;
+    const near =
+      event.offsetY < this.picture.top ? nearest(this.line.step_s, this.picture.x.invert(event.offsetX)) : -1;
     if (near >= 0 && Math.abs(this.picture.x(this.line.step_s[near]) - event.offsetX) < 7) {
-      const used = this.line.base.filter((base, index) => this.line.used[index] && base + this.line.staleness[index] + 1 === this.line.version[near]).length;
-      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, [["made at", this.clock(this.line.step_s[near])], ["updates in it", String(used)]]);
+      const used = this.line.base.filter(
+        (base, index) => this.line.used[index] && base + this.line.staleness[index] + 1 === this.line.version[near],
+      ).length;
+      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, [
+        ["made at", this.clock(this.line.step_s[near])],
+        ["updates in it", String(used)],
+      ]);
     } else tooltip.hide();
   }
 
@@ -158,10 +213,15 @@ class TimelineView {
     const base = line.base[index];
     const target = base + line.staleness[index] + 1;
     const made = this.picture.stepOf.get(base);
-    const rows = [["computed from", `version ${base}${made === undefined ? "" : `, of ${this.clock(made)}`}`], ["began", this.clock(line.start_s[index])],
-      ["came in", this.clock(line.end_s[index])], ["staleness", plural(line.staleness[index], "step")]];
+    const rows = [
+      ["computed from", `version ${base}${made === undefined ? "" : `, of ${this.clock(made)}`}`],
+      ["began", this.clock(line.start_s[index])],
+      ["came in", this.clock(line.end_s[index])],
+      ["staleness", plural(line.staleness[index], "step")],
+    ];
     if (!line.used[index]) rows.push(["used", "no"]);
-    else if (this.picture.stepOf.has(target)) rows.push(["used in", `version ${target}, ${this.clock(this.picture.stepOf.get(target))}`]);
+    else if (this.picture.stepOf.has(target))
+      rows.push(["used in", `version ${target}, ${this.clock(this.picture.stepOf.get(target))}`]);
     tooltip.show(x, y, `client ${line.client[index]}`, rows);
   }
 
