@@ -11,8 +11,8 @@ from string import Template
 from areabench.report.records import Report, to_json
 
 SCRIPTS = (
-    "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js", "timeline.js",
-    "table.js", "run.js", "page.js",
+    "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js",
+    "timeline.js", "table.js", "run.js", "page.js",
 )  # fmt: skip
 STYLES = ("page.css",)
 
