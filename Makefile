@@ -27,6 +27,7 @@ DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo tables figures table-mpi study-rates study-bias message-flow tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
+.PHONY: browser report-picture bench-report
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -192,6 +193,9 @@ bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport a
 bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
 	@$(BIN)/python benchmarks/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
+bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (two minutes)
+	@$(BIN)/python benchmarks/bench_report.py
+
 soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
 	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md
 
@@ -203,13 +207,29 @@ $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 
 # ------------------------------------------------------------------------------------------------- tests
 
-test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
+test: lint browser $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
 	@$(MAKE) --no-print-directory campaign-part
 	@$(MAKE) --no-print-directory test-slurm
+
+# The tests of the report look through Debian's Chromium; where there is none and it cannot be installed they are skipped.
+browser: ## install Debian's Chromium and its driver for the tests of the report (as root; elsewhere nothing is done)
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then :; \
+	elif [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "note: no Chromium, and to install Debian's needs root and apt-get; the tests of the report in a browser are skipped"; \
+	elif ! { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; then \
+	  echo "note: Debian's Chromium could not be installed; the tests of the report in a browser are skipped"; fi
+
+# The demo in virtual time, so that the picture is the same each time.
+report-picture: browser $(VENV)/tests-installed ## draw docs/report.png: the report of the simulated demo in a browser
+	@for run in area=10 fedbuff=1 as-fedavg=5 s-fedavg=3; do \
+	  $(BIN)/areabench simulate benchmarks/demo.toml --set "method.name=$${run%=*}" --set "method.step_size=$${run#*=}" \
+	    --output "runs/report-picture/$${run%=*}.h5" --force || exit; done
+	@$(BIN)/areabench report runs/report-picture -o runs/report-picture/report.html --force
+	@$(BIN)/python -m tests.browser.screenshot runs/report-picture/report.html docs/report.png
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign goes on.
 campaign: $(VENV)/tests-installed ## 240 runs with a fault each, on MPI and in the simulator: docs/campaign.md (about an hour)

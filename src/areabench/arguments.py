@@ -19,6 +19,9 @@ from areabench.options import (
     tolerance_option,
     trust_option,
 )
+from areabench.report.arguments import EXAMPLE as REPORT_EXAMPLE
+from areabench.report.arguments import PURPOSE as REPORT_PURPOSE
+from areabench.report.arguments import add_report_options
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _EXIT_CODES = "exit codes: 0 done; 2 bad input; 130 interrupted"
@@ -85,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     _comparing(commands)
     _tabling(commands)
     _drawing(commands)
+    add_report_options(_command(commands, "report", REPORT_PURPOSE, REPORT_EXAMPLE))
     _diagnosing(commands)
     return parser
 

@@ -210,6 +210,13 @@ def _figures(options: argparse.Namespace) -> int:
     return split_figure(options.split, options.overrides, _cache(), outputs)
 
 
+def _report(options: argparse.Namespace) -> int:
+    from areabench.report.command import Wishes, report
+
+    wishes = Wishes(options.target, options.title, options.timeline, _style(options))
+    return report(options.paths, options.output, _cache(), wishes, force=options.force)
+
+
 def _table(options: argparse.Namespace) -> int:
     from areabench.tables.commands import print_tables, write_page
     from areabench.tables.retention import named_rule
@@ -246,6 +253,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "table": _table,
     "figures": _figures,
+    "report": _report,
     "doctor": _doctor,
 }
 

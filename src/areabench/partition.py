@@ -7,6 +7,7 @@ A split is a list with one array of sorted row numbers a client; no row is in tw
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,11 @@ def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> lis
         case NearlyIid():
             owners = _nearly_iid(labels, clients, generator)
     return _parts(owners, clients)
+
+
+def count_labels(labels: Rows, parts: Sequence[Rows], classes: int) -> Rows:
+    """Samples of each class that each client holds, shape (clients, classes)."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
 def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:

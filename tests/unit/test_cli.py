@@ -47,6 +47,7 @@ COMMANDS = (
     "compare",
     "table",
     "figures",
+    "report",
 )
 
 

@@ -32,6 +32,7 @@ from areabench.experiment import (
 )
 from areabench.figures.data import arrange, band, choose, staleness_shares
 from areabench.figures.words import rates_name, title_of
+from areabench.partition import count_labels
 from areabench.problem_settings import Dirichlet, Iid, Logistic, Quadratic, Synthetic
 from areabench.schema import State, Status
 from areabench.sweeps.results import Result
@@ -45,7 +46,7 @@ from matplotlib.patches import Rectangle, StepPatch
 
 from areabench.figures.commands import read_step_sizes
 from areabench.figures.curves import draw_curves, draw_staleness
-from areabench.figures.labels import MOST_CLIENTS, count_labels, draw_labels
+from areabench.figures.labels import MOST_CLIENTS, draw_labels
 from areabench.figures.sensitivity import draw_sensitivity
 from areabench.figures.style import look_of, save
 from areabench.looks import METHOD_COLOURS

@@ -14,7 +14,7 @@ from areabench.errors import UserError
 from areabench.figures.data import Page, arrange
 from areabench.looks import METHOD_NAMES
 from areabench.outside.calling import check_parts
-from areabench.partition import split
+from areabench.partition import count_labels, split
 from areabench.sweeps.reading import load_sweep, open_sweep
 from areabench.sweeps.results import Result
 
@@ -47,7 +47,7 @@ def sweep_figures(folder: Path, output: Path | None, wishes: Wishes) -> int:
 def split_figure(path: Path, overrides: Sequence[str], cache: Path, outputs: Sequence[Path]) -> int:
     """Draw which client of an experiment, or of the first one of a sweep, holds how many samples of which class."""
     _need_matplotlib()
-    from areabench.figures.labels import count_labels, draw_labels
+    from areabench.figures.labels import draw_labels
 
     experiment = next(one.experiment for one in load_sweep(path, overrides).members if one.experiment is not None)
     if experiment.data is None or experiment.split is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,11 +16,6 @@ MOST_CLIENTS = 256  # that a dot can be seen of
 _MOST_TICKS = 20
 _COLOUR = "#0072B2"
 Counts = NDArray[np.int64]
-
-
-def count_labels(labels: NDArray[np.int64], parts: Sequence[NDArray[np.int64]], classes: int) -> Counts:
-    """Samples of each class that each client holds, shape (clients, classes)."""
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
 @styled

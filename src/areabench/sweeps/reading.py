@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,15 +56,20 @@ class Sweep:
         return pd.DataFrame([_row(result, keys) for result in self.results])
 
 
-def open_sweep(folder: str | Path) -> Sweep:
-    """Read the folder of a sweep; run files that do not belong to its sweep.toml are passed over."""
+def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = None) -> Sweep:
+    """Read the folder of a sweep; run files that do not belong to its sweep.toml are passed over.
+
+    `progress` is told the number of runs before each is read.
+    """
     folder = Path(folder)
     stored = read_stored(folder)
     plan = stored.plan()
-    found = [
-        (member, read_ended(folder / member.file, member.experiment) if member.experiment is not None else None)
-        for member in plan.members
-    ]
+    found = []
+    for member in plan.members:
+        if progress is not None:
+            progress(len(plan.members))
+        experiment = member.experiment
+        found.append((member, None if experiment is None else read_ended(folder / member.file, experiment)))
     missing = tuple(member for member, result in found if result is None)
     awaited = {member.file for member in missing}
     return Sweep(

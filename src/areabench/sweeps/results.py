@@ -19,7 +19,7 @@ from areabench.experiment import Experiment
 from areabench.opening import DAMAGE, left_open, open_file
 from areabench.outside.modules import checksum, of_text
 from areabench.reading import open_run
-from areabench.schema import ENDED, FORMAT, SCHEMA_VERSION, State, Status
+from areabench.schema import ENDED, FORMAT, SCHEMA_VERSION, Kind, State, Status
 from areabench.status_record import status_of
 
 
@@ -36,6 +36,8 @@ class Result:
     staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
     served: NDArray[np.int64]  # how many updates of each client were used
     score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # see Metrics; NaN where the loss is
+    updates: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # received until each snapshot
+    server_steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # made until each snapshot
 
     @property
     def final_loss(self) -> float:
@@ -73,18 +75,28 @@ class Result:
 def read_result(path: Path) -> Result:
     """Read one run file."""
     with open_run(path) as run:
-        metrics = run.metrics_array
+        metrics, index = run.metrics_array, run.snapshot_index[: len(run.metrics_array)]
         return Result(
             path=path,
             experiment=run.experiment,
             status=run.status,
-            time_s=run.snapshot_index["time_s"][: len(metrics)],
+            time_s=index["time_s"],
             train_loss=metrics["train_loss"],
             test_accuracy=metrics["test_accuracy"],
             score_gap=metrics["score_gap"],
             staleness=run.staleness,
             served=run.served,
+            updates=_updates_until(index, run.events_array if run.experiment.record.events else None),
+            server_steps=index["version"],
         )
+
+
+def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[np.int64]:
+    """Updates used until each snapshot; without event log all events that were no steps, refused updates included."""
+    if events is None:
+        others: NDArray[np.int64] = index["event"] - index["version"]
+        return others
+    return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
 
 
 # --------------------------------------------------------------------------------------------- one of many
@@ -147,14 +159,17 @@ def _holds(file: h5py.File, experiment: Experiment) -> bool:
 def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
     """A run that counted its updates itself."""
     metrics: NDArray[Any] = file["metrics"][()]
+    index: NDArray[Any] = file["snapshots/index"][: len(metrics)]
     return Result(
         path=path,
         experiment=experiment,
         status=status_of(file),
-        time_s=file["snapshots/index"]["time_s"][: len(metrics)],
+        time_s=index["time_s"],
         train_loss=metrics["train_loss"],
         test_accuracy=metrics["test_accuracy"],
         staleness=file["tally/staleness"][()],
         served=file["tally/served"][()],
         score_gap=metrics["score_gap"],
+        updates=_updates_until(index, None),
+        server_steps=index["version"],
     )

@@ -1,0 +1,62 @@
+"""How long the report of a large sweep takes, and how large its page is: 500 small runs in runs/bench-report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from areabench.cli import main
+
+FOLDER = Path("runs/bench-report")
+SWEEP = """
+name = "bench-report"
+seed = 1
+[problem]
+name = "logistic"
+batch_size = 4
+[data]
+name = "synthetic"
+train_samples = 400
+test_samples = 200
+features = 8
+classes = 4
+[split]
+name = "dirichlet"
+concentration = 0.5
+[clients]
+count = 16
+[method]
+name = "area"
+step_size = 1.0
+[stop]
+horizon_s = 15.0
+[record]
+interval_s = 0.1
+[sweep]
+title = "Five hundred runs"
+trials = 5
+[[sweep.grid]]
+rates = [{ name = "uniform", rate = 1.0 }, { name = "uniform", rate = 2.0 }, { name = "uniform", rate = 4.0 },
+         { name = "normal", mean = 2.0, deviation = 1.0 }, { name = "lognormal", median = 2.0, sigma = 1.0 }]
+method.name = ["s-fedavg", "as-fedavg", "fedbuff", "area"]
+method.step_size = [1e-2, 1e-1, 1.0, 1e1, 1e2]
+"""
+
+
+def measure() -> int:
+    """Make the sweep, which goes on where it was interrupted, and its report."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sweep, page = FOLDER / "bench.toml", FOLDER / "report.html"
+    sweep.write_text(SWEEP, encoding="utf-8")
+    if exit_code := main(["sweep", str(sweep), "--output", str(FOLDER / "runs")]):
+        return exit_code
+    begun_s = time.perf_counter()
+    if exit_code := main(["report", str(FOLDER / "runs"), "--output", str(page), "--force"]):
+        return exit_code
+    print(f"{time.perf_counter() - begun_s:.1f} s, {page.stat().st_size / 1e6:.2f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(measure())

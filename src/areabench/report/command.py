@@ -1,0 +1,103 @@
+"""What `areabench report` does, once argv and the environment have been read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from areabench import __version__
+from areabench.errors import RunFileError, UserError
+from areabench.progress import Style, SweepProgress
+from areabench.report.details import chosen, details_of
+from areabench.report.labels import labels_of
+from areabench.report.page import page_text
+from areabench.report.records import Report
+from areabench.report.series import Arranged, arranged, series_of
+from areabench.report.sources import Sources, gather
+from areabench.report.timeline import Window
+from areabench.surroundings import refuse_existing
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the page shall show, and how."""
+
+    target: float = 80.0  # test accuracy in percent
+    title: str = ""
+    window_s: tuple[float, float] = (0.0, math.inf)  # of the timelines
+    style: Style = Style.NONE
+
+
+def report(paths: Sequence[Path], output: Path, cache: Path, wishes: Wishes, *, force: bool) -> int:
+    """Write the page of some runs and sweeps."""
+    refuse_existing(output, force=force)
+    sources = _gather(paths, wishes.style)
+    text = page_text(build_report(sources, cache, wishes))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunFileError(f"{output}: cannot be written: {error.strerror}; choose another --output") from error
+    print(f"report: {output} ({_counts(sources)}, {len(text.encode()) / 1e6:.2f} MB)")
+    return 0
+
+
+def build_report(sources: Sources, cache: Path, wishes: Wishes) -> Report:
+    """All that the page shows."""
+    found = arranged(sources)
+    runs = chosen(found.places)
+    return Report(
+        title=wishes.title or _title(sources),
+        subtitle=_subtitle(sources, found),
+        version=__version__,
+        target=wishes.target,
+        settings=found.settings,
+        series=tuple(series_of(found.places, sources, wishes.target)),
+        absent=sources.absent,
+        labels=tuple(labels_of(found.pages, cache)),
+        details=tuple(details_of(runs, Window(*wishes.window_s))),
+        not_detailed=len(sources.trials) - len(runs),
+    )
+
+
+def _gather(paths: Sequence[Path], style: Style) -> Sources:
+    """Read everything, with a line on the terminal that says how far."""
+    lines: dict[int, SweepProgress] = {}
+
+    def show(runs: int) -> None:
+        if runs not in lines:
+            lines[runs] = SweepProgress(runs, runs, style)
+        lines[runs].add(1, 0, 1.0)
+
+    try:
+        sources = gather(paths, show)
+    finally:
+        for line in lines.values():
+            line.close()
+    if not sources.trials and not sources.absent:
+        raise UserError(f"{paths[0]}: there is no run to report; give run files, or the folder of a sweep")
+    return sources
+
+
+def _title(sources: Sources) -> str:
+    """The title of a sweep, else the names of the experiments."""
+    titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
+    titles += [trial.result.experiment.name for trial in sources.trials if not sources.sweeps]
+    return ", ".join(dict.fromkeys(titles))
+
+
+def _subtitle(sources: Sources, found: Arranged) -> str:
+    """How much of what."""
+    methods = len({place.contender.method.name for place in found.places})
+    transports = sorted({trial.transport for trial in sources.trials})
+    times = {"simulator": "virtual time", "mpi": "real time on MPI"}
+    words = [_counts(sources), f"{methods} method{'s' * (methods != 1)}"]
+    words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
+    return " · ".join(words)
+
+
+def _counts(sources: Sources) -> str:
+    runs, absent = len(sources.trials), len(sources.absent)
+    return f"{runs:,} run{'s' * (runs != 1)}" + (f", {absent:,} failed or missing" if absent else "")

@@ -1,0 +1,235 @@
+"""What the page is told: records that become JSON. The scripts in `assets` read them by these names."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.tables.spread import Spread
+
+Numbers = NDArray[Any]
+_DIGITS = 6  # of a number in the page: more than a picture shows or a tooltip needs
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A quantity along an axis: the mean over trials and their range, which has no entries where there is one trial."""
+
+    x: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Test accuracy and training loss along one axis; None where nothing was measured."""
+
+    test_accuracy: Line | None
+    train_loss: Line | None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The same curves along each axis that the page can show."""
+
+    time: Curves
+    updates: Curves
+    aggregations: Curves
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of something."""
+
+    word: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one trial on its way to the target accuracy, and at which time."""
+
+    kind: str  # reached, not reached, ended early, diverged, unfinished or not measured
+    time_s: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Shares of updates (%) whose staleness lies in [0, width), [width, 2 width) ...; of all of them the mean."""
+
+    width: int
+    shares: Numbers
+    mean: float
+    p95: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """Trials of one method at one step size, rates and setting: a line, a bar, a row of the table."""
+
+    setting: int  # which of the settings
+    row: int  # which rates of the setting
+    method: str
+    label: str
+    colour: str
+    variant: int
+    step_size: float
+    remark: str  # what else tells it from the others: transport, state, file
+    is_best: bool  # of the step sizes of its method
+    trials: int
+    planned: int
+    diverged: int
+    states: tuple[Count, ...]
+    verdicts: tuple[Count, ...]
+    accuracy: Spread | None
+    loss: Spread | None
+    outcomes: tuple[Outcome, ...]
+    target_s: float  # mean over the trials that reached the target, NaN where none did
+    updates: float  # mean over trials
+    server_steps: float
+    staleness: Histogram | None
+    curves: Axes
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that agrees in everything but method, step size, rates and seed."""
+
+    title: str
+    differences: str  # in which keys it differs from the other settings
+    rates: tuple[str, ...]
+    horizon_s: float | None
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A run that was asked for and has no result: it failed, was not made, or cannot be read."""
+
+    file: str
+    what: str  # method, step size, rates and seed, where they are known
+    state: str  # failed, missing, invalid or unreadable
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Participation:
+    """Updates of each client, expected and used; of very many clients of groups of them, ordered by expectation."""
+
+    group: int  # clients an entry stands for
+    client: Numbers  # number of the (first) client
+    served: Numbers  # mean over the group
+    least: Numbers
+    most: Numbers
+    expected: Numbers
+    low: Numbers  # interval that chance allows
+    high: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A window of the event log: one entry an update in `end_s` and its companions, one a server step in `step_s`."""
+
+    begin_s: float
+    until_s: float
+    run_s: float  # length of the whole run
+    clients: int
+    shown: int  # updates in the window
+    of: int  # updates in the run
+    start_s: Numbers  # when the client began
+    end_s: Numbers  # when its update came in
+    client: Numbers
+    base: Numbers  # version of the model that the update was computed from
+    staleness: Numbers
+    used: Numbers  # 1: used, 0: refused or after the end
+    step_s: Numbers  # when the server stepped
+    version: Numbers  # what it stepped to
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A name and a value."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Detail:
+    """One run that is looked at closely."""
+
+    series: int
+    name: str
+    file: str
+    seed: int
+    state: str
+    reason: str
+    end_s: float
+    verdict: str
+    advice: str
+    diagnosis: str  # as text
+    participation: Participation | None
+    timeline: Timeline | None
+    no_timeline: str  # why there is none
+    provenance: tuple[Entry, ...]
+    commands: tuple[Entry, ...]  # what for, and the command
+    experiment: str  # TOML
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Samples of each class that each client holds; without counts, the reason."""
+
+    title: str
+    settings: tuple[int, ...]  # that have this split
+    reason: str
+    clients: int  # of which the first have counts
+    counts: Numbers  # (clients, classes)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole page."""
+
+    title: str
+    subtitle: str
+    version: str  # of areabench
+    target: float  # test accuracy in percent
+    settings: tuple[Setting, ...]
+    series: tuple[Series, ...]
+    absent: tuple[Absent, ...]
+    labels: tuple[Labels, ...]
+    details: tuple[Detail, ...]
+    not_detailed: int  # runs that are not looked at closely
+
+
+def to_json(record: object) -> str:
+    """Records as JSON that may stand inside a script element; what is not finite becomes null."""
+    text = json.dumps(plain(record), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def plain(value: Any) -> Any:
+    """Records as dictionaries, arrays as lists, numbers rounded to what the page needs."""
+    if is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, tuple | list):
+        return [plain(entry) for entry in value]
+    return _short(value) if isinstance(value, float) else value
+
+
+def _short(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

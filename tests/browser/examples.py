@@ -1,0 +1,97 @@
+"""Small runs and sweeps for the pages that the browser looks at, in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+
+from areabench.cli import main
+from areabench.experiment import UniformRates
+from areabench.sweeps.reading import open_sweep
+
+HOSTILE = "</script><script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'>"
+_EXPERIMENT = """
+name = "digits"
+seed = 1
+[problem]
+name = "logistic"
+batch_size = 8
+[data]
+name = "synthetic"
+train_samples = 300
+test_samples = 200
+features = 6
+classes = 4
+spread = 0.3
+[split]
+name = "dirichlet"
+concentration = 0.5
+[clients]
+count = 6
+[rates]
+name = "normal"
+mean = 8.0
+deviation = 4.0
+[method]
+name = "area"
+step_size = 1.0
+[aggregation]
+name = "updates"
+updates = 2
+[stop]
+horizon_s = 6.0
+divergence_norm = 1e4
+[record]
+interval_s = 0.1
+"""
+_SWEEP = """
+[sweep]
+title = "Two methods and three step sizes"
+trials = 2
+[[sweep.grid]]
+rates = [{ name = "uniform", rate = 8.0 }, { name = "normal", mean = 8.0, deviation = 4.0 }]
+method.name = ["area", "fedbuff"]
+method.step_size = [1e-3, 1.0, 1e5]
+"""
+METHODS = {"area": 3.0, "fedbuff": 0.5, "as-fedavg": 1e7, "s-fedavg": 1e-3}  # the last two diverge, and learn nothing
+
+
+def simulate(folder: Path, name: str, *changes: str) -> Path:
+    """One run."""
+    experiment, output = folder / "experiment.toml", folder / f"{name}.h5"
+    experiment.write_text(_EXPERIMENT, encoding="utf-8")
+    overrides = [word for change in changes for word in ("--set", change)]
+    assert main(["simulate", str(experiment), "--output", str(output), *overrides]) in (0, 3)
+    experiment.unlink()
+    return output
+
+
+def four_methods(folder: Path) -> Path:
+    """A folder with four methods, a run that ended at a lower target, a failed one, and a file that is none."""
+    folder.mkdir()
+    for method, step_size in METHODS.items():
+        simulate(folder, method, f"method.name={method}", f"method.step_size={step_size}")
+    simulate(folder, "early", "stop.iterations=12")
+    failed = simulate(folder, "failed", "seed=2")
+    with h5py.File(failed, "r+") as file:
+        status = file["status"][0]
+        status["state"], status["reason"] = b"failed", HOSTILE.encode()
+        file["status"][0] = status
+        file["provenance"].attrs["command"] = HOSTILE
+        file["metrics"].resize(0, axis=0)
+    (folder / "damaged.h5").write_bytes(b"no HDF5 at all")
+    return folder
+
+
+def small_sweep(folder: Path) -> Path:
+    """Twenty-four runs, of which one is missing."""
+    folder.mkdir()
+    (folder / "small.toml").write_text(_EXPERIMENT + _SWEEP, encoding="utf-8")
+    output = folder / "small"
+    assert main(["sweep", str(folder / "small.toml"), "-o", str(output), "--jobs", "1", "--progress", "never"]) == 0
+    uniform = [
+        result.path for result in open_sweep(output).results if result.experiment.rates == UniformRates(rate=8.0)
+    ]
+    next(path for path in uniform if path.name.startswith("area-1-2-")).unlink()
+    return output

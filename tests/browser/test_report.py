@@ -1,0 +1,235 @@
+"""The report in a real browser: it says what the runs say, does what its controls promise, and loads nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, Keys
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+from tests.browser.drive import complaints, load, resize
+from tests.browser.examples import HOSTILE
+
+
+def one(driver: Chrome, selector: str) -> WebElement:
+    return driver.find_element(By.CSS_SELECTOR, selector)
+
+
+def texts(driver: Chrome, selector: str) -> list[str]:
+    return [found.text for found in driver.find_elements(By.CSS_SELECTOR, selector)]
+
+
+def lines(driver: Chrome) -> list[str]:
+    """The series that the first accuracy chart shows."""
+    chart = one(driver, "#curves .plot")
+    found = chart.find_elements(By.CSS_SELECTOR, ".series")
+    return [str(series.get_attribute("data-label")) for series in found]
+
+
+def column(driver: Chrome, number: int) -> list[str]:
+    return texts(driver, f"#summary-table tbody td:nth-child({number})")
+
+
+def script(driver: Chrome, text: str) -> Any:
+    return driver.execute_script(f"return {text}")
+
+
+# ---------------------------------------------------------------------------------------------------- every page
+
+
+@pytest.mark.parametrize("name", ["one", "several", "sweep"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_page_opens_from_disk_fits_the_screen_and_says_nothing_to_the_console(
+    driver: Chrome, pages: dict[str, Path], name: str, width: int, dark: bool
+) -> None:
+    resize(driver, width, 900, dark=dark)
+    complaints(driver)
+    load(driver, pages[name])
+    assert script(driver, "document.documentElement.scrollWidth") == width
+    shown = {str(panel.get_attribute("id")) for panel in driver.find_elements(By.CSS_SELECTOR, "main section")}
+    assert shown >= {"summary", "curves", "target", "sensitivity", "staleness", "run", "labels"}
+    assert all(heading for heading in texts(driver, "main h2"))
+    assert complaints(driver) == []
+
+
+def test_everything_is_in_the_page(several: Chrome) -> None:
+    assert script(several, "performance.getEntriesByType('resource').length") == 0
+
+
+# ---------------------------------------------------------------------------------------------------- strangers
+
+
+def test_text_of_a_run_file_stays_text(several: Chrome) -> None:
+    assert one(several, "h1").text == HOSTILE
+    choice = Select(one(several, "#run-choice"))
+    failed = next(option.text for option in choice.options if "failed" in option.text)
+    choice.select_by_visible_text(failed)
+    assert HOSTILE in one(several, "#run .facts").text
+    assert HOSTILE in texts(several, "#run pre.command")
+    assert script(several, "window.attacked") is None
+
+
+def test_the_policy_of_the_page_runs_no_other_script(driver: Chrome, pages: dict[str, Path]) -> None:
+    load(driver, pages["one"])
+    complaints(driver)
+    script(driver, "document.body.append(fill(document.createElement('script'), {}, ['window.attacked = 1']))")
+    assert script(driver, "window.attacked") is None
+    assert any("Content Security Policy" in entry for entry in complaints(driver))
+
+
+# ---------------------------------------------------------------------------------------------------- controls
+
+
+def test_a_method_is_switched_off_and_on_by_mouse_and_keyboard(several: Chrome) -> None:
+    before, rows = lines(several), len(column(several, 1))
+    assert before == ["AREA α=3", "FedBuff", "AS-FedAvg", "S-FedAvg"]
+    one(several, '[data-method="AREA"]').click()
+    assert one(several, '[data-method="AREA"]').get_attribute("aria-pressed") == "false"
+    assert lines(several) == [label for label in before if not label.startswith("AREA")]
+    assert len(column(several, 1)) < rows
+    one(several, '[data-method="AREA"]').send_keys(Keys.SPACE)
+    assert lines(several) == before
+    assert len(column(several, 1)) == rows
+
+
+def test_the_axis_is_switched(several: Chrome) -> None:
+    def across() -> str:
+        return texts(several, "#curves .plot:first-child .title")[0]
+
+    def path() -> str:
+        return str(one(several, "#curves .plot:first-child .series path").get_attribute("d"))
+
+    over_time = path()
+    assert across() == "time (s)"
+    one(several, 'input[value="updates"] + span').click()
+    over_updates = path()
+    assert across() == "updates received"
+    one(several, 'input[value="aggregations"] + span').click()
+    assert across() == "server steps (aggregations)"
+    assert len({over_time, over_updates, path()}) == 3
+
+
+def test_a_chart_is_zoomed_by_dragging_and_tells_values(several: Chrome) -> None:
+    cover = one(several, "#curves .plot:first-child .cover")
+    ActionChains(several).move_to_element(cover).perform()
+    assert "time (s)" in one(several, "#tooltip").text
+    assert "AREA, α = 3" in one(several, "#tooltip").text
+    ticks = texts(several, "#curves .plot:first-child .ticks")
+    ActionChains(several).move_to_element(cover).click_and_hold().move_by_offset(60, 0).release().perform()
+    assert texts(several, "#curves .plot:first-child .ticks") != ticks
+    one(several, "#whole-range").click()
+    assert texts(several, "#curves .plot:first-child .ticks") == ticks
+
+
+def test_the_table_is_sorted_and_what_has_no_value_comes_last(several: Chrome) -> None:
+    number = texts(several, "#summary-table th").index("Accuracy %") + 1
+    for direction, factor in (("ascending", 1.0), ("descending", -1.0)):
+        one(several, '[data-column="Accuracy %"]').click()
+        assert one(several, f"#summary-table th:nth-child({number})").get_attribute("aria-sort") == direction
+        cells = column(several, number)
+        values = [factor * float(cell) for cell in cells if cell != "–"]
+        assert values == sorted(values)
+        assert len(values) > 1
+        assert cells[len(values) :] == ["–"] * (len(cells) - len(values))
+
+
+def test_the_timeline_is_zoomed_and_moved(several: Chrome) -> None:
+    def span() -> tuple[float, float]:
+        begin, _, _, end, *_ = one(several, "#timeline-where").text.split()
+        return float(begin), float(end)
+
+    one(several, '[aria-label="Show the whole window"]').click()
+    whole = span()
+    one(several, '[aria-label="Zoom in"]').click()
+    zoomed = span()
+    assert zoomed[1] - zoomed[0] == pytest.approx((whole[1] - whole[0]) / 2, rel=1e-3)
+    canvas = one(several, "canvas.timeline")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    assert span()[0] > zoomed[0]
+    canvas.send_keys("-")
+    assert span() == whole
+    ActionChains(several).key_down(Keys.SHIFT).send_keys(Keys.ARROW_RIGHT).key_up(Keys.SHIFT).perform()
+    assert "computed from" in one(several, "#tooltip").text
+
+
+def test_the_timeline_names_the_update_under_the_pointer(several: Chrome) -> None:
+    canvas = one(several, "canvas.timeline")
+    script(several, "document.querySelector('canvas.timeline').scrollIntoView({block: 'center'})")
+    ActionChains(several).move_to_element_with_offset(canvas, -canvas.size["width"] // 2 + 90, 0).perform()
+    assert "computed from\nversion 0" in one(several, "#tooltip").text
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+
+def test_ends_of_runs_are_told_apart(several: Chrome) -> None:
+    marks = several.find_elements(By.CSS_SELECTOR, "#target .outcome")
+    assert {str(mark.get_attribute("data-kind")) for mark in marks} == {
+        "reached",
+        "not reached",
+        "diverged",
+        "unfinished",
+    }
+    choice = Select(one(several, "#setting-choice"))
+    choice.select_by_index(1)
+    assert texts(several, "#target .strip-value")[0].startswith("ended at")
+
+
+def test_what_has_no_result_is_named(several: Chrome) -> None:
+    assert "damaged.h5" in one(several, "#absent-table").text
+    assert "unreadable" in one(several, "#absent-table").text
+
+
+def test_a_sweep_names_its_missing_run_and_counts_its_trials(sweep: Chrome) -> None:
+    missing = texts(sweep, "#absent-table tbody tr")
+    assert len(missing) == 1
+    assert missing[0].startswith("missing AREA, α = 1, uniform (λ = 8), seed 2")
+    assert "1 of 2" in column(sweep, texts(sweep, "#summary-table th").index("Trials") + 1)
+
+
+def test_step_sizes_of_a_sweep_are_chosen(sweep: Chrome) -> None:
+    assert lines(sweep) == [
+        "AREA α=0.001",
+        "AREA α=1",
+        "AREA α=100,000",
+        "FedBuff α=0.001",
+        "FedBuff α=1",
+        "FedBuff α=100,000",
+    ]
+    Select(one(sweep, '[data-steps="AREA"]')).select_by_value("best")
+    assert lines(sweep)[0] == "AREA"
+    assert len(lines(sweep)) == 4
+    assert len(sweep.find_elements(By.CSS_SELECTOR, "#sensitivity .diverged")) > 0
+
+
+# ---------------------------------------------------------------------------------------------------- dark, print
+
+
+def test_dark_mode_follows_the_system_and_the_button(desktop: Chrome, pages: dict[str, Path]) -> None:
+    def ground() -> str:
+        return str(script(desktop, "getComputedStyle(document.body).backgroundColor"))
+
+    load(desktop, pages["one"])
+    light = ground()
+    one(desktop, "#theme").click()
+    dark = ground()
+    assert light != dark
+    resize(desktop, 1280, 900, dark=True)
+    load(desktop, pages["one"])
+    assert ground() == dark
+    one(desktop, "#theme").click()
+    assert ground() == light
+
+
+def test_print_is_light_and_complete(desktop: Chrome, pages: dict[str, Path]) -> None:
+    resize(desktop, 1280, 900, dark=True)
+    load(desktop, pages["sweep"])
+    script(desktop, "void dispatchEvent(new Event('beforeprint'))")
+    assert script(desktop, "inks().paper") == "#ffffff"
+    assert script(desktop, "[...document.querySelectorAll('details')].every((node) => node.open)")
+    script(desktop, "void dispatchEvent(new Event('afterprint'))")
+    assert script(desktop, "inks().paper") != "#ffffff"

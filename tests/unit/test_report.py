@@ -1,0 +1,246 @@
+"""The data of the report: curves, ends of runs, bars, JSON. Results are made by hand."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from areabench.experiment import Area, Clients, Experiment, FedBuff, MethodSettings, Stop
+from areabench.figures.data import Band
+from areabench.problem_settings import Dirichlet, Logistic, Synthetic
+from areabench.report.curves import axes_of, thinned
+from areabench.report.details import participation_of
+from areabench.report.outcomes import mean_reached_s, outcome_of
+from areabench.report.page import SCRIPTS, page_text
+from areabench.report.records import Entry, Line, Report, plain, to_json
+from areabench.report.series import arranged, series_of
+from areabench.report.sources import Sources, Trial
+from areabench.schema import DIAGNOSIS_CLIENT, State, Status
+from areabench.sweeps.results import Result
+
+NAN = math.nan
+EXPERIMENT = Experiment(
+    clients=Clients(count=4),
+    method=Area(step_size=1.0),
+    stop=Stop(horizon_s=4.0),
+    problem=Logistic(),
+    data=Synthetic(),
+    split=Dirichlet(),
+)
+
+
+def result(
+    accuracy: Sequence[float] = (10.0, 50.0, 90.0),
+    loss: Sequence[float] = (4.0, 2.0, 1.0),
+    *,
+    updates: Sequence[int] = (0, 4, 8),
+    steps: Sequence[int] = (0, 2, 4),
+    state: State = State.DONE,
+    end_s: float = 4.0,
+    name: str = "run.h5",
+    **changes: Any,
+) -> Result:
+    """A run with snapshots at 0, 1, 2, ... s."""
+    return Result(
+        path=Path(name),
+        experiment=replace(EXPERIMENT, **changes),
+        status=Status(state, "", end_s, updates[-1], 0, steps[-1]),
+        time_s=np.arange(len(accuracy), dtype=float),
+        train_loss=np.array(loss),
+        test_accuracy=np.array(accuracy),
+        staleness=np.array([1, 3]),
+        served=np.array([4, 4]),
+        updates=np.array(updates),
+        server_steps=np.array(steps),
+    )
+
+
+def values(line: Line | None) -> list[list[float]]:
+    assert line is not None
+    return [line.x.tolist(), line.mean.tolist(), line.low.tolist(), line.high.tolist()]
+
+
+# ---------------------------------------------------------------------------------------------------- curves
+
+
+def test_one_run_along_three_axes() -> None:
+    axes = axes_of([result(updates=(0, 3, 7), steps=(0, 1, 1))], 100)
+    assert values(axes.time.test_accuracy) == [[0, 1, 2], [10, 50, 90], [], []]
+    assert values(axes.updates.train_loss) == [[0, 3, 7], [4, 2, 1], [], []]
+    assert values(axes.aggregations.test_accuracy) == [[0, 1], [10, 90], [], []]  # of one version the last value
+
+
+def test_trials_are_averaged_along_the_axis_that_is_shown() -> None:
+    trials = [result(), result((20.0, 40.0, 100.0), updates=(0, 2, 8), seed=1)]
+    axes = axes_of(trials, 100)
+    assert values(axes.time.test_accuracy) == [[0, 1, 2], [15, 45, 95], [10, 40, 90], [20, 50, 100]]
+    # the second has 40 % after 2 updates and 100 % after 8, so 60 % after 4
+    assert values(axes.updates.test_accuracy) == [[0, 4, 8], [15, 55, 95], [10, 50, 90], [20, 60, 100]]
+
+
+def test_a_loss_that_was_not_asked_for_leaves_a_gap_and_none_leaves_no_line() -> None:
+    axes = axes_of([result(loss=(4.0, NAN, 1.0))], 100)
+    assert values(axes.time.train_loss) == [[0, 2], [4, 1], [], []]
+    assert axes_of([result(accuracy=(NAN, NAN, NAN))], 100).time.test_accuracy is None
+
+
+def test_thinning_keeps_ends_and_extremes() -> None:
+    mean = np.sin(np.arange(1000) / 50)
+    mean[317], mean[708] = 9.0, -9.0
+    kept = thinned(Band(np.arange(1000.0), mean, mean, mean), 60)
+    assert len(kept) <= 60
+    assert {0, 317, 708, 999} <= set(kept.tolist())
+    assert thinned(Band(*np.zeros((4, 60))), 60).tolist() == list(range(60))
+
+
+# ---------------------------------------------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "time_s"),
+    [
+        (result(), "reached", 2.0),
+        (result((10.0, 20.0, 30.0)), "not reached", 4.0),
+        (result((10.0, 20.0, 30.0), end_s=3.0), "ended early", 3.0),
+        (result((10.0, 20.0, 30.0), end_s=3.0, state=State.TARGET), "ended early", 3.0),
+        (result((10.0, 20.0, 30.0), state=State.TARGET, stop=Stop(iterations=9)), "ended early", 4.0),
+        (result((10.0, 20.0, 30.0), stop=Stop(iterations=9)), "not reached", 4.0),
+        (result((10.0, 20.0, 30.0), end_s=2.5, state=State.DIVERGED), "diverged", 2.5),
+        (result(end_s=2.5, state=State.DIVERGED), "reached", 2.0),  # before it diverged
+        (result((), (), end_s=1.5, state=State.FAILED), "unfinished", 1.5),
+        (result((NAN, NAN, NAN)), "not measured", 4.0),
+    ],
+)
+def test_ends_on_the_way_to_the_target(seen: Result, kind: str, time_s: float) -> None:
+    outcome = outcome_of(seen, 80.0)
+    assert (outcome.kind, outcome.time_s) == (kind, time_s)
+
+
+def test_only_trials_that_reached_the_target_make_its_mean() -> None:
+    outcomes = [outcome_of(each, 50.0) for each in (result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0)))]
+    assert mean_reached_s(outcomes) == 0.5  # of 1 s and 0 s
+    assert math.isnan(mean_reached_s(outcomes[2:]))
+
+
+# ---------------------------------------------------------------------------------------------------- series
+
+
+def trials(*results: Result) -> Sources:
+    return Sources(tuple(Trial(each, "simulator", each.path.stem) for each in results), ())
+
+
+def test_diverged_trials_are_counted_and_not_averaged() -> None:
+    sources = trials(
+        result(name="a.h5"),
+        result((20.0, 60.0, 70.0), (6.0, 5.0, 3.0), seed=1, name="b.h5"),
+        result((0.0, 0.0, 0.0), (9.0, 99.0, 999.0), seed=2, name="c.h5", state=State.DIVERGED),
+    )
+    (series,) = series_of(arranged(sources).places, sources, 80.0)
+    assert (series.trials, series.diverged) == (3, 1)
+    assert series.accuracy is not None
+    assert series.loss is not None
+    assert (series.accuracy.mean, series.accuracy.minimum, series.accuracy.maximum) == (80.0, 70.0, 90.0)
+    assert series.loss.mean == 2.0
+    assert values(series.curves.time.test_accuracy)[1] == [15.0, 55.0, 80.0]
+    assert [(count.word, count.count) for count in series.states] == [("done", 2), ("diverged", 1)]
+    assert series.staleness is not None
+    assert (series.staleness.shares.tolist(), series.staleness.mean, series.staleness.p95) == ([25.0, 75.0], 0.75, 1)
+
+
+def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> None:
+    def method(settings: MethodSettings, last: float, name: str) -> Result:
+        return result((10.0, 50.0, last), method=settings, name=name)
+
+    sources = trials(
+        method(Area(step_size=1.0), 80.0, "a.h5"),
+        method(Area(step_size=10.0), 90.0, "b.h5"),
+        method(FedBuff(step_size=1.0), 70.0, "c.h5"),
+    )
+    series = list(series_of(arranged(sources).places, sources, 80.0))
+    assert [(each.label, each.step_size, each.is_best) for each in series] == [
+        ("AREA", 1.0, False),
+        ("AREA", 10.0, True),
+        ("FedBuff", 1.0, True),
+    ]
+    assert [each.colour for each in series] == ["#0072B2", "#0072B2", "#E69F00"]
+
+
+def test_settings_with_the_same_title_are_told_apart() -> None:
+    stop = Stop(horizon_s=4.0, iterations=9)
+    first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
+    assert first.differences == "stop.iterations = none"
+    assert second.title.endswith("stop.iterations = 9")
+
+
+def test_five_hundred_runs_stay_below_five_megabytes() -> None:
+    rng = np.random.default_rng(0)
+    runs = [
+        result(
+            rng.uniform(0, 100, 150).tolist(),
+            rng.uniform(0, 9, 150).tolist(),
+            updates=range(0, 1050, 7),
+            steps=range(0, 450, 3),
+            method=Area(step_size=1.0 + point),
+            seed=seed,
+            name=f"{point}-{seed}.h5",
+        )
+        for point in range(100)
+        for seed in range(5)
+    ]
+    sources = trials(*runs)
+    assert len(to_json(tuple(series_of(arranged(sources).places, sources, 80.0)))) < 4e6
+
+
+# ---------------------------------------------------------------------------------------------------- clients
+
+
+def test_many_clients_are_grouped_by_expectation() -> None:
+    clients = np.zeros(600, DIAGNOSIS_CLIENT)
+    clients["client"] = np.arange(600)
+    clients["served"] = np.arange(600)[::-1]
+    clients["expected"] = np.arange(600)[::-1]
+    shown = participation_of(clients)
+    assert (shown.group, len(shown.client)) == (3, 200)
+    assert (shown.client[0], shown.served[0], shown.least[0], shown.most[0]) == (599, 1.0, 0, 2)
+    assert participation_of(clients[:4]).served.tolist() == [599.0, 598.0, 597.0, 596.0]
+
+
+# ---------------------------------------------------------------------------------------------------- page
+
+
+def test_numbers_are_rounded_and_what_is_not_finite_becomes_null() -> None:
+    record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), Entry("a", "b"), True)
+    assert plain(record) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
+
+
+def test_no_text_ends_the_script_that_holds_it() -> None:
+    hostile = "</script><!-- <script> &lt; \u2028 \ud800"
+    text = to_json(Entry(hostile, ""))
+    assert not re.search(r"[<>&\u2028]", text)
+    assert json.loads(text)["name"] == hostile
+
+
+def test_the_page_allows_its_own_scripts_only_and_names_nothing_outside() -> None:
+    report = Report("</title><b>", "", "0", 80.0, (), (), (), (), (), 0)
+    text = page_text(report)
+    assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in text
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src &#x27;none&#x27;;")
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == len(SCRIPTS)
+    for script in scripts:
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
+    addresses = set(re.findall(r"https?://[^\s\"'`]+", text))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of SVG's elements, which nobody loads
+    assert not re.search(r"\s(src|on[a-z]+)=", text)

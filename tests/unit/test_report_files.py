@@ -1,0 +1,241 @@
+"""The report from files: what is read, what is named as missing, what is refused, and that nothing is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from areabench.arguments import build_parser
+from areabench.cli import main
+from areabench.errors import RunFileError
+from areabench.figures.data import arrange
+from areabench.problem_settings import TorchModule
+from areabench.reading import open_run
+from areabench.report.arguments import span
+from areabench.report.command import Wishes, build_report
+from areabench.report.labels import labels_of
+from areabench.report.records import Report, Timeline
+from areabench.report.sources import gather
+from areabench.report.timeline import Window, timeline_of
+from areabench.schema import Kind
+from areabench.sweeps.reading import open_sweep
+from areabench.sweeps.results import read_result
+
+EXPERIMENT = """
+name = "tiny"
+seed = 3
+[clients]
+count = 3
+[method]
+name = "area"
+step_size = 0.05
+[aggregation]
+name = "updates"
+updates = 2
+[stop]
+horizon_s = 2.0
+[problem]
+name = "logistic"
+batch_size = 2
+[data]
+name = "synthetic"
+train_samples = 40
+test_samples = 20
+features = 3
+classes = 2
+[split]
+name = "iid"
+[record]
+interval_s = 0.2
+"""
+
+
+def simulated(folder: Path, name: str, *changes: str) -> Path:
+    source, output = folder / "tiny.toml", folder / f"{name}.h5"
+    source.write_text(EXPERIMENT, encoding="utf-8")
+    overrides = [word for change in changes for word in ("--set", change)]
+    assert main(["simulate", str(source), "--output", str(output), *overrides]) == 0
+    return output
+
+
+def built(*paths: Path, cache: Path = Path("cache"), wishes: Wishes | None = None) -> Report:
+    return build_report(gather(paths, lambda runs: None), cache, wishes or Wishes())
+
+
+def set_attribute(path: Path, name: str, value: str) -> None:
+    with h5py.File(path, "r+") as file:
+        file["provenance"].attrs[name] = value
+
+
+# ---------------------------------------------------------------------------------------------------- axes
+
+
+def test_updates_until_a_snapshot_are_the_same_with_and_without_event_log(tmp_path: Path) -> None:
+    logged = read_result(simulated(tmp_path, "logged"))
+    counted = read_result(simulated(tmp_path, "counted", "record.events=false"))
+    assert logged.updates.tolist() == counted.updates.tolist()
+    with open_run(tmp_path / "logged.h5") as run:
+        updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+        expected = [int((updates["time_s"] <= time_s).sum()) for time_s in run.snapshot_index["time_s"]]
+    assert logged.updates.tolist() == expected
+    assert logged.server_steps.tolist() == [count // 2 for count in expected]
+
+
+# ---------------------------------------------------------------------------------------------------- timeline
+
+
+def test_the_timeline_tells_base_versions_and_steps(tmp_path: Path) -> None:
+    with open_run(simulated(tmp_path, "run")) as run:
+        events = run.events_array
+        shown = timeline_of(run, Window(), 1000)
+        late = timeline_of(run, Window(1.0, 1.5), 1000)
+        few = timeline_of(run, Window(), 4)
+        nothing = timeline_of(run, Window(1.9999999, 1.99999999), 10)
+    updates = events[events["kind"] == Kind.UPDATE]
+    assert isinstance(shown, Timeline)
+    assert isinstance(late, Timeline)
+    assert isinstance(few, Timeline)
+    assert shown.end_s.tolist() == updates["time_s"].tolist()
+    assert shown.base.tolist() == updates["base_version"].tolist()
+    assert np.allclose(shown.start_s, updates["time_s"] - updates["drawn_delay_s"], atol=1e-12)
+    assert shown.version.tolist() == list(range(len(shown.version)))  # 0 from the start on, then each step
+    assert (late.end_s + 1.0 >= 1.0).all()
+    assert (late.end_s + 1.0 <= 1.5).all()
+    assert late.version[0] == late.base.min()
+    assert (few.shown, few.of, few.until_s) == (4, len(updates), updates["time_s"][3])
+    assert isinstance(nothing, str)
+
+
+def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:
+    (detail,) = built(simulated(tmp_path, "run", "record.events=false")).details
+    assert detail.timeline is None
+    assert "record.events" in detail.no_timeline
+    assert detail.participation is not None
+    assert detail.commands[1].value == f"areabench replay {tmp_path}/run.h5"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0:2.5", (0.0, 2.5)), (":3", (0.0, 3.0)), ("1:", (1.0, np.inf))])
+def test_a_part_of_a_run(text: str, expected: tuple[float, float]) -> None:
+    assert span(text) == expected
+
+
+@pytest.mark.parametrize("text", ["5", "3:2", "a:b", "-1:2", "2:2"])
+def test_no_part_of_a_run(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["report", "runs", f"--timeline={text}"])
+    assert "is not START:END" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------------------------------- labels
+
+
+def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
+    (page,) = arrange([read_result(simulated(tmp_path, "run"))])
+    (labels,) = labels_of([page], tmp_path)
+    assert labels.counts.shape == (3, 2)
+    assert labels.counts.sum() == 40
+    stranger = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
+    (refused,) = labels_of([stranger], tmp_path)
+    assert refused.counts.size == 0
+    assert "os:abort" in refused.reason
+    (plain,) = labels_of([replace(page, experiment=replace(page.experiment, data=None))], tmp_path)
+    assert "has no labels" in plain.reason
+
+
+# ---------------------------------------------------------------------------------------------------- sources
+
+
+def test_runs_of_another_transport_or_state_are_not_averaged(tmp_path: Path) -> None:
+    simulated(tmp_path, "a")
+    simulated(tmp_path, "b", "seed=4")
+    set_attribute(simulated(tmp_path, "c"), "transport", "mpi")
+    report = built(tmp_path)
+    assert [(series.remark, series.trials) for series in report.series] == [("simulator", 2), ("mpi", 1)]
+    assert report.subtitle == "3 runs · 1 method · real time on MPI and virtual time"
+
+
+def test_repetitions_with_the_same_seed_are_told_apart_by_file(tmp_path: Path) -> None:
+    report = built(simulated(tmp_path, "a"), simulated(tmp_path, "b"), tmp_path / "a.h5")
+    assert [(series.remark, series.trials) for series in report.series] == [("a", 1), ("b", 1)]
+
+
+def test_a_folder_names_what_it_cannot_read_and_a_file_is_an_error(tmp_path: Path) -> None:
+    simulated(tmp_path, "a")
+    (tmp_path / "bad.h5").write_bytes(b"nothing")
+    (absent,) = built(tmp_path).absent
+    assert (absent.file, absent.state) == (str(tmp_path / "bad.h5"), "unreadable")
+    with pytest.raises(RunFileError, match="not a readable HDF5 file"):
+        built(tmp_path / "bad.h5")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunFileError, match="holds no run file"):
+        built(tmp_path / "empty")
+
+
+def test_failed_missing_and_invalid_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
+    sweep = "[sweep]\ntrials = 2\n[[sweep.grid]]\nmethod.step_size = [0.05, 0.1, -1.0]\n"
+    (tmp_path / "s.toml").write_text(EXPERIMENT + sweep, encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "s.toml"), "-o", str(tmp_path / "s"), "--jobs", "1"]) == 1
+    first, *_, last = open_sweep(tmp_path / "s").results
+    for path in (first.path, last.path):
+        path.unlink()
+    (tmp_path / "s" / "failures.csv").write_text(f"file,reason\n{last.path.name},out of luck\n", encoding="utf-8")
+    report = built(tmp_path)
+    assert [absent.state for absent in report.absent] == ["missing", "failed", "invalid", "invalid"]
+    assert report.absent[0].what == "AREA, α = 0.05, uniform (λ = 10), seed 3"
+    assert report.absent[1].reason == "out of luck"
+    assert [(series.trials, series.planned) for series in report.series] == [(1, 2), (1, 2)]
+    assert report.title == "s"
+
+
+# ---------------------------------------------------------------------------------------------------- command
+
+
+def test_a_page_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, page = simulated(tmp_path, "run"), tmp_path / "new" / "page.html"
+    capsys.readouterr()
+    assert main(["report", str(run), "-o", str(page)]) == 0
+    assert capsys.readouterr().out.startswith(f"report: {page} (1 run, 0.")
+    text = page.read_text(encoding="utf-8")
+    assert main(["report", str(run), "-o", str(page)]) == 2
+    assert capsys.readouterr().err == (
+        f"areabench: {page}: exists already; choose another --output or overwrite it with --force\n"
+    )
+    assert main(["report", str(run), "-o", str(page), "--force"]) == 0
+    assert page.read_text(encoding="utf-8") == text  # nothing in it depends on when it was made
+
+
+def test_a_run_that_failed_is_shown_with_its_status(tmp_path: Path) -> None:
+    run = simulated(tmp_path, "run")
+    with h5py.File(run, "r+") as file:
+        status = file["status"][0]
+        status["state"], status["reason"] = b"failed", b"a full disc"
+        file["status"][0] = status
+        file["metrics"].resize(0, axis=0)
+    report = built(run)
+    assert report.series[0].remark == "failed, seed 3"
+    assert report.series[0].curves.time.train_loss is None
+    assert (report.details[0].state, report.details[0].reason) == ("failed", "a full disc")
+
+
+def test_nothing_large_is_imported(tmp_path: Path) -> None:
+    run = simulated(tmp_path, "run")
+    script = (
+        "import sys; from areabench.cli import main; main(sys.argv[1:]); "
+        "print([name for name in ('pandas', 'matplotlib', 'mpi4py', 'torch') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", script, "report", str(run), "-o", str(tmp_path / "page.html")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_runs_in_detail_are_few(tmp_path: Path) -> None:
+    paths = [simulated(tmp_path, f"run{seed}", f"seed={seed}") for seed in range(13)]
+    report = built(*paths)
+    assert (len(report.details), report.not_detailed) == (1, 12)
+    assert report.details[0].timeline is not None
