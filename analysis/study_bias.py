@@ -6,12 +6,16 @@ import sys
 from itertools import compress
 from pathlib import Path
 
-from limits import draw_limits, limit_of, limit_table
-from server_rates import draw_server_rates, server_rate_table, server_rates
-from slowness import draw_slowness, final_distances, slowness_of, slowness_table, theorem1_bound
-from studies import gaps_and_bounds, read_points
+from bias_tables import limit_table, server_rate_table, slowness_table
 
+from areabench.figures.study_limits import draw_limits
+from areabench.figures.study_server_rates import draw_server_rates
+from areabench.figures.study_slowness import draw_slowness
 from areabench.figures.style import save
+from areabench.studies.limits import limit_of
+from areabench.studies.points import gaps_and_bounds, read_points
+from areabench.studies.server_rates import server_rates
+from areabench.studies.slowness import final_distances, slowness_of, theorem1_bound
 
 PAGE = """\
 # Bias under uneven rates, and what slows AREA down

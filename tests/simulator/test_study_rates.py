@@ -74,4 +74,4 @@ def test_page_has_both_tables_and_the_figure(study: Any, tmp_path: Path) -> None
     second = module.theorem2_curves(module.read_points(folder / "runs" / "rates_lipschitz"))
     assert "| M = 1, equal rates | 10 |" in module.table(first, "-1")
     assert "0 of 3 |" in module.table(second, "-1/2")
-    assert len(module.draw([first, second]).axes) == 2
+    assert len(module.draw_rates([first, second]).axes) == 2

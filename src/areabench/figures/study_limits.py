@@ -1,57 +1,19 @@
-"""Where methods end up under uneven rates."""
+"""The figure of the limits under uneven rates, and of the way there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from studies import Floats, Point, band, spread
 
 from areabench.figures.style import dress, label_log_axis, look_of, styled
-from areabench.paper.page_tables import markdown_table
-from areabench.problem_settings import Quadratic
-from areabench.problems.quadratic import QuadraticProblem
+from areabench.studies.limits import Limit
+from areabench.studies.points import Point
+from areabench.studies.statistics import band
 
 NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
-
-
-@dataclass(frozen=True)
-class Limit:
-    """Where a method ended: |x - x*| of the mean model of the last tenth, a row a trial, and what is predicted."""
-
-    method: str
-    zeta: float
-    ratio: float  # of the fastest to the slowest rate
-    distances: Floats  # shape (trials,)
-    predicted: float  # |x_p - x*| of the minimiser of sum p_i f_i, mean over trials
-
-
-def limit_of(point: Point) -> Limit:
-    """The limit of one point of the sweep."""
-    assert isinstance(point.experiment.problem, Quadratic)
-    assert point.experiment.problem.zeta is not None
-    distances, predicted = [], []
-    shares = point.rates / point.rates.sum()
-    for trial, trace in enumerate(point.traces):
-        problem = point.problem(trial)
-        assert isinstance(problem, QuadraticProblem)
-        late = trace.models[-len(trace.models) // 10 :].mean(axis=0)
-        distances.append(float(np.linalg.norm(late - problem.minimiser)))
-        predicted.append(float(np.linalg.norm(weighted_minimiser(problem, shares) - problem.minimiser)))
-    ratio = float(point.rates.max() / point.rates.min())
-    method, zeta = point.experiment.method.name, point.experiment.problem.zeta
-    return Limit(method, zeta, ratio, np.array(distances), float(np.mean(predicted)))
-
-
-def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:
-    """The minimiser of sum_i p_i f_i, to which updates that count as often as they come lead."""
-    bowls = [problem.bowl(client) for client in range(problem.clients)]
-    hessian = sum(share * bowl.hessian for share, bowl in zip(shares, bowls, strict=True))
-    pull = sum(share * bowl.hessian @ bowl.centre for share, bowl in zip(shares, bowls, strict=True))
-    return np.asarray(np.linalg.solve(np.asarray(hessian), np.asarray(pull)))
 
 
 @styled
@@ -99,14 +61,3 @@ def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
     axes.plot(*zip(*uneven, strict=True), color="black", linewidth=0.8, linestyle=":", label="minimiser of Σ p_i f_i")
     dress(axes, "fastest rate / slowest rate", "|limit - x*|, mean and 95 %")
     label_log_axis(axes.xaxis)
-
-
-def limit_table(limits: Sequence[Limit]) -> str:
-    """Distances by ratio and method, for each zeta."""
-    heading = ["zeta", "ratio", *NAMES.values(), "minimiser of Σ p_i f_i"]
-    rows = []
-    for zeta, ratio in sorted({(limit.zeta, limit.ratio) for limit in limits}):
-        here = {limit.method: limit for limit in limits if (limit.zeta, limit.ratio) == (zeta, ratio)}
-        found = [spread(here[method].distances) for method in NAMES]
-        rows.append([f"{zeta:g}", f"{ratio:.0f}", *found, f"{here['fedbuff'].predicted:.3g}"])
-    return markdown_table(heading, rows)
