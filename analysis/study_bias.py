@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import compress
 from pathlib import Path
 
 from bias_tables import limit_table, server_rate_table, slowness_table
@@ -66,7 +65,6 @@ def main(runs: Path, page: Path) -> None:
     """Read the sweeps, draw, write the page."""
     points = read_points(runs / "bias_ratio")
     limits = [limit_of(point) for point in points]
-    shown = [limit.zeta == 1 and round(limit.ratio) == 100 for limit in limits]
     quadratics, regressions = (
         read_points(runs / name) for name in ("bias_probabilities", "bias_probabilities_lipschitz")
     )
@@ -75,7 +73,7 @@ def main(runs: Path, page: Path) -> None:
     lipschitz = [slowness_of(point, each.measured) for point, each in zip(regressions, gaps, strict=True)]
     rates = server_rates(read_points(runs / "server_rate"))
     figures = {
-        "bias": draw_limits(limits, list(compress(points, shown))),
+        "bias": draw_limits(limits, points),
         "probabilities": draw_slowness(smooth, lipschitz),
         "server_rate": draw_server_rates(rates),
     }

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from areabench.figures.paper import common_legend, entitle, grid, typeset
 from areabench.figures.style import dress, label_log_axis, look_of, styled
 from areabench.studies.limits import Limit
 from areabench.studies.points import Point
@@ -17,24 +18,45 @@ NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
 
 
 @styled
-def draw_limits(limits: Sequence[Limit], courses: Sequence[Point]) -> Figure:
-    """The way there at one ratio, and the limits over the ratio, a panel a zeta."""
-    zetas = sorted({limit.zeta for limit in limits})
-    figure = Figure(figsize=(3.4 * (len(zetas) + 1), 3.6), layout="constrained")
-    first, *others = figure.subplots(1, len(zetas) + 1)
-    for point in courses:
-        _course(first, point)
+def draw_limits(limits: Sequence[Limit], points: Sequence[Point], *, width_in: float | None = None) -> Figure:
+    """The way there at one ratio, and the limits over the ratio, a panel a zeta; `points` belong to the limits."""
+    zetas, size = sorted({limit.zeta for limit in limits}), 10 if width_in is None else "small"
+    figure, (first, *others) = _panels(len(zetas) + 1, width_in, len(points[0].traces))
+    shown = _nearest(limits, zeta=1.0, ratio=100.0)
+    for limit, point in zip(limits, points, strict=True):
+        if (limit.zeta, limit.ratio) == (shown.zeta, shown.ratio):
+            _course(first, point)
     dress(first, "iterations K", "|x_s - x*|, median trial")
-    first.set_title("ratio of rates 100, zeta = 1", fontsize=10)
+    first.set_title(f"ratio of rates {shown.ratio:.0f}, zeta = {shown.zeta:g}", fontsize=size)
     for zeta, panel in zip(zetas, others, strict=True):
         _limit_panel(panel, [limit for limit in limits if limit.zeta == zeta])
-        panel.set_title(f"limits, zeta = {zeta:g}", fontsize=10)
+        panel.set_title(f"limits, zeta = {zeta:g}", fontsize=size)
     low = min(panel.get_ylim()[0] for panel in others)
     high = max(panel.get_ylim()[1] for panel in others)
     for panel in others:
         panel.set_ylim(low, high)
-    others[0].legend(frameon=False, fontsize=8)
+    if width_in is None:
+        others[0].legend(frameon=False, fontsize=8)
+    else:
+        for panel in others:
+            panel.set_ylabel("|limit - x*|")
+        common_legend(figure, others[0])
+        typeset(figure)
     return figure
+
+
+def _panels(count: int, width_in: float | None, trials: int) -> tuple[Figure, list[Axes]]:
+    if width_in is None:
+        figure = Figure(figsize=(3.4 * count, 3.6), layout="constrained")
+        return figure, list(figure.subplots(1, count))
+    figure, panels = grid(count, width_in, 3.0, 2.0)
+    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {trials} trials")
+    return figure, panels
+
+
+def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
+    """The limit whose setting is nearest to this one."""
+    return min(limits, key=lambda limit: (abs(np.log(limit.zeta / zeta)), abs(np.log(limit.ratio / ratio))))
 
 
 def _course(axes: Axes, point: Point) -> None:
