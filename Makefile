@@ -182,12 +182,12 @@ $(VENV)/notebooks-installed: $(VENV)/installed
 	@touch $@
 
 # The demo in virtual time, and short sweeps: what the notebooks look at where there is nothing larger.
-$(SMALL_DEMO): runs/notebooks/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
+$(SMALL_DEMO): runs/notebooks/demo/%.h5: benchmarks/demo.toml src/areabench/schema.py Makefile | $(VENV)/installed
 	@mkdir -p runs/notebooks/demo
 	@$(BIN)/areabench simulate benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' --force \
 	  || { rm -f '$@'; exit 1; }
 
-runs/notebooks/swept: $(SMALL_SWEEPS) $(wildcard benchmarks/studies/*.toml benchmarks/tables/*.toml) | $(VENV)/installed
+runs/notebooks/swept: $(SMALL_SWEEPS) $(wildcard benchmarks/studies/*.toml benchmarks/tables/*.toml) src/areabench/schema.py | $(VENV)/installed
 	@$(BIN)/areabench sweep $(SMALL_SWEEPS) --output runs/notebooks
 	@touch $@
 

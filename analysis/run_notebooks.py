@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the run notebooks go")
     parser.add_argument("--cell-seconds", type=int, default=_CELL_S, metavar="S", help="how long a cell may take")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="how many to run at a time")
     options = parser.parse_args(arguments)
     try:
         import nbclient  # noqa: F401 - asked for here, so that its lack is told in one line
@@ -35,12 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     options.output.mkdir(parents=True, exist_ok=True)
-    failures = [one for one in options.notebooks if not run_and_tell(one, options.output, options.cell_seconds)]
-    return 1 if failures else 0
+    with ThreadPoolExecutor(options.jobs) as pool:  # threads will do: the work is in the kernels
+        problems = list(pool.map(lambda path: run(path, options.output, options.cell_seconds), options.notebooks))
+    for problem in filter(None, problems):
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if any(problems) else 0
 
 
-def run_and_tell(path: Path, output: Path, cell_s: int) -> bool:
-    """Run one notebook, write it and say how it went; whether it went well."""
+def run(path: Path, output: Path, cell_s: int) -> str:
+    """Run one notebook, write it and say how long it took; what went wrong, in one line, or nothing."""
     import nbformat
 
     print(f"{path}: running", flush=True)
@@ -48,15 +53,12 @@ def run_and_tell(path: Path, output: Path, cell_s: int) -> bool:
     try:
         notebook = nbformat.read(path, as_version=4)
     except (OSError, ValueError) as error:
-        print(f"error: {path}: cannot be read as a notebook: {error}", file=sys.stderr)
-        return False
+        return f"{path}: cannot be read as a notebook: {error}"
     problem = execute(notebook, path.parent, cell_s) or spoken(notebook)
     pages = write(notebook, output / path.stem)
     taken = f"{count_run(notebook)} cells in {time.monotonic() - started_s:.1f} s"
     print(f"{path}: {taken}, {' and '.join(map(str, pages))}", flush=True)
-    if problem:
-        print(f"error: {path}, {problem}", file=sys.stderr)
-    return not problem
+    return f"{path}, {problem}" if problem else ""
 
 
 def execute(notebook: Any, folder: Path, cell_s: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,24 +87,22 @@ def two(record: Callable[[Experiment], Run]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "a.toml").write_text(SWEEP)
     assert main(["sweep", str(folder / "a.toml"), "--output", str(folder / "runs"), "--jobs", "1"]) == 0
-    yield open_sweep(folder / "runs")
+    return open_sweep(folder / "runs")
 
 
 def overhanging(figure: Figure) -> list[str]:
     """Texts that are not wholly inside the figure once it is laid out; numbers at an axis may be cut by its ends."""
     figure.draw_without_rendering()
-    frame, sides = figure.bbox, [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)]
+    (right, top), sides = figure.bbox.max + 1, [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)]
     numbers = {id(label) for side in sides for tick in (*side.majorTicks, *side.minorTicks) for label in _labels(tick)}
     found: list[Any] = figure.findobj(Text)
     texts = [text for text in found if id(text) not in numbers and text.get_visible() and text.get_text().strip()]
     boxes = [(text.get_text(), text.get_window_extent()) for text in texts]
-    return [
-        words for words, box in boxes if box.x0 < -1 or box.y0 < -1 or box.x1 > frame.x1 + 1 or box.y1 > frame.y1 + 1
-    ]
+    return [words for words, box in boxes if box.x0 < -1 or box.y0 < -1 or box.x1 > right or box.y1 > top]
 
 
 def _labels(tick: Any) -> tuple[Text, Text]:
@@ -233,9 +231,7 @@ def test_verdict_and_two_clocks(two: Run, record: Callable[[Experiment], Run]) -
 
 
 def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Experiment], Run]) -> None:
-    with pytest.raises(
-        UserError, match=r"width 'wide': must be from 2.5 to 20 inches; give a number, or one of column"
-    ):
+    with pytest.raises(UserError, match=r"width 'wide': must be from 2.5 to 20 inches; give a number, or one of"):
         figures.quality(two, width="wide")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"width 50: must be"):
         inches(50)

@@ -21,7 +21,6 @@ from areabench.figures.data import Page, arrange
 from areabench.figures.diagnosis import draw_diagnosis
 from areabench.figures.labels import count_labels, draw_labels
 from areabench.figures.paper import Width, inches
-from areabench.figures.rounds import draw_timeline
 from areabench.figures.runs import draw_runs
 from areabench.figures.sensitivity import draw_sensitivity
 from areabench.figures.served import draw_participation
@@ -30,6 +29,7 @@ from areabench.figures.study_rates import draw_theorem
 from areabench.figures.study_server_rates import draw_server_rates
 from areabench.figures.style import save as save_as
 from areabench.figures.targets import draw_time_to_target
+from areabench.figures.timelines import draw_timeline
 from areabench.partition import split
 from areabench.reading import Run
 from areabench.studies.limits import limit_of

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -28,27 +31,30 @@ def outside(found: Diagnosis) -> NDArray[np.bool_]:
 
 @styled
 def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: float) -> Figure:
-    """Clients across, the one expected to send least first: the expected number with its interval, and the served."""
-    clients = found.clients[np.argsort(found.clients["expected"], kind="stable")]
-    beyond, place = outside(found)[np.argsort(found.clients["expected"], kind="stable")], np.arange(len(clients))
+    """Clients across, the one expected to send least first: the expected number with its interval, and the used."""
+    order, colour = np.argsort(found.clients["expected"], kind="stable"), method_colour(experiment.method.name)
+    clients, beyond = found.clients[order], outside(found)[order]
     figure = Figure(figsize=(width_in, 2.6 if width_in > 5 else 3.0), layout="constrained")
     entitle(figure, _title(found, experiment))
     axes = figure.subplots()
-    across = "client" if len(clients) <= _NAMED else "clients, in the order of their expected numbers"
-    dress(axes, across, "updates used")
-    broad = min(7.0, 45 * width_in / len(clients))
-    axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=broad, zorder=2)
-    axes.plot(place, clients["expected"], "_", color="0.3", markersize=broad, zorder=3)
-    size = min(4.5, 36 * width_in / len(clients))
-    colour = method_colour(experiment.method.name)
-    axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
-    axes.plot(place[beyond], clients["served"][beyond], "X", color=_OUTSIDE, markersize=size + 2, zorder=4)
-    if len(clients) <= _NAMED:
-        axes.set_xticks(place, [str(client) for client in clients["client"]])
+    _draw_counts(axes, clients, beyond, colour, 45 * width_in / len(clients))
+    named = len(clients) <= _NAMED
+    dress(axes, "client" if named else "clients, by their expected numbers", "updates used")
+    if named:
+        axes.set_xticks(range(len(clients)), [str(client) for client in clients["client"]])
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     legend(axes, _handles(colour, some_outside=bool(beyond.any())))
     return figure
+
+
+def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], colour: str, room: float) -> None:
+    """A column a client; `room` is its width in points."""
+    place, broad, size = np.arange(len(clients)), min(7.0, room), min(4.5, 0.8 * room)
+    axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=broad, zorder=2)
+    axes.plot(place, clients["expected"], "_", color="0.3", markersize=broad, zorder=3)
+    axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
+    axes.plot(place[beyond], clients["served"][beyond], "X", color=_OUTSIDE, markersize=size + 2, zorder=4)
 
 
 def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
