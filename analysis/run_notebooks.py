@@ -1,7 +1,7 @@
 """Run notebooks and keep what they show: make notebooks, or python analysis/run_notebooks.py NOTEBOOK ... --output DIR.
 
-Each runs in its own folder and in a kernel of its own, from its first cell to its last. A cell that raises, takes too
-long or writes to stderr, as warnings do, ends it: then the page is written as far as it came, and the exit code is 1.
+Each runs in its own folder and in a kernel of its own, from its first cell to its last. A cell that raises or takes too
+long ends it, and then it is written as far as it came; a cell that writes to stderr, as warnings do, is a failure too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-_CELL_S = 120  # a cell may take; on small data none takes ten
+_CELL_S = 300  # a cell may take; on small data none takes ten
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -97,7 +97,11 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 def overhanging(figure: Figure) -> list[str]:
     """Texts that are not wholly inside the figure once it is laid out; numbers at an axis may be cut by its ends."""
     figure.draw_without_rendering()
-    (right, top), sides = figure.bbox.max + 1, [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)]
+    right, top, sides = (
+        figure.bbox.x1 + 1,
+        figure.bbox.y1 + 1,
+        [side for axes in figure.axes for side in (axes.xaxis, axes.yaxis)],
+    )
     numbers = {id(label) for side in sides for tick in (*side.majorTicks, *side.minorTicks) for label in _labels(tick)}
     found: list[Any] = figure.findobj(Text)
     texts = [text for text in found if id(text) not in numbers and text.get_visible() and text.get_text().strip()]
@@ -188,8 +192,9 @@ def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
 
 
 def test_every_figure_of_runs_fits_its_width(two: Run) -> None:
+    drawn: tuple[Callable[..., Figure], ...] = (figures.timeline, figures.participation, figures.quality)
     for width, wide in (("column", 3.3), ("page", 6.9)):
-        for draw in (figures.timeline, figures.participation, figures.quality, figures.staleness):
+        for draw in (*drawn, figures.staleness):
             figure = draw(two, width=width)
             assert figure.get_figwidth() == wide
             assert overhanging(figure) == []
@@ -248,7 +253,7 @@ def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Exper
     with pytest.raises(UserError, match=r"time to a target: needs runs with a horizon and an accuracy"):
         figures.time_to_target(two)
     with pytest.raises(AttributeError, match=r"no attribute 'histogram'"):
-        _ = figures.histogram  # type: ignore[attr-defined]
+        _ = figures.histogram
 
 
 def test_names_are_there_without_matplotlib_until_one_is_used() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,13 +38,6 @@ def is_public(module: str, name: str) -> bool:
     if module == "areabench":
         return name in NAMES | {""}
     return module.partition(".")[0] in LIBRARIES or module in READING or module.startswith("areabench.theory.")
-
-
-@pytest.fixture
-def runner() -> Iterator[Any]:
-    sys.path.insert(0, str(ROOT / "analysis"))
-    yield importlib.import_module("run_notebooks")
-    sys.path.remove(str(ROOT / "analysis"))
 
 
 def test_there_are_notebooks_in_a_row() -> None:
@@ -94,39 +85,36 @@ def notebook(path: Path, *cells: str) -> Path:
     return path
 
 
+def run(*arguments: object) -> tuple[int, str, list[str]]:
+    """Exit code, what it prints, and the lines of its errors."""
+    command = [sys.executable, str(ROOT / "analysis" / "run_notebooks.py"), *map(str, arguments)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    return done.returncode, done.stdout, [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+
+
 @pytest.mark.slow
-def test_runs_in_its_folder_and_writes_what_it_shows(runner: Any, tmp_path: Path, capsys: Any) -> None:
+def test_runs_in_its_folder_and_writes_what_it_shows(tmp_path: Path) -> None:
     (tmp_path / "here.txt").write_text("found it")
     path = notebook(tmp_path / "1_good.ipynb", "print(open('here.txt').read())", "6 * 7")
-    assert runner.main([str(path), "--output", str(tmp_path / "out")]) == 0
+    code, printed, errors = run(path, "--output", tmp_path / "out")
+    assert (code, errors) == (0, [])
+    assert "2 cells in" in printed
     ran = nbformat.read(tmp_path / "out" / "1_good.ipynb", as_version=4)
     assert ran.cells[0].outputs[0].text == "found it\n"
     assert ran.cells[1].outputs[0].data["text/plain"] == "42"
     assert "found it" in (tmp_path / "out" / "1_good.html").read_text()
-    assert "2 cells in" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_failures_name_notebook_cell_and_exception_and_the_others_still_run(
-    runner: Any, tmp_path: Path, capsys: Any
-) -> None:
+def test_failures_name_notebook_cell_and_exception_and_the_others_still_run(tmp_path: Path) -> None:
     bad = notebook(tmp_path / "1_bad.ipynb", "x = 1", "x / 0\nx", "print('never')")
     warns = notebook(tmp_path / "2_warns.ipynb", "import warnings", "warnings.warn('old')")
-    assert runner.main([str(bad), str(warns), "--output", str(tmp_path)]) == 1
-    errors = capsys.readouterr().err.splitlines()
+    slow = notebook(tmp_path / "3_slow.ipynb", "while True:\n    pass")
+    (tmp_path / "4_none.ipynb").write_text("{")
+    code, _, errors = run(bad, warns, slow, tmp_path / "4_none.ipynb", "--output", tmp_path, "--cell-seconds", 3)
+    assert code == 1
     assert errors[0] == f"error: {bad}, cell In [2] (x / 0): ZeroDivisionError: division by zero"
     assert errors[1].startswith(f"error: {warns}, cell In [2] wrote to stderr: ")
     assert errors[1].endswith("UserWarning: old")
-
-
-@pytest.mark.slow
-def test_a_cell_that_takes_too_long_is_ended(runner: Any, tmp_path: Path, capsys: Any) -> None:
-    path = notebook(tmp_path / "1_slow.ipynb", "while True:\n    pass")
-    assert runner.main([str(path), "--output", str(tmp_path), "--cell-seconds", "1"]) == 1
-    assert "cell In [1] (while True:): took more than 1 s" in capsys.readouterr().err
-
-
-def test_what_is_no_notebook_is_told(runner: Any, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "1_no.ipynb").write_text("{")
-    assert runner.main([str(tmp_path / "1_no.ipynb"), "--output", str(tmp_path)]) == 1
-    assert "cannot be read as a notebook" in capsys.readouterr().err
+    assert errors[2].startswith(f"error: {slow}, cell In [1] (while True:): took more than 3 s")
+    assert "4_none.ipynb: cannot be read as a notebook" in errors[3]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from areabench.figures.paper import common_legend, entitle, grid, typeset
 from areabench.figures.style import dress, label_log_axis, look_of, styled
+from areabench.looks import method_label
 from areabench.studies.limits import Limit
 from areabench.studies.points import Point
 from areabench.studies.statistics import band
@@ -65,19 +66,32 @@ def _course(axes: Axes, point: Point) -> None:
     distance = np.median([np.sqrt(trace.squared_distance[:shortest]) for trace in traces], axis=0)
     axes.set(yscale="log")
     iterations = traces[0].iterations[:shortest]
-    axes.plot(iterations, distance, color=look.colour, linestyle=look.line, label=NAMES[point.experiment.method.name])
+    axes.plot(
+        iterations, distance, color=look.colour, linestyle=look.line, label=method_label(point.experiment.method.name)
+    )
     axes.xaxis.set_major_formatter(lambda value, _position: f"{value / 1000:g}k")
+
+
+def _place(method: str) -> tuple[int, str]:
+    """Where a method stands in the legend: those of the study first."""
+    return [*NAMES, method].index(method), method
 
 
 def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
     axes.set(xscale="log", yscale="log")
-    for method, name in NAMES.items():
+    for method in sorted({limit.method for limit in limits}, key=_place):
         own = sorted((limit for limit in limits if limit.method == method), key=lambda limit: limit.ratio)
         look, ratios = look_of(method), [limit.ratio for limit in own]
         shown = band(np.array([limit.distances for limit in own]).T)
         axes.fill_between(ratios, shown.low, shown.high, color=look.colour, alpha=0.2, linewidth=0)
         axes.plot(
-            ratios, shown.mean, color=look.colour, marker=look.marker, linestyle=look.line, markersize=4, label=name
+            ratios,
+            shown.mean,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.line,
+            markersize=4,
+            label=method_label(method),
         )
     uneven = sorted({(limit.ratio, limit.predicted) for limit in limits if limit.ratio > 1})
     axes.plot(*zip(*uneven, strict=True), color="black", linewidth=0.8, linestyle=":", label="minimiser of Σ p_i f_i")
