@@ -28,6 +28,7 @@ DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 .DEFAULT_GOAL := help
 .PHONY: help install demo tables figures table-mpi study-rates study-bias message-flow tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .PHONY: browser report-picture bench-report
+.PHONY: notebooks notebooks-figure
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -82,7 +83,7 @@ $(VENV)/installed: $(VENV)/created $(VENV)/mpi-$(MPI) $(REQUIREMENTS)
 
 $(VENV)/tests-installed: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,dev]'
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,notebooks,dev]'
 	@touch $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
@@ -103,10 +104,10 @@ demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot th
 	@echo "      repeat it bit for bit: $(BIN)/areabench replay runs/demo/area.h5"
 
 # For each method the step size with the lowest mean final loss in `make tune-demo`.
-runs/demo/area.h5: STEP_SIZE := 10
-runs/demo/fedbuff.h5: STEP_SIZE := 1
-runs/demo/as-fedavg.h5: STEP_SIZE := 5
-runs/demo/s-fedavg.h5: STEP_SIZE := 3
+%/demo/area.h5: STEP_SIZE := 10
+%/demo/fedbuff.h5: STEP_SIZE := 1
+%/demo/as-fedavg.h5: STEP_SIZE := 5
+%/demo/s-fedavg.h5: STEP_SIZE := 3
 
 # The step sizes stand in this file, so it counts as a source. A run that failed, diverged or was interrupted is kept
 # under another name, so that make does not take it for done; the trap lets the shell outlive an interrupt to do so.
@@ -168,11 +169,38 @@ study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best
 # The picture of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW_RUNS := runs/message-flow
 
+
 message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow.svg (seconds)
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
 	  --set method.clients_per_round=2 --force --output $(FLOW_RUNS)/s-fedavg.h5
 	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs/message-flow.svg
+# --------------------------------------------------------------------------------------------- notebooks
+
+NOTEBOOKS := $(wildcard analysis/[1-9]_*.ipynb)
+SMALL_SWEEPS := $(wildcard analysis/small/*.toml)
+SMALL_DEMO := $(DEMO_METHODS:%=runs/notebooks/demo/%.h5)
+
+notebooks: $(VENV)/notebooks-installed $(SMALL_DEMO) runs/notebooks/swept ## run the notebooks of analysis/ into runs/notebooks, as .ipynb and .html (about a minute)
+	@$(BIN)/python analysis/run_notebooks.py $(NOTEBOOKS) --output runs/notebooks
+
+notebooks-figure: notebooks ## and copy the timeline that they draw into the docs
+	@cp runs/notebooks/timeline.svg docs/timeline.svg
+
+$(VENV)/notebooks-installed: $(VENV)/installed
+	@echo "installing what runs notebooks into $(VENV)"
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,notebooks]'
+	@touch $@
+
+# The demo in virtual time, and short sweeps: what the notebooks look at where there is nothing larger.
+$(SMALL_DEMO): runs/notebooks/demo/%.h5: benchmarks/demo.toml src/areabench/schema.py Makefile | $(VENV)/installed
+	@mkdir -p runs/notebooks/demo
+	@$(BIN)/areabench simulate benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' --force \
+	  || { rm -f '$@'; exit 1; }
+
+runs/notebooks/swept: $(SMALL_SWEEPS) $(wildcard benchmarks/studies/*.toml benchmarks/tables/*.toml) src/areabench/schema.py | $(VENV)/installed
+	@$(BIN)/areabench sweep $(SMALL_SWEEPS) --output runs/notebooks
+	@touch $@
 
 # ------------------------------------------------------------------------------------------- benchmarks
 
@@ -212,6 +240,7 @@ test: lint browser $(VENV)/torch-installed ## check style and types, run all tes
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest
 	$(BIN)/python tests/inrank/start.py
+	@$(MAKE) --no-print-directory notebooks
 	@$(MAKE) --no-print-directory campaign-part
 	@$(MAKE) --no-print-directory test-slurm
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from itertools import compress
 from pathlib import Path
 
-from limits import draw_limits, limit_of, limit_table
-from server_rates import draw_server_rates, server_rate_table, server_rates
-from slowness import draw_slowness, final_distances, slowness_of, slowness_table, theorem1_bound
-from studies import gaps_and_bounds, read_points
+from bias_tables import limit_table, server_rate_table, slowness_table
 
+from areabench.figures.study_limits import draw_limits
+from areabench.figures.study_server_rates import draw_server_rates
+from areabench.figures.study_slowness import draw_slowness
 from areabench.figures.style import save
+from areabench.studies.limits import limit_of
+from areabench.studies.points import gaps_and_bounds, read_points
+from areabench.studies.server_rates import server_rates
+from areabench.studies.slowness import final_distances, slowness_of, theorem1_bound
 
 PAGE = """\
 # Bias under uneven rates, and what slows AREA down
@@ -62,7 +65,6 @@ def main(runs: Path, page: Path) -> None:
     """Read the sweeps, draw, write the page."""
     points = read_points(runs / "bias_ratio")
     limits = [limit_of(point) for point in points]
-    shown = [limit.zeta == 1 and round(limit.ratio) == 100 for limit in limits]
     quadratics, regressions = (
         read_points(runs / name) for name in ("bias_probabilities", "bias_probabilities_lipschitz")
     )
@@ -71,7 +73,7 @@ def main(runs: Path, page: Path) -> None:
     lipschitz = [slowness_of(point, each.measured) for point, each in zip(regressions, gaps, strict=True)]
     rates = server_rates(read_points(runs / "server_rate"))
     figures = {
-        "bias": draw_limits(limits, list(compress(points, shown))),
+        "bias": draw_limits(limits, points),
         "probabilities": draw_slowness(smooth, lipschitz),
         "server_rate": draw_server_rates(rates),
     }

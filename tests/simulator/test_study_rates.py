@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from areabench import figures
 from areabench.cli import main
+from areabench.studies.points import points_of
+from areabench.sweeps.reading import open_sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,10 +72,28 @@ def test_theorem2_falls_as_one_over_root_k_below_its_bound(study: Any) -> None:
 
 
 @pytest.mark.slow
+def test_public_figures_show_the_measured_means_and_the_bounds(study: Any) -> None:
+    module, folder = study
+    sweeps = [open_sweep(folder / "runs" / name) for name in ("rates_smooth", "rates_lipschitz")]
+    curves = [module.theorem1_curve(points_of(sweeps[0])[0]), module.theorem2_curves(points_of(sweeps[1]))[0]]
+    drawn = [figures.theorem1(sweeps[0], width="column"), figures.theorem2(sweeps[1], width="column")]
+    for curve, figure in zip(curves, drawn, strict=True):
+        lines = {str(line.get_label()): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
+        np.testing.assert_allclose(lines["measured, 95 % interval"], curve.values.mean(axis=0))
+        np.testing.assert_allclose(lines[next(name for name in lines if name.startswith("bound"))][-1], _bound(curve))
+        assert "10 trials" in figure.get_suptitle()
+
+
+def _bound(curve: Any) -> float:
+    """What is drawn first: the closed form where there is one."""
+    return float((curve.bound if curve.closed is None else curve.closed)[-1])
+
+
+@pytest.mark.slow
 def test_page_has_both_tables_and_the_figure(study: Any, tmp_path: Path) -> None:
     module, folder = study
     first = [module.theorem1_curve(point) for point in module.read_points(folder / "runs" / "rates_smooth")]
     second = module.theorem2_curves(module.read_points(folder / "runs" / "rates_lipschitz"))
     assert "| M = 1, equal rates | 10 |" in module.table(first, "-1")
     assert "0 of 3 |" in module.table(second, "-1/2")
-    assert len(module.draw([first, second]).axes) == 2
+    assert len(module.draw_rates([first, second]).axes) == 2

@@ -1,1 +1,59 @@
-"""Figures of runs, sweeps and splits."""
+"""Figures of runs, sweeps and splits: `from areabench import figures`, then `figures.timeline(run)` and the like.
+
+Each public name is a function of `gallery`, which is imported when one is first asked for: it needs matplotlib.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from areabench.figures.gallery import (
+        class_shares,
+        limits,
+        participation,
+        quality,
+        quality_over_time,
+        save,
+        server_rate,
+        staleness,
+        step_size_sensitivity,
+        theorem1,
+        theorem2,
+        time_to_target,
+        timeline,
+        two_clocks,
+        verdict,
+    )
+
+__all__ = [
+    "class_shares",
+    "limits",
+    "participation",
+    "quality",
+    "quality_over_time",
+    "save",
+    "server_rate",
+    "staleness",
+    "step_size_sensitivity",
+    "theorem1",
+    "theorem2",
+    "time_to_target",
+    "timeline",
+    "two_clocks",
+    "verdict",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public figures when one is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module 'areabench.figures' has no attribute {name!r}")
+    from areabench.figures import gallery
+
+    return getattr(gallery, name)
+
+
+def __dir__() -> list[str]:
+    """The public figures."""
+    return list(__all__)

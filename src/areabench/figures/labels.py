@@ -9,24 +9,27 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from areabench.experiment import Experiment
+from areabench.figures.paper import entitle
 from areabench.figures.style import dress, styled
 from areabench.figures.words import split_name
 
 MOST_CLIENTS = 256  # that a dot can be seen of
 _MOST_TICKS = 20
+_ALL_NAMED = 10  # clients whose numbers have room in any figure
+_BESIDE_IN = 1.5  # what labels and legend take of the width
 _COLOUR = "#0072B2"
 Counts = NDArray[np.int64]
 
 
 @styled
-def draw_labels(counts: Counts, experiment: Experiment) -> Figure:
+def draw_labels(counts: Counts, experiment: Experiment, *, width_in: float | None = None) -> Figure:
     """Clients across, classes upward, a dot's area as the count; above it the samples of each client."""
     shown = counts[:MOST_CLIENTS]
     clients, classes = shown.shape
-    width = float(np.clip(0.095 * clients, 4.2, 14.0))
-    height = float(np.clip(0.27 * classes, 1.2, 12.0))
-    figure = Figure(figsize=(width + 1.9, height + 2.1), layout="constrained")
-    figure.suptitle(_title(counts, experiment), fontsize="medium")
+    width = float(np.clip(0.095 * clients, 4.2, 14.0)) if width_in is None else width_in - _BESIDE_IN
+    height = float(np.clip((0.27 if width_in is None else 0.18) * classes, 1.2, 12.0))
+    figure = Figure(figsize=(width + 1.9 if width_in is None else width_in, height + 2.1), layout="constrained")
+    entitle(figure, _title(counts, experiment))
     totals, dots = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, height))
     _draw_totals(totals, shown)
     _draw_dots(dots, shown, width / clients, height / classes)
@@ -56,6 +59,8 @@ def _draw_dots(axes: Axes, counts: Counts, column: float, row: float) -> None:
     axes.set_xlim(-0.7, len(counts) - 0.3)
     axes.set_ylim(-0.7, counts.shape[1] - 0.3)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    if len(counts) <= _ALL_NAMED:
+        axes.set_xticks(range(len(counts)))
     axes.set_yticks(np.arange(0, counts.shape[1], -(-counts.shape[1] // _MOST_TICKS)))
     _explain_areas(axes, int(counts.max()), points)
 

@@ -1,17 +1,17 @@
-"""The panels that the figures of a sweep are made of: a row a rates setting, a legend that hides nothing."""
+"""The panels that the figures of a sweep are made of: a row a rates setting."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from areabench.figures.data import Cell, Contender, Page, Quantity, Row, choose
+from areabench.figures.paper import entitle
 from areabench.figures.style import dress, label_log_axis, look_of
 from areabench.figures.words import rates_name, title_of
 
@@ -40,20 +40,42 @@ def picks_of(row: Row, wished: Mapping[str, float]) -> list[Pick]:
     return [Pick(contender, choose(contender, wished)) for contender in row.contenders]
 
 
-def panels(page: Page, columns: int, width: float, heading: str) -> tuple[Figure, Any]:
-    """A figure (width in inches) with a row of panels a rates setting, and its axes, shape (rows, columns)."""
-    figure = Figure(figsize=(width, 0.8 + 2.9 * len(page.rows)), layout="constrained")
-    figure.suptitle(f"{heading}\n{title_of(page)}", fontsize="medium")
-    axes = figure.subplots(len(page.rows), columns, squeeze=False)
+def panels(
+    page: Page, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
+) -> tuple[Figure, Any]:
+    """A figure (width in inches) with a row of panels a rates setting, and its axes, shape (rows, columns).
+
+    For a paper, its width and the least one of a panel: what does not fit into a line goes into the next one.
+    """
+    words = f"{heading}\n{title_of(page)}"
+    if paper is None:
+        figure = Figure(figsize=(width, 0.8 + 2.9 * len(page.rows)), layout="constrained")
+        figure.suptitle(words, fontsize="medium")
+        axes = figure.subplots(len(page.rows), columns, squeeze=False)
+    else:
+        figure, axes = _paper_panels(len(page.rows), columns, *paper)
+        entitle(figure, words)
     for row, row_axes in zip(page.rows, axes, strict=True):
         row_axes[0].set_title(rates_name(row.rates), loc="left", fontsize="small")
     return figure, axes
 
 
-def quality_panels(page: Page, what: str) -> tuple[Figure, Any]:
+def _paper_panels(rows: int, columns: int, width_in: float, least_in: float) -> tuple[Figure, Any]:
+    """The same with as many panels in a line as fit; those that are too many are not shown."""
+    across = min(columns, max(1, int(width_in / least_in)))
+    lines = -(-columns // across)
+    figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
+    axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
+    for panel in axes[:, columns:].ravel():
+        panel.set_axis_off()
+    return figure, axes[:, :columns]
+
+
+def quality_panels(page: Page, what: str, width_in: float | None = None) -> tuple[Figure, Any]:
     """Panels with a column for accuracy and one for loss, as far as they were measured."""
     heading = f"{what}: mean, and range over trials" if _several_trials(page) else what
-    return panels(page, max(len(page.quantities), 1), 4.0 * max(len(page.quantities), 1) + 2.5, heading)
+    columns = max(len(page.quantities), 1)
+    return panels(page, columns, 4.0 * columns + 2.5, heading, None if width_in is None else (width_in, 2.5))
 
 
 def _several_trials(page: Page) -> bool:
@@ -77,14 +99,6 @@ def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> Non
 def is_empty(axes: Axes) -> bool:
     """Whether nothing was drawn."""
     return not np.isfinite(axes.dataLim.y0)
-
-
-def legend(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """Right of the last panel."""
-    axes.legend(
-        handles=list(handles), frameon=False, loc="upper left", bbox_to_anchor=(1.02, 1.0), borderaxespad=0.0,
-        handlelength=3.0, fontsize="small",
-    )  # fmt: skip
 
 
 def line_style(contender: Contender) -> dict[str, Any]:

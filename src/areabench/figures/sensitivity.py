@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from areabench.figures.data import Cell, Contender, Page, Quantity, Row
-from areabench.figures.panels import finish, legend, line_style, quality_panels
+from areabench.figures.panels import finish, line_style, quality_panels
+from areabench.figures.paper import legend
 from areabench.figures.style import label_log_axis, look_of, styled
 
 _STRIP = 0.05  # height of one line of marks at the top edge, of the height of the axes
@@ -20,25 +21,26 @@ _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
 
 
 @styled
-def draw_sensitivity(page: Page) -> Figure:
+def draw_sensitivity(page: Page, *, width_in: float | None = None) -> Figure:
     """Final accuracy and loss over the step size: mean and range over trials; what diverged at the top edge."""
-    figure, axes = quality_panels(page, "Final quality over step size")
+    figure, axes = quality_panels(page, "Final quality over step size", width_in)
     for row, row_axes in zip(page.rows, axes, strict=True):
         for quantity, panel in zip(page.quantities, row_axes, strict=False):
-            _draw_finals(panel, row, quantity)
+            _draw_finals(panel, row, quantity, 9 if width_in is None else 5)
         handles = [Line2D([], [], **line_style(one), label=one.label) for one in row.contenders]
         legend(row_axes[-1], handles + _divergence_handles(row))
     return figure
 
 
-def _draw_finals(axes: Axes, row: Row, quantity: Quantity) -> None:
+def _draw_finals(axes: Axes, row: Row, quantity: Quantity, labels: int) -> None:
+    """One panel; `labels` is the most that there is room for across."""
     step_sizes = [cell.step_size for cell in _cells(row)]
     axes.set_xscale("log")
     axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)  # first: one point gives no limits by itself
     for contender, factor in _side_by_side(row):
         _draw_contender(axes, contender, quantity, factor)
     finish(axes, quantity, "step size α", "final ")
-    label_log_axis(axes.xaxis)
+    label_log_axis(axes.xaxis, labels)
     if any(cell.diverged for cell in _cells(row)):
         _draw_divergence(axes, row)
 

@@ -30,6 +30,15 @@ _SETTINGS: Any = {
     "axes.spines.right": False,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "areabench",  # the same ids in each file
+    "pdf.fonttype": 42,  # fonts are embedded as outlines, which publishers ask for
+}
+_PAPER: Any = {  # beside text of ten points
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.linewidth": 0.7,
+    "axes.labelpad": 2.5,
+    "xtick.major.pad": 2.5,
+    "ytick.major.pad": 2.5,
 }
 _DOTS_PER_INCH = 150
 _DATES: dict[str, dict[str, None]] = {  # what would change a file without reason, by suffix
@@ -70,11 +79,12 @@ def mark_every(points: int, shift: float) -> tuple[int, int]:
 
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Let a drawing function work under the settings of this module."""
+    """Let a drawing function work under the settings of this module; with `width_in` under those for a paper."""
 
     @wraps(draw)
     def drawn(*arguments: Parameters.args, **named: Parameters.kwargs) -> Figure:
-        with mpl.rc_context(_SETTINGS):
+        settings = _SETTINGS if named.get("width_in") is None else _SETTINGS | _PAPER
+        with mpl.rc_context(settings):
             return draw(*arguments, **named)
 
     return drawn
@@ -88,11 +98,14 @@ def dress(axes: Axes, across: str, upward: str) -> None:
     axes.set_axisbelow(True)
 
 
-def label_log_axis(axis: Axis) -> None:
-    """Plain numbers on a logarithmic axis, as many as its range has room for; call it when the limits stand."""
+def label_log_axis(axis: Axis, most: int = 9) -> None:
+    """Plain numbers on a logarithmic axis, as many as its range has room for; call it when the limits stand.
+
+    Of powers of ten there are at most so many.
+    """
     low, high = sorted(axis.get_view_interval())
     if high / low > _DECADES_ONLY:
-        axis.set_major_locator(LogLocator(numticks=9))
+        axis.set_major_locator(LogLocator(numticks=most))
     elif high / low > _EVEN_TICKS:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     else:

@@ -21,6 +21,8 @@ from areabench.toml_text import literal
 if TYPE_CHECKING:
     import pandas as pd
 
+    from areabench.tables.retention import RuleName
+
 __all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
 
 SWEEP_FILE = "sweep.toml"
@@ -54,6 +56,23 @@ class Sweep:
 
         keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
         return pd.DataFrame([_row(result, keys) for result in self.results])
+
+    def table(self, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
+        """What `areabench table` shows, every number in full, beside the paper's: a row a method, rates and step size.
+
+        `keep` says of which step sizes (docs/tables.md), `target` is the test accuracy of the time to it, in percent.
+        """
+        import io
+
+        import pandas as pd
+
+        from areabench.tables.build import build_tables
+        from areabench.tables.comma import to_csv
+        from areabench.tables.retention import named_rule
+
+        planned = [member.experiment for member in self.plan.members if member.experiment is not None]
+        tables = build_tables(planned, self.results, named_rule(keep, target=target), target)
+        return pd.read_csv(io.StringIO(to_csv([(self.plan.name, table) for table in tables], with_paper=True)))
 
 
 def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = None) -> Sweep:

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from studies import Band, Floats, Interval, Point, band, gaps_and_bounds, rates_in_words, resampled_means
 
 from areabench.experiment import PoissonAggregation
-from areabench.figures.style import dress, label_log_axis, look_of, styled
-from areabench.paper.page_tables import markdown_table
+from areabench.studies.points import Point, gaps_and_bounds, rates_in_words
+from areabench.studies.statistics import Floats, Interval, resampled_means
 from areabench.theory.server_rate import best_server_rate
 
 
@@ -65,41 +62,3 @@ def _server_rates(rates: Floats, points: Sequence[Point]) -> ServerRates:
 def _aggregation_rate(point: Point) -> float:
     assert isinstance(point.experiment.aggregation, PoissonAggregation)
     return point.experiment.aggregation.rate
-
-
-@styled
-def draw_server_rates(found: Sequence[ServerRates]) -> Figure:
-    """Measured gap and bound over the server's rate, both relative to their value at lambda_s*."""
-    figure = Figure(figsize=(4.2 * len(found), 3.4), layout="constrained")
-    for panel, each in zip(np.atleast_1d(figure.subplots(1, len(found))), found, strict=True):
-        middle = int(np.argmin(np.abs(np.log(each.factors))))
-        shown = band(each.gaps / each.gaps.mean(axis=0)[middle])
-        panel.set(xscale="log", yscale="log")
-        _relative(panel, each.factors, shown)
-        panel.plot(each.factors, each.bounds / each.bounds[middle], "k--", linewidth=1, label="bound of Theorem 2")
-        panel.axvline(1.0, color="0.6", linewidth=0.8)
-        best = each.measured_best
-        panel.axvspan(best.low, best.high, color="#009E73", alpha=0.15, linewidth=0, label="measured best, 95 %")
-        panel.set_title(f"{each.title}: lambda_s* = {each.best:.3g} 1/s", fontsize=10)
-        dress(panel, "server rate / lambda_s*", "gap / gap at lambda_s*")
-        label_log_axis(panel.xaxis)
-        label_log_axis(panel.yaxis)
-        panel.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _relative(axes: Axes, factors: Floats, shown: Band) -> None:
-    colour = look_of("area").colour
-    axes.fill_between(factors, shown.low, shown.high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(factors, shown.mean, color=colour, marker="o", markersize=4, label="measured, 95 % interval")
-
-
-def server_rate_table(found: Sequence[ServerRates]) -> str:
-    """Measured best rates beside the closed form."""
-    heading = ["client rates", "lambda_s*, 1/s", "measured best / lambda_s* (95 %)", "gap at lambda_s* / least gap"]
-    rows = []
-    for each in found:
-        means = each.gaps.mean(axis=0)
-        middle = int(np.argmin(np.abs(np.log(each.factors))))
-        rows.append([each.title, f"{each.best:.4g}", str(each.measured_best), f"{means[middle] / means.min():.3f}"])
-    return markdown_table(heading, rows)

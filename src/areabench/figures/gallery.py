@@ -1,0 +1,195 @@
+"""The public figures: one function each, from an open run or sweep to a figure; `areabench.figures` has their names.
+
+`width` is in inches, or "column" (3.3) or "page" (6.9); `titled=False` leaves the title to a caption. `step_sizes` says
+which step size of a method to draw; of the others it is the best one. `page` counts the settings of a sweep from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from areabench import datasets
+from areabench.comparison import compare_runs
+from areabench.diagnosed import diagnosis_of
+from areabench.errors import UserError
+from areabench.figures.comparison import draw_comparison
+from areabench.figures.curves import draw_curves, draw_staleness
+from areabench.figures.data import Page, arrange
+from areabench.figures.diagnosis import draw_diagnosis
+from areabench.figures.labels import count_labels, draw_labels
+from areabench.figures.paper import Width, inches
+from areabench.figures.runs import draw_runs
+from areabench.figures.sensitivity import draw_sensitivity
+from areabench.figures.served import draw_participation
+from areabench.figures.study_limits import draw_limits
+from areabench.figures.study_rates import draw_theorem
+from areabench.figures.study_server_rates import draw_server_rates
+from areabench.figures.style import save as save_as
+from areabench.figures.targets import draw_time_to_target
+from areabench.figures.timelines import draw_timeline
+from areabench.partition import split
+from areabench.reading import Run
+from areabench.studies.limits import limit_of
+from areabench.studies.points import points_of
+from areabench.studies.rates import theorem1_curve, theorem2_curves
+from areabench.studies.server_rates import server_rates
+from areabench.sweeps.reading import Sweep
+from areabench.sweeps.results import read_result
+from areabench.trust import check_trusted
+
+Runs = Run | Sequence[Run]
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure; the suffix says as what: .pdf and .svg for a paper, .png for a screen."""
+    save_as(figure, Path(path))
+
+
+# ---------------------------------------------------------------------------------------------------- runs
+
+
+def quality(runs: Runs, target: float = 80.0, *, width: Width = "page", titled: bool = True) -> Figure:
+    """Test accuracy and training loss over time, a line a run; `target` is an accuracy in percent."""
+    return _entitled(draw_runs(_several(runs), target, width_in=inches(width)), titled)
+
+
+def timeline(
+    run: Run, start_s: float = 0.0, end_s: float | None = None, *, width: Width = "page", titled: bool = True
+) -> Figure:
+    """Who worked on which version of the model and when, and when the server stepped: the paper's figure 1."""
+    return _entitled(draw_timeline(run, start_s, end_s, width_in=inches(width)), titled)
+
+
+def participation(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
+    """Updates used of each client, beside how many its rate makes expect and how many chance allows."""
+    return _entitled(draw_participation(diagnosis_of(run), run.experiment, width_in=inches(width)), titled)
+
+
+def verdict(run: Run) -> Figure:
+    """Did the run keep its delays, and what took time? Six panels, two of a simulated run; as large as they need."""
+    return draw_diagnosis(diagnosis_of(run), run.experiment)
+
+
+def two_clocks(first: Run, second: Run) -> Figure:
+    """Two runs of one experiment over each other, a simulated and a real one, say: four panels, ten inches wide."""
+    return draw_comparison(first, second, compare_runs(first, second))
+
+
+def class_shares(run: Run, *, cache: Path | None = None, width: Width = "page", titled: bool = True) -> Figure:
+    """Which client holds how many samples of which class; the data set is looked up in `cache`."""
+    experiment = run.experiment
+    if experiment.data is None or experiment.split is None:
+        raise UserError(f"{run.path}: problem `{experiment.problem.name}` has no labels to split; take another run")
+    check_trusted(experiment, run.path)
+    data = datasets.load(experiment.data, cache or Path.home() / ".cache" / "areabench")
+    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
+    counts = count_labels(data.train_labels, parts, data.classes)
+    return _entitled(draw_labels(counts, experiment, width_in=inches(width)), titled)
+
+
+# ---------------------------------------------------------------------------------------------------- sweeps
+
+
+def quality_over_time(
+    sweep: Sweep | Runs,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
+    """Accuracy and loss over time: the mean over trials as a line, least to greatest as a band."""
+    drawn = draw_curves(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
+    return _entitled(drawn, titled)
+
+
+def step_size_sensitivity(
+    sweep: Sweep | Runs, *, page: int | None = None, width: Width = "page", titled: bool = True
+) -> Figure:
+    """Accuracy and loss at the end over the step size, with the step sizes that diverged."""
+    return _entitled(draw_sensitivity(_page(sweep, page), width_in=inches(width)), titled)
+
+
+def staleness(
+    sweep: Sweep | Runs,
+    step_sizes: Mapping[str, float] | None = None,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
+    """How many steps the server made while an update was under way: a panel a method."""
+    return _entitled(draw_staleness(_page(sweep, page), step_sizes or {}, width_in=inches(width)), titled)
+
+
+def time_to_target(
+    sweep: Sweep | Runs,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
+    """When a test accuracy was reached: median and trials; those that did not reach it stand at the horizon."""
+    drawn = draw_time_to_target(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
+    return _entitled(drawn, titled)
+
+
+# ---------------------------------------------------------------------------------------------------- theory
+
+
+def theorem1(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
+    """E|x_s,K - x*|² of a sweep with Theorem 1's step sizes over K: measured, slope, and both bounds."""
+    curves = [theorem1_curve(point) for point in points_of(sweep)]
+    return _entitled(draw_theorem(curves, 1, width_in=inches(width)), titled)
+
+
+def theorem2(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
+    """E[f(average) - f*] of a sweep with Theorem 2's step size over K: measured, slope, and the bound."""
+    return _entitled(draw_theorem(theorem2_curves(points_of(sweep)), 2, width_in=inches(width)), titled)
+
+
+def limits(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
+    """How far from the minimiser methods end on quadratics, over the ratio of the fastest to the slowest rate."""
+    points = points_of(sweep)
+    drawn = draw_limits([limit_of(point) for point in points], points, width_in=inches(width))
+    return _entitled(drawn, titled)
+
+
+def server_rate(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
+    """What the server's rate does to the gap after a number of iterations, measured and by Theorem 2."""
+    return _entitled(draw_server_rates(server_rates(points_of(sweep)), width_in=inches(width)), titled)
+
+
+# ---------------------------------------------------------------------------------------------------- shared
+
+
+def _several(runs: Runs) -> Sequence[Run]:
+    runs = [runs] if isinstance(runs, Run) else runs
+    if not runs:
+        raise UserError("there is no run to draw; open one with areabench.open_run")
+    return runs
+
+
+def _page(source: Sweep | Runs, number: int | None) -> Page:
+    """What to draw of a sweep, or of some runs: the page of this number, or the only one."""
+    results = source.results if isinstance(source, Sweep) else [read_result(run.path) for run in _several(source)]
+    pages = arrange(results)
+    if not pages:
+        raise UserError("no run of this sweep is done; run it with `areabench sweep` first")
+    if number is None and len(pages) > 1:
+        raise UserError(f"there are {len(pages)} settings to draw; choose one with page=0 to page={len(pages) - 1}")
+    if not 0 <= (chosen := number or 0) < len(pages):
+        raise UserError(f"page {number}: must be from 0 to {len(pages) - 1}, one a setting")
+    return pages[chosen]
+
+
+def _entitled(figure: Figure, titled: bool) -> Figure:
+    if not titled:
+        figure.suptitle("").set_in_layout(False)
+    return figure

@@ -1,0 +1,60 @@
+"""The rounds of a run's clients and the steps of its server within a window of time. Draws nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.schema import Kind
+
+_ARRIVALS = (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED)
+_MOST_LANES = 12  # clients that a bar has room for
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a client: it took version `base_version` at `begin_s`, and its update arrived at `end_s`."""
+
+    client: int
+    begin_s: float
+    end_s: float
+    base_version: int
+    staleness: int
+    used: bool  # not where the update was refused, or came after the end
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the server, to this version."""
+
+    time_s: float
+    version: int
+
+
+def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Round]:
+    """All rounds that are under way at some time of the window and that came back, in the order of arrival."""
+    rows = events[np.isin(events["kind"], _ARRIVALS)]
+    begin_s = rows["time_s"] - rows["realised_delay_s"]
+    shown = (rows["time_s"] > start_s) & (begin_s < end_s)
+    return [
+        Round(int(row["client"]), float(begin), float(row["time_s"]), int(row["base_version"]), int(row["staleness"]),
+              bool(row["kind"] == Kind.UPDATE))
+        for row, begin in zip(rows[shown], begin_s[shown], strict=True)
+    ]  # fmt: skip
+
+
+def steps_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Step]:
+    """The server's steps in the window, both ends included."""
+    rows = events[events["kind"] == Kind.STEP]
+    shown = rows[(rows["time_s"] >= start_s) & (rows["time_s"] <= end_s)]
+    return [Step(float(row["time_s"]), int(row["version"])) for row in shown]
+
+
+def lanes_of(rates: NDArray[np.float64], most: int = _MOST_LANES) -> list[int]:
+    """The clients to show, the fastest first: all, or so many that they run evenly from the fastest to the slowest."""
+    order = np.argsort(-rates, kind="stable")
+    places = np.arange(len(order)) if len(order) <= most else np.linspace(0, len(order) - 1, most).round().astype(int)
+    return [int(client) for client in order[places]]

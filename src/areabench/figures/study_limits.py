@@ -1,0 +1,99 @@
+"""The figure of the limits under uneven rates, and of the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from areabench.figures.paper import common_legend, entitle, grid, typeset
+from areabench.figures.style import dress, label_log_axis, look_of, styled
+from areabench.looks import method_label
+from areabench.studies.limits import Limit
+from areabench.studies.points import Point
+from areabench.studies.statistics import band
+
+NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
+
+
+@styled
+def draw_limits(limits: Sequence[Limit], points: Sequence[Point], *, width_in: float | None = None) -> Figure:
+    """The way there at one ratio, and the limits over the ratio, a panel a zeta; `points` belong to the limits."""
+    zetas, size = sorted({limit.zeta for limit in limits}), 10 if width_in is None else "small"
+    figure, (first, *others) = _panels(len(zetas) + 1, width_in, len(points[0].traces))
+    shown = _nearest(limits, zeta=1.0, ratio=100.0)
+    for limit, point in zip(limits, points, strict=True):
+        if (limit.zeta, limit.ratio) == (shown.zeta, shown.ratio):
+            _course(first, point)
+    dress(first, "iterations K", "|x_s - x*|, median trial")
+    first.set_title(f"ratio of rates {shown.ratio:.0f}, zeta = {shown.zeta:g}", fontsize=size)
+    for zeta, panel in zip(zetas, others, strict=True):
+        _limit_panel(panel, [limit for limit in limits if limit.zeta == zeta])
+        panel.set_title(f"limits, zeta = {zeta:g}", fontsize=size)
+    low = min(panel.get_ylim()[0] for panel in others)
+    high = max(panel.get_ylim()[1] for panel in others)
+    for panel in others:
+        panel.set_ylim(low, high)
+    if width_in is None:
+        others[0].legend(frameon=False, fontsize=8)
+    else:
+        for panel in others:
+            panel.set_ylabel("|limit - x*|")
+        common_legend(figure, others[0])
+        typeset(figure)
+    return figure
+
+
+def _panels(count: int, width_in: float | None, trials: int) -> tuple[Figure, list[Axes]]:
+    if width_in is None:
+        figure = Figure(figsize=(3.4 * count, 3.6), layout="constrained")
+        return figure, list(figure.subplots(1, count))
+    figure, panels = grid(count, width_in, 3.0, 2.0)
+    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {trials} trials")
+    return figure, panels
+
+
+def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
+    """The limit whose setting is nearest to this one."""
+    return min(limits, key=lambda limit: (abs(np.log(limit.zeta / zeta)), abs(np.log(limit.ratio / ratio))))
+
+
+def _course(axes: Axes, point: Point) -> None:
+    look, traces = look_of(point.experiment.method.name), point.traces
+    shortest = min(len(trace.iterations) for trace in traces)
+    distance = np.median([np.sqrt(trace.squared_distance[:shortest]) for trace in traces], axis=0)
+    axes.set(yscale="log")
+    iterations = traces[0].iterations[:shortest]
+    axes.plot(
+        iterations, distance, color=look.colour, linestyle=look.line, label=method_label(point.experiment.method.name)
+    )
+    axes.xaxis.set_major_formatter(lambda value, _position: f"{value / 1000:g}k")
+
+
+def _place(method: str) -> tuple[int, str]:
+    """Where a method stands in the legend: those of the study first."""
+    return [*NAMES, method].index(method), method
+
+
+def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
+    axes.set(xscale="log", yscale="log")
+    for method in sorted({limit.method for limit in limits}, key=_place):
+        own = sorted((limit for limit in limits if limit.method == method), key=lambda limit: limit.ratio)
+        look, ratios = look_of(method), [limit.ratio for limit in own]
+        shown = band(np.array([limit.distances for limit in own]).T)
+        axes.fill_between(ratios, shown.low, shown.high, color=look.colour, alpha=0.2, linewidth=0)
+        axes.plot(
+            ratios,
+            shown.mean,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.line,
+            markersize=4,
+            label=method_label(method),
+        )
+    uneven = sorted({(limit.ratio, limit.predicted) for limit in limits if limit.ratio > 1})
+    axes.plot(*zip(*uneven, strict=True), color="black", linewidth=0.8, linestyle=":", label="minimiser of Σ p_i f_i")
+    dress(axes, "fastest rate / slowest rate", "|limit - x*|, mean and 95 %")
+    label_log_axis(axes.xaxis)

@@ -1,0 +1,1 @@
+"""What the numerical studies compute from finished sweeps: errors, slopes, limits, beside what the theory says."""

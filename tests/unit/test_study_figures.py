@@ -1,0 +1,64 @@
+"""The figures of limits and server rates, of numbers made by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from areabench.config import parse_experiment
+from areabench.experiment import Experiment
+from areabench.studies.limits import Limit
+from areabench.studies.points import Point, Trace
+from areabench.studies.server_rates import ServerRates
+
+pytest.importorskip("matplotlib")
+
+from areabench.figures.study_limits import draw_limits
+from areabench.figures.study_server_rates import draw_server_rates
+
+EXPERIMENT = """
+[problem]
+name = "quadratic"
+dimension = 2
+zeta = 1.0
+[clients]
+count = 2
+[method]
+name = "{method}"
+step_size = 0.1
+[stop]
+iterations = 10
+"""
+
+
+def experiment(method: str) -> Experiment:
+    return parse_experiment(EXPERIMENT.format(method=method))
+
+
+def point(method: str, *squared: float) -> Point:
+    """One trial with snapshots at 0, 5, 10, ... iterations."""
+    own, distances = experiment(method), np.array(squared)
+    return Point(own, (Trace(own, 5 * np.arange(len(squared)), distances, distances, np.zeros((len(squared), 2))),))
+
+
+def test_limits_of_each_method_over_the_ratio_and_the_way_there() -> None:
+    limits = [Limit("area", 1.0, ratio, np.array([1e-3, 3e-3]), 0.25) for ratio in (1.0, 90.0)]
+    limits += [Limit("fedbuff", 1.0, ratio, np.array([0.2, 0.4]), 0.25) for ratio in (1.0, 90.0)]
+    points = [point("area", 9.0), point("area", 1.0, 4e-4), point("fedbuff", 9.0), point("fedbuff", 1.0, 0.09)]
+    way, ends = draw_limits(limits, points, width_in=3.3).axes
+    shown = {str(line.get_label()): np.asarray(line.get_ydata()).tolist() for line in ends.lines}
+    assert shown["AREA"] == pytest.approx([2e-3, 2e-3])
+    assert shown["FedBuff"] == pytest.approx([0.3, 0.3])
+    assert [value for name, value in shown.items() if name.startswith("minimiser")] == [[0.25]]  # not at ratio 1
+    assert [np.asarray(line.get_ydata()).tolist() for line in way.lines] == [[1.0, 0.02], [1.0, 0.3]]  # roots
+    assert way.get_title() == "ratio of rates 90, ζ = 1"
+
+
+def test_gaps_are_relative_to_that_at_the_best_rate_of_the_closed_form() -> None:
+    gaps = np.array([[4.0, 2.0, 6.0], [8.0, 2.0, 2.0]])
+    found = ServerRates("equal rates", 20.0, np.array([0.25, 1.0, 4.0]), gaps, np.array([30.0, 10.0, 20.0]))
+    (axes,) = draw_server_rates([found], width_in=3.3).axes
+    shown = {str(line.get_label()): np.asarray(line.get_ydata()).tolist() for line in axes.lines}
+    assert shown["measured, 95 % interval"] == pytest.approx([3.0, 1.0, 2.0])
+    assert shown["bound of Theorem 2"] == pytest.approx([3.0, 1.0, 2.0])
+    assert axes.get_title() == r"equal rates: $\lambda_s^*$ = 20 1/s"
