@@ -1,0 +1,117 @@
+"""Loss and accuracy of the last snapshot while a run goes on: computed here, because the run itself does that later.
+
+It runs on a thread that takes only what the machine has left over, so it does not disturb a run on the same machine,
+and it pauses ten times as long as it took.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from areabench.errors import UserError, one_line
+from areabench.experiment import Experiment
+from areabench.problems.base import Problem, Vector
+
+_LEAST_PAUSE_S = 5.0
+_PAUSE_SHARE = 10.0  # times what an evaluation took
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How good a snapshot is; NaN where the problem does not define it."""
+
+    time_s: float
+    version: int
+    train_loss: float
+    test_accuracy: float  # percent
+    squared_distance: float
+    source: str  # the file, or this watch
+
+
+def recorded_quality(snapshot: np.void, metrics: np.void) -> Quality:
+    """What the run found itself, after its clock had stopped."""
+    return _quality(snapshot, "file", {name: float(metrics[name]) for name in metrics.dtype.names or ()})
+
+
+def _quality(snapshot: np.void, source: str, values: dict[str, float]) -> Quality:
+    return Quality(
+        float(snapshot["time_s"]), int(snapshot["version"]),
+        values["train_loss"], values["test_accuracy"], values["squared_distance"], source,
+    )  # fmt: skip
+
+
+class Evaluator:
+    """Evaluates snapshots on a thread of its own, one at a time."""
+
+    def __init__(self, source: Path, cache: Path, trusted: Sequence[str]) -> None:
+        self._source, self._cache, self._trusted = source, cache, tuple(trusted)
+        self._experiment: Experiment | None = None
+        self._problem: Problem | None = None
+        self._thread: threading.Thread | None = None
+        self._free_from_s = 0.0
+        self.latest: Quality | None = None
+        self.trouble = ""  # why nothing can be evaluated
+
+    def wants_model(self) -> bool:
+        """Whether it would take a snapshot now."""
+        busy = self._thread is not None and self._thread.is_alive()
+        return not busy and not self.trouble and time.monotonic() >= self._free_from_s
+
+    def offer(self, experiment: Experiment, snapshot: np.void, model: Vector) -> None:
+        """Evaluate a snapshot, unless it is the one that was evaluated last."""
+        if experiment is not self._experiment:  # the file was replaced
+            self._experiment, self._problem, self.latest = experiment, None, None
+        if self.latest is None or self.latest.version != int(snapshot["version"]):
+            arguments = (experiment, snapshot, model)
+            self._thread = threading.Thread(target=self._work, args=arguments, daemon=True)
+            self._thread.start()
+
+    def wait(self, limit_s: float) -> None:
+        """Wait for what is under way."""
+        if self._thread is not None:
+            self._thread.join(limit_s)
+
+    def _work(self, experiment: Experiment, snapshot: np.void, model: Vector) -> None:
+        _give_way()
+        began_s = time.monotonic()
+        try:
+            problem = self._problem or self._build(experiment)
+            began_s = time.monotonic()
+            found = problem.evaluate([model])
+            self.latest = _quality(snapshot, "watch", {name: _only(getattr(found, name)) for name in _NAMES})
+        except UserError as error:
+            self.trouble = str(error)
+        except Exception as error:  # whatever a user's problem raises: the rest of the page stands without it
+            self.trouble = one_line(error)
+        ended_s = time.monotonic()
+        self._free_from_s = ended_s + max(_LEAST_PAUSE_S, _PAUSE_SHARE * (ended_s - began_s))
+
+    def _build(self, experiment: Experiment) -> Problem:
+        from areabench.scenario import build_scenario
+        from areabench.trust import check_trusted
+
+        check_trusted(experiment, self._source, self._trusted)
+        self._problem = build_scenario(experiment, self._cache).problem
+        return self._problem
+
+
+_NAMES = ("train_loss", "test_accuracy", "squared_distance")
+
+
+def _only(values: Any) -> float:
+    return float(values[0])
+
+
+def _give_way() -> None:
+    """Let this thread run only where nothing else wants to, where the system knows that (Linux)."""
+    with suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

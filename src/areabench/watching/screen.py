@@ -1,0 +1,71 @@
+"""A page that is written over itself on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.live import Live
+from rich.text import Text
+
+from areabench.output import Colours
+from areabench.painting import BAD, DOUBTFUL, GOOD, STATE_LOOKS, console, has_blocks
+from areabench.watching.frame import Frame
+from areabench.watching.glyphs import BLOCKS, PLAIN
+from areabench.watching.spans import Line, Span
+from areabench.watching.words import Look, Size, page
+
+LOOKS = {
+    "good": GOOD,
+    "bad": BAD,
+    "doubtful": DOUBTFUL,
+    "label": "bold cyan",
+    "dim": "bright_black",
+    "chart": "magenta",
+}
+
+
+class Screen:
+    """Shows frames on the whole terminal, and leaves the last one on it."""
+
+    def __init__(self, colours: Colours) -> None:
+        self._console = console(colours)
+        self._glyphs = BLOCKS if has_blocks(self._console.file) else PLAIN
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, vertical_overflow="crop")
+        self._last: Frame | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Take the terminal over, and give it back."""
+        try:
+            with self._live:
+                yield
+        finally:
+            if self._last is not None:
+                self.leave(self._last)
+
+    def show(self, frame: Frame) -> None:
+        """Show a frame in the size that the terminal has now."""
+        self._last = frame
+        self._live.update(self._text(frame), refresh=True)
+
+    def leave(self, frame: Frame) -> None:
+        """Print a frame to stay."""
+        self._console.print(self._text(frame), soft_wrap=True)
+
+    def _text(self, frame: Frame) -> Text:
+        size = Size(self._console.width, self._console.height - 1)
+        return painted_lines(page(frame, Look(size, self._glyphs)), size.columns)
+
+
+def painted_lines(lines: Sequence[Line], columns: int) -> Text:
+    """Lines in their colours, none longer than the terminal is wide."""
+    shown = [Text.assemble(*(_painted(span) for span in line)) for line in lines]
+    for line in shown:
+        line.truncate(columns, overflow="ellipsis")
+    return Text("\n").join(shown)
+
+
+def _painted(span: Span) -> tuple[str, str]:
+    kind, _, state = span.look.partition(":")
+    return span.text, STATE_LOOKS.get(state, "") if kind == "state" else LOOKS.get(span.look, span.look)
