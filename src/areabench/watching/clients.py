@@ -52,10 +52,8 @@ def _columns(shown: Sequence[ClientFrame], rows: int, across: int, width: int, g
     height = min(rows, -(-len(shown) // across)) if shown else 0
     lines: list[Line] = []
     for row in range(height):
-        line: list[Span] = []
-        for client in shown[row::height]:
-            line += [*_cell(client, width, glyphs), Span(" " * _GAP)]
-        lines.append(tuple(line))
+        cells = [(*_cell(client, width, glyphs), Span(" " * _GAP)) for client in shown[row::height]]
+        lines.append(tuple(span for cell in cells for span in cell)[:-1])
     return lines
 
 

@@ -151,7 +151,7 @@ def _progress(experiment: Experiment, time_s: float, iterations: int, *, ended: 
 
 def _left_s(experiment: Experiment, time_s: float, speed: float) -> float:
     horizon_s = experiment.stop.horizon_s
-    return max(0.0, horizon_s - time_s) / speed if horizon_s is not None and speed > 0 else math.nan
+    return (horizon_s - time_s) / speed if horizon_s is not None and time_s < horizon_s and speed > 0 else math.nan
 
 
 def _expected(look: Look) -> Expected:

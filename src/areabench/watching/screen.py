@@ -47,14 +47,15 @@ class Screen:
     def show(self, frame: Frame) -> None:
         """Show a frame in the size that the terminal has now."""
         self._last = frame
-        self._live.update(self._text(frame), refresh=True)
+        self._live.update(self._text(frame, 1), refresh=True)
 
     def leave(self, frame: Frame) -> None:
         """Print a frame to stay."""
-        self._console.print(self._text(frame), soft_wrap=True)
+        self._console.print(self._text(frame, 3), soft_wrap=True)
 
-    def _text(self, frame: Frame) -> Text:
-        size = Size(self._console.width, self._console.height - 1)
+    def _text(self, frame: Frame, spare: int) -> Text:
+        """A frame with so many lines of the terminal left free, for the cursor or for what the shell writes next."""
+        size = Size(self._console.width, self._console.height - spare)
         return painted_lines(page(frame, Look(size, self._glyphs)), size.columns)
 
 

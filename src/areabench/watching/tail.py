@@ -68,10 +68,12 @@ class Look:
 
     @property
     def time_s(self) -> float:
-        """How far the run has come."""
+        """How far the run has come; updates that arrive after the end are later."""
+        horizon_s = self.about.experiment.stop.horizon_s
         shown_s = float(self.snapshot["time_s"]) if self.snapshot is not None else 0.0
         ended_s = self.status.end_s if self.status.state != State.RUNNING else 0.0
-        return max(shown_s, self.counts.last_time_s, ended_s)
+        time_s = max(shown_s, self.counts.last_time_s, ended_s)
+        return time_s if horizon_s is None else min(time_s, horizon_s)
 
 
 class Tail:

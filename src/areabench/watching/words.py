@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from areabench.watching.spans import Line, Span, plain_text
 
 _BAR = 30  # characters
 _SPARKS = 40
+_CHARTED = 0.99  # share of the updates that the chart of staleness shows: a few come very late
 _LABEL = 12
 
 
@@ -50,7 +53,7 @@ def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Line]:
     if frame.state == WAITING:
         yield _labelled("state", Span("waiting", "state:waiting"), Span(f" {frame.reason}"))
         return
-    method = Span(frame.method, METHOD_COLOURS.get(frame.method, "bold"))
+    method = Span(frame.method, f"bold {METHOD_COLOURS.get(frame.method, '')}".strip())
     yield _labelled(
         "experiment", Span(f"{frame.name}: "), method, Span(f", alpha = {frame.step_size:g}, {frame.setting}")
     )
@@ -99,12 +102,18 @@ def _staleness(frame: Frame, glyphs: Glyphs) -> tuple[Span, ...]:
     counts = frame.staleness.counts
     if not counts:
         return (Span("-"),)
-    chart = sparkline(counts, _SPARKS, glyphs)
+    most = _quantile(counts, _CHARTED)
     return (
         Span(f"{frame.staleness.mean:.2f} versions on average  0 "),
-        Span(chart, "chart"),
-        Span(f" {len(counts) - 1:,}"),
+        Span(sparkline(counts[: most + 1], _SPARKS, glyphs), "chart"),
+        Span(f" {most:,}  (99 %; {len(counts) - 1:,} at most)"),
     )
+
+
+def _quantile(counts: Sequence[int], share: float) -> int:
+    """The least value that this share of the values does not exceed; `counts` has how many are 0, 1, 2, ..."""
+    sums = list(itertools.accumulate(counts))
+    return bisect.bisect_left(sums, share * sums[-1])
 
 
 def _quality(frame: Frame) -> tuple[Span, ...]:

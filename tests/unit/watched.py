@@ -1,0 +1,102 @@
+"""A process that writes a run file step by step, for tests that read beside it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+EXPERIMENT = """
+name = "tiny"
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.05
+[rates]
+name = "list"
+values = [3.0, 1.0]
+[stop]
+horizon_s = 10.0
+[problem]
+name = "quadratic"
+dimension = 3
+"""
+_PROGRAM = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from areabench.config import parse_experiment
+from areabench.provenance import gather_provenance
+from areabench.recording import Recorder
+from areabench.scenario import build_scenario
+from areabench.schema import Event, Kind, State
+
+path, text = Path(sys.argv[1]), sys.argv[2]
+experiment = parse_experiment(text)
+scenario = build_scenario(experiment, path.parent)
+recorder = Recorder(path, text, 3, np.dtype(np.float64), force=True, record=experiment.record)
+recorder.begin(gather_provenance("simulator", "", "", 0), scenario.client_table())
+print("ready", flush=True)
+for line in sys.stdin:
+    word, *rest = line.split()
+    if word == "event":  # kind, time, client, staleness
+        kind, time_s, client, staleness = Kind[rest[0]], float(rest[1]), int(rest[2]), int(rest[3])
+        recorder.event(Event(time_s, kind, client, staleness=staleness, iteration=1, digest=7))
+        recorder.tally.count(kind, time_s, client, staleness)
+    elif word == "snapshot":  # time, version, value of all entries
+        recorder.snapshot(float(rest[0]), int(rest[1]), np.full(3, float(rest[2])))
+    elif word == "flush":
+        recorder.flush()
+        print("ready", flush=True)
+    elif word == "end":
+        recorder.set_status(recorder.status(State[rest[0]], "told so", 4.0))
+        recorder.close()
+        print("ready", flush=True)
+"""
+
+
+class Writer:
+    """The process."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._wait()
+
+    def write(self, *lines: str) -> None:
+        """Have lines written and handed to the system."""
+        self._say(*lines, "flush")
+
+    def end(self, state: str = "DONE") -> None:
+        """Have the run end, and its file closed."""
+        self._say(f"end {state}")
+
+    def kill(self) -> None:
+        """Have it die without a word."""
+        self.process.kill()
+        self.process.wait()
+
+    def _say(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n".join(lines) + "\n")
+        self.process.stdin.flush()
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+
+@contextmanager
+def writing(path: Path, text: str = EXPERIMENT) -> Iterator[Writer]:
+    """A process that has begun a run file and waits to be told what to write."""
+    command = [sys.executable, "-c", _PROGRAM, str(path), text]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Writer(process)
+        finally:
+            process.kill()
