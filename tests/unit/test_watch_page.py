@@ -35,7 +35,7 @@ def test_a_page_in_words() -> None:
         "updates     40: 7.5/s lately, 8/s overall, of 10/s nominal; 20 server steps\n"
         "staleness   1.50 versions on average  0 :#= : 4  (99 %; 4 at most)\n"
         "quality     loss 0.2500, accuracy 87.50 % at 4 s, version 16\n"
-        "faults      1 updates refused; 1 client lost: 1\n"
+        "faults      1 update refused; 1 client lost: 1\n"
         "file        2 MB, 51 snapshots, written 0.4 s ago\n"
         "clients     updates used of those expected by now; 1 of 2 served less than chance allows\n"
         "0 ##########  120 %   1 ##........   lost\n"
@@ -45,7 +45,7 @@ def test_a_page_in_words() -> None:
 def test_a_line_in_words() -> None:
     assert one_line(FRAME) == (
         "running     5.0 / 10 s  40 updates  7.5 of 10/s  staleness 1.50  loss 0.2500, accuracy 87.50 %  "
-        "1 updates refused; 1 client lost: 1  2 MB"
+        "1 update refused; 1 client lost: 1  2 MB"
     )
 
 

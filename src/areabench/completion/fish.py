@@ -37,13 +37,18 @@ def _flags(option: Option) -> str:
 def _offer(value: Value) -> str:
     match value.kind:
         case "words":
-            return f"-f -a {_quoted(' '.join(value.words))}"
+            return f"-f -a {_quoted(' '.join(map(_literal, value.words)))}"
         case "folder":
             return "-f -a '(__fish_complete_directories)'"
         case "file":
             return f"-f -a '(__fish_complete_suffix {value.suffix})'" if value.suffix else "-F"
         case _:
             return "-f"
+
+
+def _literal(word: str) -> str:
+    """A word in a list that fish expands when it is asked: parentheses would be a command."""
+    return word.replace("(", "\\(").replace(")", "\\)")
 
 
 def _quoted(text: str) -> str:

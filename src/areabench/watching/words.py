@@ -129,7 +129,7 @@ def _quality(frame: Frame) -> tuple[Span, ...]:
 
 
 def _faults(frame: Frame) -> str:
-    parts = [f"{frame.refused:,} updates refused"] if frame.refused else []
+    parts = [f"{frame.refused:,} update{'s' * (frame.refused > 1)} refused"] if frame.refused else []
     if frame.lost:
         named = ", ".join(map(str, frame.lost[:8])) + (", ..." if len(frame.lost) > 8 else "")
         parts.append(f"{len(frame.lost):,} client{'s' * (len(frame.lost) > 1)} lost: {named}")
