@@ -218,10 +218,11 @@ def _style(options: argparse.Namespace) -> Style:
 def _output(options: argparse.Namespace) -> Output:
     """How to answer on stdout."""
     from areabench.output import Output
-    from areabench.terminal import decided_colours
+    from areabench.terminal import decided_colours, is_dumb
 
-    colours = decided_colours(os.environ, is_terminal=sys.stdout.isatty())
-    return Output(getattr(options, "json", False), colours)
+    is_terminal = sys.stdout.isatty()
+    colours = decided_colours(os.environ, is_terminal=is_terminal)
+    return Output(getattr(options, "json", False), colours, is_terminal and not is_dumb(os.environ))
 
 
 def _cache() -> Path:

@@ -43,11 +43,8 @@ def seconds(text: str) -> float:
 
 def above_zero(text: str) -> float:
     """A duration."""
-    try:
-        duration_s = float(text)
-    except ValueError:
-        duration_s = 0.0
-    if not 0 < duration_s < float("inf"):
+    duration_s = seconds(text)
+    if not duration_s:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds > 0")
     return duration_s
 

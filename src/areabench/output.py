@@ -19,6 +19,7 @@ class Output:
 
     as_json: bool = False
     colours: Colours | None = None  # how many a terminal has; None: words go out as they are
+    is_terminal: bool = False  # one that a page can be written over on
 
     def answer(self, words: Callable[[], str], record: Callable[[], Any]) -> None:
         """Print one of both."""

@@ -19,11 +19,13 @@ STATE_LOOKS = {
 }  # fmt: skip
 _METHODS = {name: METHOD_COLOURS[key] for key, label in METHOD_NAMES.items() for name in (key, label)}
 _LOOKS: tuple[tuple[str, str], ...] = (  # where a group is found, and its look
+    (r"^ {0,2}([a-z][a-z0-9 ()]*?) {2,}(?=\S)", "cyan"),  # what a line is about; later looks win
     (r"^(.*\S)\n *-{3,}$", "bold cyan"),  # the heading of a table
     (r"^ *(-{3,})$", "dim"),
-    (r"^([^\s-][^:\n]*)\n(?=  \S)", "bold"),  # of a section
-    (r"^ *([a-z_0-9]+) = ", "dim"),  # keys of an experiment
-    (r"(\S+\*)", "bold"),  # the best of a table
+    (r"^([^\s-](?:(?! {2})[^:\n])*)\n(?= {2,}\S)", "bold"),  # of a section
+    (r"^ *(\[[a-z]+\])$", "bold"),  # of a section of an experiment
+    (r"^ {0,2}([a-z_0-9]+) = ", "dim"),  # keys of an experiment
+    (r"(\d[\d.,]*\*)", "bold"),  # the best of a table
     (r"^(ok) ", GOOD),
     (r"^(warn) ", DOUBTFUL),
     (r"^(FAIL) ", BAD),
@@ -35,9 +37,11 @@ _LOOKS: tuple[tuple[str, str], ...] = (  # where a group is found, and its look
 )
 
 
-def console(colours: Colours) -> Console:
+def console(colours: Colours | None) -> Console:
     """The terminal behind stdout; what it can do was decided on the command line."""
-    return Console(file=sys.stdout, force_terminal=True, color_system=colours, legacy_windows=False, no_color=False)
+    return Console(
+        file=sys.stdout, force_terminal=True, color_system=colours, legacy_windows=False, no_color=colours is None
+    )
 
 
 def has_blocks(stream: IO[str]) -> bool:

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.unit.texts import QUADRATIC
+from tests.unit.watched import write_run
 
 from areabench.as_json import plain, to_json
 from areabench.cli import main
@@ -27,8 +28,7 @@ DRAW = {"figures"}  # prints where its figures are, and has no answer
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run file in the current folder."""
     monkeypatch.chdir(tmp_path)
-    Path("tiny.toml").write_text(QUADRATIC, encoding="utf-8")
-    assert main(["simulate", "tiny.toml", "-o", "tiny.h5"]) == 0
+    write_run(tmp_path)
     capsys.readouterr()
     return Path("tiny.h5")
 
@@ -163,7 +163,7 @@ def test_diagnose_and_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("grid.toml").write_text(QUADRATIC + '[sweep]\ntrials = 1\n[[sweep.grid]]\nmethod.step_size = [0.05, 0.1]\n')
+    Path("grid.toml").write_text(QUADRATIC + "[sweep]\ntrials = 1\n[[sweep.grid]]\nmethod.step_size = [0.05, 0.1]\n")
     assert main(["sweep", "grid.toml", "-o", "grid", "--jobs", "1"]) == 0
     capsys.readouterr()
     answer = answered(capsys, "table", "grid", "--keep", "all")

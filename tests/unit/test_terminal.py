@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.texts import QUADRATIC
-from tests.unit.watched import Writer, writing
+from tests.unit.watched import Writer, write_run, writing
 
 from areabench.cli import main
 from areabench.looks import METHOD_COLOURS
 from areabench.painting import painted, painted_line
 from areabench.progress import ProgressLine, Style, SweepProgress, bar
 from areabench.terminal import decided_colours, decided_style
+from areabench.watching.screen import painted_lines
+from areabench.watching.spans import Span
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -28,8 +29,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     """A run file in the current folder."""
     monkeypatch.chdir(tmp_path)
-    Path("tiny.toml").write_text(QUADRATIC, encoding="utf-8")
-    assert main(["simulate", "tiny.toml", "-o", "tiny.h5"]) == 0
+    write_run(tmp_path)
     capsys.readouterr()
     return Path("tiny.h5")
 
@@ -193,6 +193,18 @@ def test_the_page_of_a_watch_is_taken_away_and_left(writer: Writer, tmp_path: Pa
     assert (begun + rest).count("\x1b[?1049l") == 1  # and back
     assert rest.rindex("\x1b[?25h") > rest.rfind("\x1b[?25l")  # with its cursor
     assert "2.00 of 10 s" in _ESCAPES.sub("", rest.partition("\x1b[?1049l")[2])  # the last page stays
+
+
+def test_a_page_without_colours(writer: Writer, tmp_path: Path) -> None:
+    arguments = ("watch", str(tmp_path / "run.h5"), "--once", "--no-evaluate")
+    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
+    assert (code, "\x1b" in shown) == (0, False)
+    assert "█" in shown
+
+
+def test_what_a_stranger_writes_does_not_reach_the_terminal() -> None:
+    (line,) = painted_lines([(Span("\x1b[2J\x07done"),)], 80).split()
+    assert line.plain == "\\x1b[2J\\x07done"
 
 
 def test_a_single_page_on_a_terminal(writer: Writer, tmp_path: Path) -> None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pytest
 from tests.unit.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli import main
-from areabench.config import parse_experiment
 from areabench.errors import UserError
-from areabench.reading import open_run
-from areabench.scenario import build_scenario
-from areabench.watching.command import Wishes, _frames
+from areabench.watching.command import Wishes, frames
 from areabench.watching.follower import Follower
-from areabench.watching.quality import Evaluator
 from areabench.watching.tail import Tail
 from areabench.watching.tail import Writer as Seen
 
@@ -143,7 +137,7 @@ def test_a_watch_ends_with_its_run(writer: Writer, path: Path) -> None:
         (writer.end if len(states) > 2 else writer.write)()
 
     states: list[str] = []
-    for frame in _frames(Follower(path, 0.0, None), Wishes(), pause):
+    for frame in frames(Follower(path, 0.0, None), Wishes(), pause):
         states.append(frame.state)
     assert states == ["running"] * 3 + ["done"]
 
@@ -199,13 +193,30 @@ def test_no_file_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == f"areabench: {path}: no such file; give the path of a run file (.h5)\n"
 
 
+def test_a_single_look_waits_in_silence(path: Path) -> None:
+    with ExitStack() as stack:
+
+        def pause(_seconds: float) -> None:
+            stack.enter_context(writing(path))
+
+        (frame,) = frames(Follower(path, 60.0, None, once=True), Wishes(once=True), pause)
+        assert frame.state == "running"
+
+
+def test_a_file_of_another_program_is_not_waited_for(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_group("provenance").attrs.update(started_at="", resumed_at="")
+    with pytest.raises(UserError, match="is not a run file of areabench"):
+        Follower(path, 60.0, None).look()
+
+
 def test_interruption(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("areabench.watching.command._frames.__defaults__", (interrupt,))
+    monkeypatch.setattr("areabench.watching.command.frames.__defaults__", (interrupt,))
     assert main(["watch", str(path), "--no-evaluate"]) == 130
     captured = capsys.readouterr()
     assert captured.out.startswith("running     0.0 / 10 s  0 updates")
@@ -218,63 +229,3 @@ def test_who_writes_and_from_where(writer: Writer, path: Path, monkeypatch: pyte
     assert Tail(path).look().writer == Seen.GONE
     monkeypatch.setattr("os.uname", lambda: type("Names", (), {"nodename": "login-node"}))
     assert Tail(path).look().writer == Seen.UNSEEN  # its locks may be kept on another machine
-
-
-# ---------------------------------------------------------------------------------------------------- quality
-
-
-def test_the_last_snapshot_is_evaluated_here(writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    writer.write("snapshot 0.0 0 9", "snapshot 1.0 2 0.5", *FIRST)
-    assert main(["watch", str(path), "--once", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["quality"]
-    problem = build_scenario(parse_experiment(EXPERIMENT), path.parent).problem
-    expected = problem.evaluate([np.full(3, 0.5)])
-    assert (found["time_s"], found["version"], found["source"]) == (1.0, 2, "watch")
-    assert found["train_loss"] == expected.train_loss[0]
-    assert found["squared_distance"] == expected.squared_distance[0]
-    assert found["test_accuracy"] is None
-
-
-def test_what_the_run_has_found_itself_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    experiment, path = tmp_path / "tiny.toml", tmp_path / "tiny.h5"
-    experiment.write_text(EXPERIMENT, encoding="utf-8")
-    assert main(["simulate", str(experiment), "-o", str(path)]) == 0
-    capsys.readouterr()
-    assert main(["watch", str(path), "--once", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["quality"]
-    with open_run(path) as run:
-        assert (found["train_loss"], found["source"]) == (run.metrics_array[-1]["train_loss"], "file")
-
-
-def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
-    text = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"torch"\nmodule = "stranger:net"\nloss = "stranger:loss"')
-    experiment = parse_experiment(text + '[data]\nname = "synthetic"\n')
-    evaluator = Evaluator(path, path.parent, ())
-    evaluator.offer(experiment, np.zeros(1, [("time_s", "f8"), ("version", "i8")])[0], np.zeros(3))
-    evaluator.wait(20.0)
-    assert "would import and call 'stranger:net', 'stranger:loss'" in evaluator.trouble
-    assert "add --trust-module stranger:net" in evaluator.trouble
-    assert "stranger" not in sys.modules
-    assert not evaluator.wants_model()
-
-
-# ---------------------------------------------------------------------------------------------------- not disturbed
-
-
-def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
-    text = EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 1500.0")
-    (tmp_path / "tiny.toml").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "areabench", "simulate", "tiny.toml", "-o"]
-    subprocess.run([*command, "alone.h5"], cwd=tmp_path, check=True, capture_output=True)
-    with subprocess.Popen([*command, "watched.h5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
-        follower = Follower(tmp_path / "watched.h5", 60.0, Evaluator(tmp_path / "watched.h5", tmp_path, ()))
-        seen = [frame.updates for frame in _frames(follower, Wishes(interval_s=0.001), lambda _seconds: None)]
-    assert run.returncode == 0
-    with open_run(tmp_path / "alone.h5") as alone, open_run(tmp_path / "watched.h5") as other:
-        assert alone.status == other.status
-        assert alone.events_array.tobytes() == other.events_array.tobytes()
-        assert alone.models.tobytes() == other.models.tobytes()
-        assert alone.metrics_array.tobytes() == other.metrics_array.tobytes()
-        assert seen[-1] == alone.status.updates
-    assert len(set(seen)) > 2  # it was seen on its way
-    assert main(["replay", str(tmp_path / "watched.h5")]) == 0

@@ -1,4 +1,4 @@
-"""A process that writes a run file step by step, for tests that read beside it."""
+"""Run files for tests that read them: one that is done, and a process that writes one step by step."""
 
 from __future__ import annotations
 
@@ -8,22 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[rates]
-name = "list"
-values = [3.0, 1.0]
-[stop]
-horizon_s = 10.0
-[problem]
-name = "quadratic"
-dimension = 3
-"""
+from tests.unit.texts import QUADRATIC
+
+from areabench.cli import main
+
+EXPERIMENT = QUADRATIC.replace("iterations = 20", "horizon_s = 10.0") + '[rates]\nname = "list"\nvalues = [3.0, 1.0]\n'
 _PROGRAM = """
 import sys
 from pathlib import Path
@@ -58,6 +47,13 @@ for line in sys.stdin:
         recorder.close()
         print("ready", flush=True)
 """
+
+
+def write_run(folder: Path) -> Path:
+    """Simulate a tiny experiment, tiny.toml, into tiny.h5."""
+    (folder / "tiny.toml").write_text(QUADRATIC, encoding="utf-8")
+    assert main(["simulate", str(folder / "tiny.toml"), "-o", str(folder / "tiny.h5")]) == 0
+    return folder / "tiny.h5"
 
 
 class Writer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from areabench.completion.cases import case
 from areabench.completion.grammar import CommandWords, Value
 
 _SCRIPT = """\
@@ -52,34 +53,25 @@ complete -F _areabench areabench
 
 def bash_script(commands: Sequence[CommandWords]) -> str:
     """The whole script."""
+    cases = [case(command, _offer, _offer_words) for command in commands]
     names = [*(command.name for command in commands), "--help", "--version"]
-    return _SCRIPT.format(commands=_listed(names), cases="\n".join(map(_case, commands)))
-
-
-def _case(command: CommandWords) -> str:
-    """What to offer after one command."""
-    lines = [f"    {command.name})", '        case "$previous" in']
-    for option in command.options:
-        if option.value is not None:
-            lines.append(f"        {'|'.join(option.flags)}) {_offer(option.value)}; return ;;")
-    flags = [flag for option in command.options for flag in option.flags if flag.startswith("--")]
-    lines += [
-        "        esac",
-        f"        if [[ $current == -* ]]; then _areabench_words {_listed(flags)}; else {_offer(command.place)}; fi ;;",
-    ]
-    return "\n".join(lines)
+    return _SCRIPT.format(commands=_listed(names), cases="\n".join(cases))
 
 
 def _offer(value: Value) -> str:
     match value.kind:
         case "words":
-            return f"_areabench_words {_listed(value.words)}"
+            return _offer_words(value.words)
         case "folder":
             return "_areabench_files"
         case "file":
             return f"_areabench_files '{value.suffix}'"
         case _:
             return ":"
+
+
+def _offer_words(words: Sequence[str]) -> str:
+    return f"_areabench_words {_listed(words)}"
 
 
 def _listed(words: Sequence[str]) -> str:

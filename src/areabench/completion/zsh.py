@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from areabench.completion.cases import case
 from areabench.completion.grammar import CommandWords, Value
 
 _SCRIPT = """\
@@ -31,22 +32,9 @@ if [[ ${{funcstack[1]}} == _areabench ]]; then _areabench "$@"; else compdef _ar
 
 def zsh_script(commands: Sequence[CommandWords]) -> str:
     """The whole script."""
+    cases = [case(command, _offer, _words) for command in commands]
     described = [shlex.quote(f"{command.name}:{command.purpose}") for command in commands]
-    return _SCRIPT.format(commands=" ".join(described), cases="\n".join(map(_case, commands)))
-
-
-def _case(command: CommandWords) -> str:
-    """What to offer after one command."""
-    lines = [f"    {command.name})", '        case "$previous" in']
-    for option in command.options:
-        if option.value is not None:
-            lines.append(f"        {'|'.join(option.flags)}) {_offer(option.value)}; return ;;")
-    flags = [flag for option in command.options for flag in option.flags if flag.startswith("--")]
-    lines += [
-        "        esac",
-        f"        if [[ $current == -* ]]; then compadd -- {' '.join(flags)}; else {_offer(command.place)}; fi ;;",
-    ]
-    return "\n".join(lines)
+    return _SCRIPT.format(commands=" ".join(described), cases="\n".join(cases))
 
 
 def _offer(value: Value) -> str:

@@ -39,24 +39,24 @@ def watch(path: Path, wishes: Wishes, cache: Path, output: Output) -> int:
     """Follow a run to its end; the exit code tells how it ended."""
     evaluator = Evaluator(path, cache, wishes.trusted) if wishes.evaluate else None
     follower = Follower(path, wishes.wait_s, evaluator, once=wishes.once)
+    state = WAITING
     with ExitStack() as stack:
         show = _shower(output, stack, once=wishes.once)
-        last = None
-        for frame in _frames(follower, wishes):
+        for frame in frames(follower, wishes):
             show(frame)
-            last = frame
-    assert last is not None
-    return _CODES.get(last.state, 0)
+            state = frame.state
+    return _CODES.get(state, 0)
 
 
-def _frames(follower: Follower, wishes: Wishes, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
+def frames(follower: Follower, wishes: Wishes, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
     """Frames until the run has ended, at equal distances as far as looking leaves time."""
     while True:
         began_s = time.monotonic()
         frame = follower.look()
-        yield frame
-        if frame.state not in _UNDER_WAY or (wishes.once and frame.state != WAITING):
-            return
+        if not (wishes.once and frame.state == WAITING):
+            yield frame
+            if wishes.once or frame.state not in _UNDER_WAY:
+                return
         pause(max(0.0, began_s + wishes.interval_s - time.monotonic()))
 
 
@@ -64,7 +64,7 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
     """What shows a frame: JSON, a page on a terminal, or plain words."""
     if output.as_json:
         return lambda frame: _write(to_json(frame, in_one_line=not once))
-    if output.colours is None:
+    if not output.is_terminal and not (once and output.colours):
         return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{one_line(frame)}\n"))
     from areabench.watching.screen import Screen  # with rich, which only a terminal needs
 

@@ -35,22 +35,26 @@ class Follower:
         self._tail = Tail(path)
         self._news_s, self._seen = clock(), (0, 0.0)
         self._passed: deque[tuple[float, float]] = deque()  # our time, the run's time
+        self._troubled_s: float | None = None  # since when no look was possible
         self._gone_before = False
         self._last: Frame | None = None
 
     def look(self) -> Frame:
         """The frame of now; a UserError where there was no file, or no news, for too long."""
         try:
-            look = self._tail.look(with_model=self._evaluator is not None and self._evaluator.wants_model())
+            look = self._tail.look(None if self._evaluator is None else self._evaluator.other_than())
         except RunFileError as error:
             return self._without(error)
+        self._troubled_s = None
         frame = frame_of(str(self._path), look, self._speed(look), time.time(), self._quality(look))
         self._last = self._judged(frame, look)
         return self._last
 
     def _without(self, error: RunFileError) -> Frame:
         """No look was possible: the file is not there yet, or a file system lags behind."""
-        waited_s = self._clock() - self._news_s
+        now_s = self._clock()
+        self._troubled_s = now_s if self._troubled_s is None else self._troubled_s
+        waited_s = now_s - self._troubled_s
         if waited_s >= self._wait_s:
             waited = f" (waited {waited_s:.0f} s; --wait is longer)" if self._wait_s else ""
             raise UserError(f"{error}{waited}") from error
@@ -90,6 +94,8 @@ class Follower:
 
     def _quality(self, look: Look) -> tuple[Quality | None, str]:
         """Of the last snapshot that was evaluated, by the run itself or here; and why there is none."""
+        if self._evaluator is not None:
+            self._evaluator.follow(look.about.experiment)
         if look.snapshot is not None and look.metrics is not None:
             return recorded_quality(look.snapshot, look.metrics), ""
         if self._evaluator is None:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from areabench.problems.base import Problem, Vector
 
 _LEAST_PAUSE_S = 5.0
 _PAUSE_SHARE = 10.0  # times what an evaluation took
+_NAMES = ("train_loss", "test_accuracy", "squared_distance")
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,23 @@ class Evaluator:
         self.latest: Quality | None = None
         self.trouble = ""  # why nothing can be evaluated
 
-    def wants_model(self) -> bool:
-        """Whether it would take a snapshot now."""
+    def other_than(self) -> int | None:
+        """The version that was evaluated last, -1 where none was; None: it would take no snapshot now."""
         busy = self._thread is not None and self._thread.is_alive()
-        return not busy and not self.trouble and time.monotonic() >= self._free_from_s
+        if busy or self.trouble or time.monotonic() < self._free_from_s:
+            return None
+        return -1 if self.latest is None else self.latest.version
+
+    def follow(self, experiment: Experiment) -> None:
+        """This is the run; another one than before where its file was replaced."""
+        if experiment is not self._experiment:
+            self._experiment, self._problem, self.latest = experiment, None, None
 
     def offer(self, experiment: Experiment, snapshot: np.void, model: Vector) -> None:
-        """Evaluate a snapshot, unless it is the one that was evaluated last."""
-        if experiment is not self._experiment:  # the file was replaced
-            self._experiment, self._problem, self.latest = experiment, None, None
-        if self.latest is None or self.latest.version != int(snapshot["version"]):
-            arguments = (experiment, snapshot, model)
-            self._thread = threading.Thread(target=self._work, args=arguments, daemon=True)
-            self._thread.start()
+        """Begin to evaluate a snapshot."""
+        self.follow(experiment)
+        self._thread = threading.Thread(target=self._work, args=(experiment, snapshot, model), daemon=True)
+        self._thread.start()
 
     def wait(self, limit_s: float) -> None:
         """Wait for what is under way."""
@@ -86,8 +90,11 @@ class Evaluator:
         try:
             problem = self._problem or self._build(experiment)
             began_s = time.monotonic()
-            found = problem.evaluate([model])
-            self.latest = _quality(snapshot, "watch", {name: _only(getattr(found, name)) for name in _NAMES})
+            with np.errstate(over="ignore", invalid="ignore"):  # of a run that diverges
+                found = problem.evaluate([model])
+            if experiment is self._experiment:
+                values = {name: float(getattr(found, name)[0]) for name in _NAMES}
+                self._problem, self.latest = problem, _quality(snapshot, "watch", values)
         except UserError as error:
             self.trouble = str(error)
         except Exception as error:  # whatever a user's problem raises: the rest of the page stands without it
@@ -100,15 +107,7 @@ class Evaluator:
         from areabench.trust import check_trusted
 
         check_trusted(experiment, self._source, self._trusted)
-        self._problem = build_scenario(experiment, self._cache).problem
-        return self._problem
-
-
-_NAMES = ("train_loss", "test_accuracy", "squared_distance")
-
-
-def _only(values: Any) -> float:
-    return float(values[0])
+        return build_scenario(experiment, self._cache).problem
 
 
 def _give_way() -> None:

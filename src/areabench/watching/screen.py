@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 from rich.live import Live
 from rich.text import Text
 
+from areabench.errors import harmless
+from areabench.hearing import give_back, take_over
 from areabench.output import Colours
 from areabench.painting import BAD, DOUBTFUL, GOOD, STATE_LOOKS, console, has_blocks
 from areabench.watching.frame import Frame
@@ -28,7 +32,7 @@ LOOKS = {
 class Screen:
     """Shows frames on the whole terminal, and leaves the last one on it."""
 
-    def __init__(self, colours: Colours) -> None:
+    def __init__(self, colours: Colours | None) -> None:
         self._console = console(colours)
         self._glyphs = BLOCKS if has_blocks(self._console.file) else PLAIN
         self._live = Live(console=self._console, screen=True, auto_refresh=False, vertical_overflow="crop")
@@ -36,11 +40,13 @@ class Screen:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Take the terminal over, and give it back."""
+        """Take the terminal over, and give it back, also when a signal ends us."""
+        before = take_over((signal.SIGTERM, signal.SIGHUP), _end)
         try:
             with self._live:
                 yield
         finally:
+            give_back(before)
             if self._last is not None:
                 self.leave(self._last)
 
@@ -59,6 +65,10 @@ class Screen:
         return painted_lines(page(frame, Look(size, self._glyphs)), size.columns)
 
 
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
 def painted_lines(lines: Sequence[Line], columns: int) -> Text:
     """Lines in their colours, none longer than the terminal is wide."""
     shown = [Text.assemble(*(_painted(span) for span in line)) for line in lines]
@@ -69,4 +79,4 @@ def painted_lines(lines: Sequence[Line], columns: int) -> Text:
 
 def _painted(span: Span) -> tuple[str, str]:
     kind, _, state = span.look.partition(":")
-    return span.text, STATE_LOOKS.get(state, "") if kind == "state" else LOOKS.get(span.look, span.look)
+    return harmless(span.text), STATE_LOOKS.get(state, "") if kind == "state" else LOOKS.get(span.look, span.look)

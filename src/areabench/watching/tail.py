@@ -7,6 +7,7 @@ state, and costs a few milliseconds. Nothing is locked, nothing is written.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from areabench.attributes import read_attributes
 from areabench.claim import lock_seen
 from areabench.config import parse_experiment
-from areabench.errors import RunFileError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.messages import digest
 from areabench.opening import DAMAGE, damaged, open_for_reading
@@ -61,7 +62,7 @@ class Look:
     counts: Counts
     snapshots: int
     snapshot: np.void | None  # a row of SNAPSHOT: the last one that can be used
-    model: Vector | None  # its model, where asked for and kept
+    model: Vector | None  # its model, where wanted and kept
     metrics: np.void | None  # a row of METRIC: the last one
     size_bytes: int
     written_at: float  # Unix time
@@ -85,22 +86,27 @@ class Tail:
         self._about: About | None = None
         self._counts = Counts(0)
 
-    def look(self, *, with_model: bool = False) -> Look:
-        """Read what is new; a RunFileError where the file is not there, or cannot be read just now."""
-        held = lock_seen(self.path) if self.path.is_file() else None  # before the status: who is gone has written it
+    def look(self, other_than: int | None = None) -> Look:
+        """Read what is new; a RunFileError where the file is not there, or cannot be read just now.
+
+        The model of the last snapshot is read where its version is another than the one given.
+        """
+        held = None
+        with suppress(OSError):  # opening tells what is wrong
+            held = lock_seen(self.path)  # before the status is read: who is gone has written it
         with open_for_reading(self.path) as file:
             try:
-                return self._read(file, held, with_model=with_model)
+                return self._read(file, held, other_than)
             except DAMAGE as error:
                 raise damaged(self.path, str(error)) from error
 
-    def _read(self, file: h5py.File, held: bool | None, *, with_model: bool) -> Look:
+    def _read(self, file: h5py.File, held: bool | None, other_than: int | None) -> Look:
         about, state = self._known(file), self.path.stat()
         status, index = status_of(file), file["snapshots/index"]
         self._counts.read(self.path, file["events"])
         if not about.experiment.record.events and len(file["tally/served"]):
             self._counts.take(file["tally/staleness"][:], file["tally/served"][:])
-        snapshot, model = self._last_snapshot(file, with_model=with_model)
+        snapshot, model = _last_snapshot(file, other_than)
         metrics = file["metrics"]
         return Look(
             about=about,
@@ -124,25 +130,31 @@ class Tail:
             self._identity, self._counts = identity, Counts(len(self._about.clients))
         return self._about
 
-    def _last_snapshot(self, file: h5py.File, *, with_model: bool) -> tuple[np.void | None, Vector | None]:
-        """The last one; with its model, the last whose model is whole, which is one of the last few."""
-        index, models = file["snapshots/index"], file["snapshots/model"]
-        first, count = max(0, len(index) - _SNAPSHOTS_LOOKED_AT), len(index)
-        rows = index[first:count]
-        if rows.dtype != SNAPSHOT:
-            raise TypeError(f"/snapshots/index has columns {rows.dtype.names}, expected {SNAPSHOT.names}")
-        rows = rows[rows["digest"] != 0]  # room that was made and not filled
-        if with_model and len(models) >= count:  # fewer: the run keeps the last one only, and writes it at its end
-            for row, number in zip(rows[::-1], range(first + len(rows) - 1, first - 1, -1), strict=True):
-                model = models[number]
-                if digest(model) == row["digest"]:
-                    return row, model
-        return (rows[-1] if len(rows) else None), None
+
+def _last_snapshot(file: h5py.File, other_than: int | None) -> tuple[np.void | None, Vector | None]:
+    """The last one; with a model, the last whose model is whole, which is one of the last few."""
+    index, models = file["snapshots/index"], file["snapshots/model"]
+    first, count = max(0, len(index) - _SNAPSHOTS_LOOKED_AT), len(index)
+    rows = index[first:count]
+    if rows.dtype != SNAPSHOT:
+        raise TypeError(f"/snapshots/index has columns {rows.dtype.names}, expected {SNAPSHOT.names}")
+    rows = rows[rows["digest"] != 0]  # others are room that was made and not filled
+    if other_than is not None and len(models) >= count:  # fewer: the run writes its last model only, at its end
+        for number in reversed(range(len(rows))):
+            if rows[number]["version"] == other_than:
+                break
+            model = models[first + number]
+            if digest(model) == rows[number]["digest"]:
+                return rows[number], model
+    return (rows[-1] if len(rows) else None), None
 
 
 def _about(path: Path, file: h5py.File) -> About:
     attributes, origin = read_attributes(file.attrs), read_attributes(file["provenance"].attrs)
-    check_format(path, attributes)
+    try:
+        check_format(path, attributes)
+    except RunFileError as error:
+        raise UserError(str(error)) from error  # to wait does not help
     clients = file["clients"][:]
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
