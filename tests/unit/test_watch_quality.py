@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.watched import EXPERIMENT, Writer, write_run, writing
+from tests.unit.watched import EXPERIMENT, WRITER, Writer, write_run, writing
 
 from areabench.cli import main
 from areabench.config import parse_experiment
@@ -82,19 +82,23 @@ def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
 
 
 def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
-    text = EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 1500.0")
-    (tmp_path / "tiny.toml").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "areabench", "simulate", "tiny.toml", "-o"]
-    subprocess.run([*command, "alone.h5"], cwd=tmp_path, check=True, capture_output=True)
-    with subprocess.Popen([*command, "watched.h5"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
-        follower = Follower(tmp_path / "watched.h5", 60.0, Evaluator(tmp_path / "watched.h5", tmp_path, ()))
-        seen = [frame.updates for frame in frames(follower, Wishes(interval_s=0.001), lambda _seconds: None)]
+    (tmp_path / "tiny.toml").write_text(EXPERIMENT.replace("10.0", "100.0"), encoding="utf-8")
+    alone, watched = tmp_path / "alone.h5", tmp_path / "watched.h5"
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "tiny.toml")]
+    subprocess.run([*command, str(alone), "-1"], check=True)
+    follower = Follower(watched, 60.0, Evaluator(watched, tmp_path, ()))
+    with subprocess.Popen([*command, str(watched), "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stdin is not None
+        assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
+        midway = [follower.look().updates for _ in range(5)]
+        run.stdin.close()
+        *_, last = frames(follower, Wishes(interval_s=0.01))
     assert run.returncode == 0
-    with open_run(tmp_path / "alone.h5") as alone, open_run(tmp_path / "watched.h5") as other:
-        assert alone.status == other.status
-        assert alone.events_array.tobytes() == other.events_array.tobytes()
-        assert alone.models.tobytes() == other.models.tobytes()
-        assert alone.metrics_array.tobytes() == other.metrics_array.tobytes()
-        assert seen[-1] == alone.status.updates
-    assert len(set(seen)) > 2  # it was seen on its way
-    assert main(["replay", str(tmp_path / "watched.h5")]) == 0
+    with open_run(alone) as one, open_run(watched) as other:
+        assert one.status == other.status
+        assert one.events_array.tobytes() == other.events_array.tobytes()
+        assert one.models.tobytes() == other.models.tobytes()
+        assert one.metrics_array.tobytes() == other.metrics_array.tobytes()
+        assert 0 < midway[-1] < last.updates == one.status.updates
+    assert main(["replay", str(watched)]) == 0

@@ -123,8 +123,10 @@ class Tail:
 
     def _known(self, file: h5py.File) -> About:
         """What does not change, read once; another file in the place of the old one is counted from its start."""
+        if self._about is None:
+            _check_format(self.path, file)
         origin, state = file["provenance"].attrs, self.path.stat()
-        identity = (state.st_dev, state.st_ino, bytes(origin["started_at"]), bytes(origin["resumed_at"]))
+        identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._about is None or identity != self._identity:
             self._about = _about(self.path, file)
             self._identity, self._counts = identity, Counts(len(self._about.clients))
@@ -149,12 +151,16 @@ def _last_snapshot(file: h5py.File, other_than: int | None) -> tuple[np.void | N
     return (rows[-1] if len(rows) else None), None
 
 
+def _check_format(path: Path, file: h5py.File) -> None:
+    """A UserError where the file is not one of ours: to wait does not help."""
+    try:
+        check_format(path, read_attributes(file.attrs))
+    except RunFileError as error:
+        raise UserError(str(error)) from error
+
+
 def _about(path: Path, file: h5py.File) -> About:
     attributes, origin = read_attributes(file.attrs), read_attributes(file["provenance"].attrs)
-    try:
-        check_format(path, attributes)
-    except RunFileError as error:
-        raise UserError(str(error)) from error  # to wait does not help
     clients = file["clients"][:]
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
