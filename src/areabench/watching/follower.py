@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -103,7 +104,8 @@ class Follower:
         if look.about.experiment.record.models == "last":
             return None, _LAST_MODEL_ONLY
         if look.snapshot is not None and look.model is not None:
-            self._evaluator.offer(look.about.experiment, look.snapshot, look.model)
+            beside_clock = look.about.transport == "mpi" and os.uname().nodename in look.about.hosts
+            self._evaluator.offer(look.about.experiment, look.snapshot, look.model, beside_clock=beside_clock)
         if self._once:
             self._evaluator.wait(_FIRST_EVALUATION_S)
         remark = f"not evaluated: {self._evaluator.trouble}" if self._evaluator.trouble else ""

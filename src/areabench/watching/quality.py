@@ -1,7 +1,7 @@
 """Loss and accuracy of the last snapshot while a run goes on: computed here, because the run itself does that later.
 
-It runs on a thread that takes only what the machine has left over, so it does not disturb a run on the same machine,
-and it pauses ten times as long as it took.
+It runs on a thread of low priority, and pauses ten times as long as it took. Beside a run in real time on the same
+machine the thread takes only what the machine has left over: then the delays of the run come first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from areabench.experiment import Experiment
 from areabench.problems.base import Problem, Vector
 
 _LEAST_PAUSE_S = 5.0
+_LOW_PRIORITY = 10  # of -20 to 19; higher is less
 _PAUSE_SHARE = 10.0  # times what an evaluation took
 _NAMES = ("train_loss", "test_accuracy", "squared_distance")
 
@@ -73,10 +74,11 @@ class Evaluator:
         if experiment is not self._experiment:
             self._experiment, self._problem, self.latest = experiment, None, None
 
-    def offer(self, experiment: Experiment, snapshot: np.void, model: Vector) -> None:
-        """Begin to evaluate a snapshot."""
+    def offer(self, experiment: Experiment, snapshot: np.void, model: Vector, *, beside_clock: bool = False) -> None:
+        """Begin to evaluate a snapshot; `beside_clock`: the run goes on in real time on this machine."""
         self.follow(experiment)
-        self._thread = threading.Thread(target=self._work, args=(experiment, snapshot, model), daemon=True)
+        work = (experiment, snapshot, model, beside_clock)
+        self._thread = threading.Thread(target=self._work, args=work, daemon=True)
         self._thread.start()
 
     def wait(self, limit_s: float) -> None:
@@ -84,8 +86,8 @@ class Evaluator:
         if self._thread is not None:
             self._thread.join(limit_s)
 
-    def _work(self, experiment: Experiment, snapshot: np.void, model: Vector) -> None:
-        _give_way()
+    def _work(self, experiment: Experiment, snapshot: np.void, model: Vector, beside_clock: bool) -> None:
+        _give_way(entirely=beside_clock)
         began_s = time.monotonic()
         try:
             problem = self._problem or self._build(experiment)
@@ -110,7 +112,10 @@ class Evaluator:
         return build_scenario(experiment, self._cache).problem
 
 
-def _give_way() -> None:
-    """Let this thread run only where nothing else wants to, where the system knows that (Linux)."""
+def _give_way(*, entirely: bool) -> None:
+    """Have other work come before this thread, or have it run only where there is no other; Linux knows both."""
     with suppress(AttributeError, OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        if entirely:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
