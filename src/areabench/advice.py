@@ -2,138 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from areabench.experiment import Theorem1Schedule, Theorem2Schedule
-from areabench.suggestion import Subject, step_sizes_in_words, suggestion, violations
-from areabench.theorems import (
-    curvature_constants,
-    expected_iterations,
-    is_lipschitz,
-    is_smooth,
-    lipschitz_constants,
-    smooth_constants,
-    start_distance,
-)
-from areabench.theory.constants import Constants, delta
-from areabench.theory.lipschitz import lipschitz_bound, lipschitz_step_size
-from areabench.theory.recursion import recursion_bound
-from areabench.theory.schedule import step_limit, theorem_schedule
-from areabench.theory.server_rate import best_server_rate
-from areabench.theory.setting import Setting
-from areabench.theory.strongly_convex import closed_bound
-
-_LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
-_AS_CLIENTS = 1000  # what an iteration takes besides its clients, in clients
+from areabench.theory_findings import Findings, Theorem1, Theorem2
 
 Row = tuple[str, str]  # label and text
 
 
-def advise(subject: Subject) -> str:
+def findings_text(found: Findings) -> str:
     """The whole screen."""
-    experiment = subject.experiment
-    clients, method = experiment.clients, experiment.method
-    what = f"{experiment.problem.name}, n = {clients.count}, M = {clients.local_steps}, {method.name}"
-    rows = [("experiment", what), *_events(subject), *_theorem1(subject), *_theorem2(subject), *_server(subject)]
-    rows += [("not satisfied" if not number else "", text) for number, text in enumerate(violations(subject))]
-    rows += _suggestion(subject)
+    what = f"{found.problem}, n = {found.clients}, M = {found.local_steps}, {found.method}"
+    rows = [("experiment", what), _events(found)]
+    rows += [*_theorem1(found.theorem1), *_theorem2(found.theorem2), *_server(found)]
+    rows += [("not satisfied" if not number else "", text) for number, text in enumerate(found.not_satisfied)]
+    rows += _suggestion(found)
     return "".join(f"{label:<14}{text}\n" for label, text in rows)
 
 
-def _events(subject: Subject) -> Iterator[Row]:
-    events = subject.probabilities
-    slowest = int(events.clients.argmin())
-    where = f"client {slowest}" if events.clients[slowest] <= events.server else "the server"
-    yield (
+def _events(found: Findings) -> Row:
+    events = found.events
+    where = f"client {events.slowest}" if events.slowest >= 0 else "the server"
+    return (
         "events",
-        f"p_min = {events.minimum:.4g} ({where}), p_s = {events.server:.4g}, q_bar = {events.mean_inverse:.4g}, "
-        f"r_p = {events.server_ratio:.4g}; {subject.source}",
+        f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}, "
+        f"r_p = {events.r_p:.4g}; {events.source}",
     )
 
 
-# ---------------------------------------------------------------------------------------------------- theorem 1
-
-
-def _theorem1(subject: Subject) -> Iterator[Row]:
-    settings, M = subject.theorem1, subject.experiment.clients.local_steps
-    if settings is None:
+def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
+    if found is None:
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
         return
-    known = curvature_constants(settings, subject.problem)
-    words = f"mu = {known.mu:.4g}, L = {known.L:.4g}, kappa = {known.kappa:.4g}, gamma = {known.gamma:.4g}"
-    yield "theorem 1", f"{words}, delta = {delta(M):.4g}{_noise(subject)}"
-    yield "", _steps(settings, known, subject)
-    if is_smooth(subject.problem) and subject.solved:
-        yield "", _bound1(subject, smooth_constants(subject.problem))
+    words = f"mu = {found.mu:.4g}, L = {found.L:.4g}, kappa = {found.kappa:.4g}, gamma = {found.gamma:.4g}"
+    yield "theorem 1", f"{words}, delta = {found.delta:.4g}{_noise(found)}"
+    yield "", f"alpha_k = {found.c:.6g}/(k + {found.d:.6g}), from D = {found.D:.4g} ({found.limited_by})"
+    if not math.isnan(found.closed_bound):
+        yield "", f"E|x_s,K - x*|² <= {_bounds(found)} at K = {found.iterations:,}"
 
 
-def _noise(subject: Subject) -> str:
-    if not is_smooth(subject.problem):
-        return ""
-    if not subject.solved:
+def _noise(found: Theorem1) -> str:
+    if found.awaits_solution:
         return "; --solve adds sigma, zeta and the bound"
-    return f", sigma = {subject.problem.sigma:.4g}, zeta = {subject.problem.zeta:.4g}"
+    return "" if math.isnan(found.sigma) else f", sigma = {found.sigma:.4g}, zeta = {found.zeta:.4g}"
 
 
-def _steps(settings: Theorem1Schedule, known: Constants, subject: Subject) -> str:
-    limit = step_limit(known, subject.experiment.clients.local_steps)
-    p_min = settings.least_probability or subject.probabilities.minimum
-    steps = theorem_schedule(known, subject.experiment.clients.local_steps, p_min)
-    return f"alpha_k = {steps.c:.6g}/(k + {steps.d:.6g}), from D = {limit.value:.4g} ({limit.active.replace('_', ' ')})"
+def _bounds(found: Theorem1) -> str:
+    recursive = found.recursion_bound
+    proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
+    return f"{found.closed_bound:.4g} (closed form){proof}"
 
 
-def _bound1(subject: Subject, known: Constants) -> str:
-    clients, iterations = subject.experiment.clients, expected_iterations(subject.experiment, subject.rates)
-    setting = Setting(known, subject.probabilities, clients.local_steps, start_distance(subject.problem))
-    bounds = f"{closed_bound(setting, iterations):.4g} (closed form)"
-    if iterations * (clients.count + _AS_CLIENTS) <= _LONGEST_RECURSION:
-        bounds += f", {recursion_bound(setting, iterations)[-1]:.4g} (recursion of the proof)"
-    return f"E|x_s,K - x*|² <= {bounds} at K = {iterations:,}"
-
-
-# ---------------------------------------------------------------------------------------------------- the others
-
-
-def _theorem2(subject: Subject) -> Iterator[Row]:
-    settings, problem = subject.theorem2, subject.problem
-    if settings is None:
+def _theorem2(found: Theorem2 | None) -> Iterator[Row]:
+    if found is None:
         yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
         return
-    if settings.distance is None and not subject.solved:
+    if found.awaits_solution:
         yield "theorem 2", "--solve adds its constants, step size and bound, which need |x_s,0 - x*|"
         return
-    known = lipschitz_constants(settings, problem)
-    estimated = is_lipschitz(problem) and settings.distance is None and not problem.optimum.exact
-    distance = f"|x_s,0 - x*| = {known.start_distance:.4g}{' (estimated)' * estimated}"
-    yield "theorem 2", f"B = {known.B:.4g}, sigma = {known.sigma:.4g}, {distance}"
-    M, iterations = subject.experiment.clients.local_steps, _iterations(settings, subject)
-    alpha = lipschitz_step_size(known, subject.probabilities, M, iterations)
-    bound = lipschitz_bound(known, subject.probabilities, M, iterations)
-    yield "", f"alpha = {alpha:.4g} for K = {iterations:,}; E[f(average) - f*] <= {bound:.4g}"
+    distance = f"|x_s,0 - x*| = {found.start_distance:.4g}{' (estimated)' * found.estimated}"
+    yield "theorem 2", f"B = {found.B:.4g}, sigma = {found.sigma:.4g}, {distance}"
+    yield "", f"alpha = {found.alpha:.4g} for K = {found.iterations:,}; E[f(average) - f*] <= {found.bound:.4g}"
 
 
-def _iterations(settings: Theorem2Schedule, subject: Subject) -> int:
-    return settings.iterations or expected_iterations(subject.experiment, subject.rates)
-
-
-def _server(subject: Subject) -> Iterator[Row]:
-    best = best_server_rate(subject.rates)
-    now = subject.probabilities.server / subject.probabilities.clients.sum() * float(subject.rates.sum())
+def _server(found: Findings) -> Iterator[Row]:
+    best = found.server
     yield (
         "server rate",
         f"lambda_s* = {best.rate:.4g} 1/s: after {best.whole_updates} updates (Delta* = {best.updates:.3g}), or every "
-        f"{best.period_s:.3g} s; now {now:.4g} 1/s",
+        f"{best.period_s:.3g} s; now {best.now:.4g} 1/s",
     )
     yield "", "(the least bound of Theorem 2 for a number of iterations; within a horizon a faster server is no worse)"
 
 
-def _suggestion(subject: Subject) -> Iterator[Row]:
-    suggested = suggestion(subject)
-    if suggested is None:
+def _suggestion(found: Findings) -> Iterator[Row]:
+    if found.suggestion is None:
         return
-    steps = step_sizes_in_words(suggested.schedule, suggested, subject)
-    same = suggested.aggregation == subject.experiment.aggregation
-    criterion = (
-        "the server's criterion as it is" if same else f"the server at {best_server_rate(subject.rates).rate:.4g} 1/s"
-    )
-    yield "suggestion", f'schedule "{suggested.schedule.name}", {steps}; {criterion}; --write FILE.toml writes it'
+    schedule, best = found.suggestion.schedule.name, found.server.rate
+    criterion = "the server's criterion as it is" if found.keeps_criterion else f"the server at {best:.4g} 1/s"
+    yield "suggestion", f'schedule "{schedule}", {found.suggested_steps}; {criterion}; --write FILE.toml writes it'

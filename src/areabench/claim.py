@@ -113,14 +113,24 @@ def lock(path: Path, flags: int = 0) -> int:
 
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock, or may hold it: some file systems tell only those who may write."""
+    return _asked(path) not in (0, *_NO_LOCKS)
+
+
+def lock_seen(path: Path) -> bool | None:
+    """Whether somebody holds the lock; None where the file system does not tell."""
+    return {0: False, errno.EWOULDBLOCK: True}.get(_asked(path))
+
+
+def _asked(path: Path) -> int:
+    """What the system answers to one who wants the lock: 0 if he gets it, and he lets it go at once; else an errno."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno not in _NO_LOCKS
+        return error.errno or errno.EIO
     finally:
         os.close(descriptor)
-    return False
+    return 0
 
 
 def _flock(descriptor: int, path: Path) -> None:

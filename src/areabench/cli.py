@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from areabench.arguments import build_parser
 from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
+from areabench.overview import answer_without_command
+from areabench.reading_calls import READING, Around
 
 if TYPE_CHECKING:
     from areabench.launch import LaunchWishes
+    from areabench.output import Output
     from areabench.progress import Style
     from areabench.surroundings import Surroundings
 
@@ -37,7 +40,11 @@ def main(arguments: Sequence[str]) -> int:
         os.environ.setdefault(variable, "1")
     for variable, value in MPI_DEFAULTS.items():  # before MPI is loaded
         os.environ.setdefault(variable, value)
-    options = build_parser().parse_args(arguments)
+    parser = build_parser()
+    if (answer := answer_without_command(parser, arguments)) is not None:
+        print(answer, file=sys.stderr)
+        return 2
+    options = parser.parse_args(arguments)
     if options.command in _LAUNCHING and not any(variable in os.environ for variable in _ALLOCATIONS):
         for variable, value in ONE_MACHINE.items():
             os.environ.setdefault(variable, value)
@@ -46,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         check_paths(vars(options))
+        if (reading := READING.get(options.command)) is not None:
+            return reading(options, Around(_cache(), _style(options), _output(options)))
         return COMMANDS[options.command](options)
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
@@ -96,57 +105,6 @@ def _resume(options: argparse.Namespace) -> int:
     return resume(options.run, wishes, _surroundings(options), started_by(os.environ), options.trusted)
 
 
-def _check(options: argparse.Namespace) -> int:
-    from areabench import commands
-
-    return commands.check(options.experiment, options.overrides, options.ended_in)
-
-
-def _theory(options: argparse.Namespace) -> int:
-    from areabench import commands
-
-    wishes = commands.TheoryWishes(options.measured_in, options.solve, options.write, options.force, _style(options))
-    return commands.theory(options.experiment, options.overrides, wishes, _cache())
-
-
-def _replay(options: argparse.Namespace) -> int:
-    from areabench import commands
-
-    return commands.replay(options.run, _cache(), _style(options), options.trusted)
-
-
-def _show(options: argparse.Namespace) -> int:
-    from areabench import commands
-
-    return commands.show(options.run, as_toml=options.toml)
-
-
-def _recover(options: argparse.Namespace) -> int:
-    from areabench.recovery.command import recover
-
-    return recover(options.run, options.output, _cache(), force=options.force, style=_style(options))
-
-
-def _diagnose(options: argparse.Namespace) -> int:
-    from areabench.diagnosis_commands import diagnose
-
-    return diagnose(options.run, options.output, as_json=options.json)
-
-
-def _summary(options: argparse.Namespace) -> int:
-    from areabench import commands
-
-    return commands.summary(options.runs, options.target, options.plot)
-
-
-def _compare(options: argparse.Namespace) -> int:
-    from areabench import commands
-    from areabench.tables.comparison import Tolerances
-
-    within = Tolerances(options.updates_within, options.loss_within)
-    return commands.compare((options.first, options.second), within, options.plot, as_json=options.json)
-
-
 def _sweep(options: argparse.Namespace) -> int:
     from areabench.errors import UserError
     from areabench.progress import Style
@@ -194,45 +152,17 @@ def _job(options: argparse.Namespace) -> int:
     return job(read_request(options, here), options.output, force=options.force)
 
 
-def _figures(options: argparse.Namespace) -> int:
-    from areabench.errors import UserError
-    from areabench.figures.commands import Wishes, split_figure, sweep_figures
-
-    formats = ("png", "svg") if options.format == "both" else (options.format,)
-    if options.folder is not None and options.overrides:
-        raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
-    if options.folder is not None:
-        return sweep_figures(options.folder, options.output, Wishes(formats, tuple(options.step_sizes), options.target))
-    output = options.output or Path("runs") / f"{options.split.stem}-labels"
-    if output.is_dir():
-        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
-    outputs = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
-    return split_figure(options.split, options.overrides, _cache(), outputs)
-
-
-def _report(options: argparse.Namespace) -> int:
-    from areabench.report.command import Wishes, report
-
-    wishes = Wishes(options.target, options.title, options.timeline, _style(options))
-    return report(options.paths, options.output, _cache(), wishes, force=options.force)
-
-
-def _table(options: argparse.Namespace) -> int:
-    from areabench.tables.commands import print_tables, write_page
-    from areabench.tables.retention import named_rule
-
-    if options.page is not None:
-        return write_page(options.folders, options.page)
-    rule = named_rule(options.keep, options.metric, options.bound, options.gap, options.target)
-    form, output = options.format, options.output
-    return print_tables(options.folders, rule, options.target, form, output, with_paper=options.paper)
-
-
 def _doctor(options: argparse.Namespace) -> int:
     """Everything around a run, looked at on this machine."""
     from areabench.doctor.commands import Patient, doctor
 
-    return doctor(Patient(options.ranks, options.runs, _cache(), _cores(), os.environ), as_json=options.json)
+    return doctor(Patient(options.ranks, options.runs, _cache(), _cores(), os.environ), _output(options))
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from areabench.completion.command import print_script
+
+    return print_script(options.shell, build_parser())
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -243,18 +173,8 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sweep": _sweep,
     "batch": _batch,
     "job": _job,
-    "check": _check,
-    "theory": _theory,
-    "replay": _replay,
-    "show": _show,
-    "recover": _recover,
-    "diagnose": _diagnose,
-    "summary": _summary,
-    "compare": _compare,
-    "table": _table,
-    "figures": _figures,
-    "report": _report,
     "doctor": _doctor,
+    "completion": _completion,
 }
 
 # ------------------------------------------------------------------------------------------- argv and environment
@@ -289,10 +209,20 @@ def _cores() -> int:
 
 
 def _style(options: argparse.Namespace) -> Style:
-    from areabench.progress import Style
+    """How progress is shown on stderr, for commands that show any."""
+    from areabench.terminal import decided_style
 
-    automatic = Style.LIVE if sys.stderr.isatty() else Style.NONE
-    return {"always": Style.LIVE, "marked": Style.MARKED, "never": Style.NONE}.get(options.progress, automatic)
+    return decided_style(getattr(options, "progress", "never"), os.environ, is_terminal=sys.stderr.isatty())
+
+
+def _output(options: argparse.Namespace) -> Output:
+    """How to answer on stdout."""
+    from areabench.output import Output
+    from areabench.terminal import decided_colours, is_dumb
+
+    is_terminal = sys.stdout.isatty()
+    colours = decided_colours(os.environ, is_terminal=is_terminal)
+    return Output(getattr(options, "json", False), colours, is_terminal and not is_dumb(os.environ))
 
 
 def _cache() -> Path:

@@ -6,21 +6,22 @@ from pathlib import Path
 
 from areabench.diagnosed import diagnosis_of
 from areabench.diagnosis import Diagnosis
-from areabench.errors import UserError, harmless
+from areabench.errors import UserError
 from areabench.experiment import Experiment
+from areabench.output import Output
 from areabench.reading import open_run
-from areabench.tables.diagnosis import diagnosis_json, diagnosis_text
+from areabench.tables.diagnosis import diagnosis_text
 
 
-def diagnose(path: Path, figure: Path | None, *, as_json: bool) -> int:
+def diagnose(path: Path, figure: Path | None, output: Output) -> int:
     """Print whether a run kept its delays, and draw it."""
     with open_run(path) as recorded:
         found = diagnosis_of(recorded)
         if figure is not None:
             _draw(found, recorded.experiment, figure)
-    print(harmless(diagnosis_json(found) if as_json else diagnosis_text(found)), end="")
-    if figure is not None and not as_json:
-        print(f"figure: {figure}")
+    output.answer(lambda: diagnosis_text(found), lambda: found)
+    if figure is not None:
+        output.remark(f"figure: {figure}")
     return 0
 
 

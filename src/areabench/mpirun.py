@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from areabench.hearing import Handlers, give_back, take_over
 from areabench.launch import PATIENCE_S
-from areabench.progress import relay
+from areabench.progress import relay, write_coloured, write_live
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
@@ -38,8 +38,8 @@ class Ending(NamedTuple):
         return self.code if self.code >= 0 else 128 - self.code
 
 
-def supervise(command: Sequence[str], *, live: bool) -> Ending:
-    """Start mpirun and wait for its end; its progress lines are shown where `live`.
+def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> Ending:
+    """Start mpirun and wait for its end; its progress lines are shown where `live`, in colour where asked for.
 
     It has a session of its own: an interrupt from the keyboard would reach it beside us, and end its ranks at once.
     """
@@ -59,7 +59,7 @@ def supervise(command: Sequence[str], *, live: bool) -> Ending:
             watch = _Watch(mpirun)
             watch.start()
             if mpirun.stderr is not None:
-                relay(mpirun.stderr)
+                relay(mpirun.stderr, write_coloured if coloured else write_live)
             code = mpirun.wait()
             return Ending(0 if watch.has_ended_it else code, passed_on.first)
 

@@ -41,6 +41,14 @@ def seconds(text: str) -> float:
     return seconds
 
 
+def above_zero(text: str) -> float:
+    """A duration."""
+    duration_s = seconds(text)
+    if not duration_s:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds > 0")
+    return duration_s
+
+
 def percent(text: str) -> float:
     """A tolerance."""
     try:
@@ -89,3 +97,8 @@ def progress_option(parser: argparse.ArgumentParser) -> None:
         "--progress", choices=("auto", "always", "marked", "never"), default="auto",
         help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
     )  # fmt: skip
+
+
+def json_option(parser: argparse._ActionsContainer, purpose: str = "print it as JSON, for a program") -> None:
+    """Whether the answer is for a program."""
+    parser.add_argument("--json", action="store_true", help=purpose)

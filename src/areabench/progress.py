@@ -1,4 +1,4 @@
-"""A live progress line on a terminal; silence elsewhere.
+"""A live progress line on a terminal, in colour where it has any; silence elsewhere.
 
 mpirun holds text back until its line ends, so a rank cannot write over its own line. Under `areabench launch` rank 0
 writes whole lines with a mark, and the launching process turns them into one live line.
@@ -6,6 +6,7 @@ writes whole lines with a mark, and the launching process turns them into one li
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from enum import Enum
 _REFRESH_S = 0.2
 _MARK = "areabench progress: "
 _WIDTH = 78
-_BAR = 24  # characters
+_BAR, _SHORT_BAR = 24, 16  # characters, of a sweep and of a run
 
 
 class Style(Enum):
@@ -22,6 +23,7 @@ class Style(Enum):
 
     NONE = "none"
     LIVE = "live"  # a line that is written over itself
+    COLOURED = "coloured"  # the same in colour
     MARKED = "marked"  # marked lines, for the launching process
 
 
@@ -29,17 +31,27 @@ class ProgressLine:
     """Where a run stands, at most five times a second."""
 
     def __init__(self, label: str, horizon_s: float | None, style: Style) -> None:
-        self._label = label
-        self._of = f" / {horizon_s:g}" if horizon_s is not None else ""
-        self._show: Callable[[str], None] | None = {Style.LIVE: write_live, Style.MARKED: _write_marked}.get(style)
+        self._label, self._horizon_s = label, horizon_s
+        self._show = _writer(style)
         self._next_s = 0.0
+        self._first: tuple[float, float] | None = None  # on our clock, and on the run's
 
     def __call__(self, time_s: float, updates: int) -> None:
         """Show the run's time and count, if it is time to."""
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
-            rate = updates / max(time_s, 1e-9)
-            self._show(f"{self._label:<12} {time_s:7.1f}{self._of} s  {updates:>9,} updates  {rate:>8,.0f}/s")
+            self._first = self._first or (now_s, time_s)
+            self._show(self.line(time_s, updates, now_s - self._first[0]))
+
+    def line(self, time_s: float, updates: int, elapsed_s: float) -> str:
+        """The line when this has been shown for so many seconds."""
+        counts = f"{updates:,} updates  {updates / max(time_s, 1e-9):,.0f}/s"
+        if not self._horizon_s:
+            return f"{self._label:<10} {time_s:.1f} s  {counts}"
+        line = f"{self._label:<10} {bar(time_s / self._horizon_s, _SHORT_BAR)} {time_s:.1f} / {self._horizon_s:g} s"
+        done_s = time_s - self._first[1] if self._first is not None else 0.0
+        left = f"  {duration(elapsed_s * (self._horizon_s - time_s) / done_s)} left" if done_s > 0 else ""
+        return f"{line}  {counts}{left}"
 
     def close(self, remark: str = "") -> None:
         """Take the line away, or leave a remark on what comes next."""
@@ -58,7 +70,7 @@ class SweepProgress:
         self._runs, self._cost = runs, cost
         self._done = self._failed = 0
         self._done_cost = 0.0
-        self._show: Callable[[str], None] | None = {Style.LIVE: write_live, Style.MARKED: _write_marked}.get(style)
+        self._show = _writer(style)
         self.refresh_s = _REFRESH_S if self._show is not None else None  # None: there is nothing to show
         self._begun_s = time.perf_counter()
         self._next_s = 0.0
@@ -77,8 +89,7 @@ class SweepProgress:
     def line(self, elapsed_s: float) -> str:
         """The line after so many seconds."""
         ended = self._done + self._failed
-        filled = int(_BAR * ended / max(self._runs, 1))
-        words = [f"[{'#' * filled}{'.' * (_BAR - filled)}] {ended:,}/{self._runs:,} runs"]
+        words = [f"{bar(ended / max(self._runs, 1), _BAR)} {ended:,}/{self._runs:,} runs"]
         if self._done_cost:
             left_s = elapsed_s * (self._cost - self._done_cost) / self._done_cost
             words += [f"{ended / max(elapsed_s, 1e-9):.3g}/s", f"{duration(left_s)} left"]
@@ -98,22 +109,52 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def bar(share: float, length: int) -> str:
+    """A share from 0 to 1 as a bar of so many characters, in brackets."""
+    filled = int(length * min(max(share, 0.0), 1.0))
+    return f"[{'#' * filled}{'.' * (length - filled)}]"
+
+
 def write_live(text: str) -> None:
     """Write over the current line of the terminal; an empty text clears it."""
-    sys.stderr.write(f"\r{text:<{_WIDTH}}" + ("" if text else "\r"))
+    width = _width()
+    sys.stderr.write(f"\r{text[:width]:<{width}}" + ("" if text else "\r"))
     sys.stderr.flush()
 
 
-def relay(lines: Iterable[str]) -> None:
+def write_coloured(text: str) -> None:
+    """The same in colour."""
+    from areabench.painting import painted_line  # with rich, which only a terminal needs
+
+    width = _width()
+    sys.stderr.write(f"\r{painted_line(f'{text[:width]:<{width}}')}" + ("" if text else "\r"))
+    sys.stderr.flush()
+
+
+def relay(lines: Iterable[str], write: Callable[[str], None] = write_live) -> None:
     """Show the marked lines of a launched run as a live line and pass the others on."""
     for line in lines:
         if line.startswith(_MARK):
-            write_live(line.removeprefix(_MARK).rstrip("\n"))
+            write(line.removeprefix(_MARK).rstrip("\n"))
         else:
-            write_live("")
+            write("")
             sys.stderr.write(line)
             sys.stderr.flush()
-    write_live("")
+    write("")
+
+
+def _writer(style: Style) -> Callable[[str], None] | None:
+    writers = {Style.LIVE: write_live, Style.COLOURED: write_coloured, Style.MARKED: _write_marked}
+    return writers.get(style)
+
+
+def _width() -> int:
+    """Characters that a line of the terminal takes without going on in the next one."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # no terminal
+        columns = 0
+    return columns - 1 if columns > 1 else _WIDTH
 
 
 def _write_marked(text: str) -> None:

@@ -65,7 +65,7 @@ class Run:
         self._file = open_for_reading(path)
         try:
             about = read_attributes(self._file.attrs)
-            _check_format(path, about)
+            check_format(path, about)
             self.experiment: Experiment = parse_experiment(str(about["experiment"]), f"{path}: experiment")
             status = status_of(self._file)
             self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
@@ -276,7 +276,7 @@ def open_run(path: str | Path) -> Run:
     return Run(Path(path))
 
 
-def _check_format(path: Path, attributes: dict[str, Any]) -> None:
+def check_format(path: Path, attributes: dict[str, Any]) -> None:
     """A UserError unless the file is a run file of the schema we know."""
     if str(attributes.get("format")) != FORMAT:
         raise RunFileError(f"{path}: is not a run file of areabench; give the path of one")

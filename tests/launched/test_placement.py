@@ -119,8 +119,8 @@ atexit.register(lambda: Path(f"modules.{rank}").write_text(" ".join(sys.modules)
 """
     assert logistic.run(3, defect=listing).code == 0
     server, worker = ((logistic.folder / f"modules.{rank}").read_text().split() for rank in (0, 1))
-    heavy = {"h5py", "scipy", "matplotlib", "pandas", "torch", "areabench.evaluation", "areabench.diagnosis"}
+    heavy = {"h5py", "scipy", "matplotlib", "pandas", "torch", "rich", "areabench.evaluation", "areabench.diagnosis"}
     assert {"h5py", "areabench.evaluation"} <= set(server)
-    assert not {"matplotlib", "pandas", "torch"} & set(server)
+    assert not {"matplotlib", "pandas", "torch", "rich"} & set(server)
     assert not heavy & set(worker)
     assert "areabench.problems.logistic" in worker

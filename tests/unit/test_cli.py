@@ -40,6 +40,7 @@ COMMANDS = (
     "sweep",
     "job",
     "check",
+    "watch",
     "replay",
     "show",
     "diagnose",
@@ -48,6 +49,7 @@ COMMANDS = (
     "table",
     "figures",
     "report",
+    "completion",
 )
 
 
@@ -126,10 +128,20 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([])
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: areabench")
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("usage: areabench COMMAND ...\n")
+    assert "\n  areabench simulate benchmarks/demo.toml --output runs/first.h5\n" in captured.err
+    listed = captured.err.split()
+    assert all(command in listed for command in COMMANDS)
+
+
+def test_a_command_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulat", "demo.toml"]) == 2
+    assert "unknown command 'simulat'; did you mean 'simulate'? allowed: check, " in complaint(capsys)
+    assert main(["x"]) == 2
+    assert "unknown command 'x'; allowed: check, " in complaint(capsys)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -587,7 +599,7 @@ def test_simulation_imports_nothing_it_does_not_need(experiment: Path) -> None:
     logistic = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
     experiment.write_text(logistic, encoding="utf-8")
     watch = (
-        "import atexit\nheavy = ('torch', 'matplotlib', 'pandas', 'mpi4py', 'sklearn')\n"
+        "import atexit\nheavy = ('torch', 'matplotlib', 'pandas', 'mpi4py', 'sklearn', 'rich')\n"
         "atexit.register(lambda: print('loaded', [name for name in heavy if name in sys.modules]))"
     )
     done = in_process("simulate", str(experiment), before=watch)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from areabench.as_json import to_json
 from areabench.cli import main
 from areabench.config import parse_experiment
 from areabench.diagnosed import diagnosis_of
@@ -31,7 +32,7 @@ from areabench.reading import open_run
 from areabench.recording import Recorder
 from areabench.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE, Event, Kind, State
 from areabench.surroundings import Surroundings
-from areabench.tables.diagnosis import diagnosis_json, diagnosis_text, size
+from areabench.tables.diagnosis import diagnosis_text, size
 from areabench.tables.runs import describe_run
 from areabench.timings import TIMING
 from areabench.verdict import Cause
@@ -188,7 +189,7 @@ def test_sizes() -> None:
 
 
 def test_json_has_every_field_and_null_for_what_is_not_known() -> None:
-    found = json.loads(diagnosis_json(diagnose(observed(idle_s=math.nan))))
+    found = json.loads(to_json(diagnose(observed(idle_s=math.nan))))
     assert list(found) == [item.name for item in fields(Diagnosis)]
     assert found["server_load"] is None
     assert found["clients"][1] == {

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from areabench.as_json import to_json
 from areabench.cli import main
 from areabench.doctor import commands, machine, mpi
-from areabench.doctor.findings import Finding, Mark, to_json, to_page
+from areabench.doctor.findings import Finding, Mark, to_page, to_record
 from areabench.doctor.processes import End, Ended, run_limited
 from areabench.mpi_family import Family
 
@@ -263,7 +264,7 @@ def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
 
 
 def test_findings_as_json() -> None:
-    printed = json.loads(to_json(SICK))
+    printed = json.loads(to_json(to_record(SICK)))
     assert printed["ok"] is False
     assert printed["findings"][1] == {
         "name": "cores", "mark": "warn", "text": "2 usable for 3 ranks", "remedy": "use fewer ranks",

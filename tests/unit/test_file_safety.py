@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 import pytest
+from tests.unit.watched import WRITER
 
 from areabench.cli import main
 from areabench.config import parse_experiment, to_toml
@@ -49,29 +50,6 @@ snapshots = "grid"
 interval_s = 0.1
 """
 FLOAT = np.dtype(np.float64)
-# Simulates in a process that says when it has written so many blocks and then waits to be killed.
-WRITER = """
-import sys
-from pathlib import Path
-from areabench.config import load_experiment
-from areabench.execute import simulate
-from areabench.progress import Style
-from areabench.recording import Recorder
-from areabench.surroundings import Surroundings
-
-flushed, real = [0], Recorder.flush
-
-def flush(recorder):
-    real(recorder)
-    flushed[0] += 1
-    if flushed[0] == int(sys.argv[3]):
-        print("ready", flush=True)
-        sys.stdin.read()
-
-Recorder.flush = flush
-Recorder.relieve = lambda recorder: recorder.spare_moment()
-simulate(load_experiment(Path(sys.argv[1]), ()), Surroundings(Path(sys.argv[2]), Path(), "", "", True, Style.NONE))
-"""
 
 
 @pytest.fixture

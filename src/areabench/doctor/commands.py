@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from areabench.doctor import machine, mpi
-from areabench.doctor.findings import Finding, Mark, failed, to_json, to_page
+from areabench.doctor.findings import Finding, Mark, failed, to_page, to_record
 from areabench.errors import UserError, one_line
+from areabench.output import Output
 from areabench.started_by import started_by
 
 
@@ -24,7 +24,7 @@ class Patient:
     environment: Mapping[str, str]
 
 
-def doctor(patient: Patient, *, as_json: bool) -> int:
+def doctor(patient: Patient, output: Output) -> int:
     """Print all findings; 1 where something fails."""
     started = started_by(patient.environment)
     if started is not None:
@@ -33,7 +33,7 @@ def doctor(patient: Patient, *, as_json: bool) -> int:
             "`areabench doctor`"
         )
     findings = list(examine(patient))
-    sys.stdout.write(to_json(findings) if as_json else to_page(findings))
+    output.answer(lambda: to_page(findings), lambda: to_record(findings))
     return 1 if failed(findings) else 0
 
 

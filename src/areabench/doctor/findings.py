@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 
 _WIDTH = 120
@@ -35,11 +34,9 @@ def to_page(findings: Sequence[Finding]) -> str:
     return "\n".join([*(line for finding in findings for line in _lines(finding)), _verdict(findings), ""])
 
 
-def to_json(findings: Sequence[Finding]) -> str:
+def to_record(findings: Sequence[Finding]) -> dict[str, object]:
     """The same for a program."""
-    return (
-        json.dumps({"findings": [asdict(finding) for finding in findings], "ok": not failed(findings)}, indent=2) + "\n"
-    )
+    return {"findings": list(findings), "ok": not failed(findings)}
 
 
 def failed(findings: Sequence[Finding]) -> bool:

@@ -11,10 +11,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from areabench.as_json import plain
 from areabench.claim import Claim, lock
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment import Experiment
 from areabench.outside.paths import named_code
+from areabench.output import Output
 from areabench.progress import ProgressLine, Style
 from areabench.reading import open_run
 from areabench.recovery.salvage import Limits, Saved, salvage
@@ -25,7 +27,7 @@ from areabench.transports.replay import Outcome, Replay
 _PATIENCE_S, _BYTES_A_SECOND = 60.0, 2e6  # time that reading may take, at least, and how fast it is at worst
 
 
-def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style) -> int:
+def recover(path: Path, output: Path, cache: Path, answer: Output, *, force: bool, style: Style) -> int:
     """Save what can be saved of a damaged run file into another one."""
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
@@ -42,7 +44,16 @@ def recover(path: Path, output: Path, cache: Path, *, force: bool, style: Style)
         claim.publish()
     finally:
         claim.release()
-    print(f"{output}: saved {saved.text}{said}")
+    answer.answer(
+        lambda: f"{output}: saved {saved.text}{said}\n",
+        lambda: {
+            "file": path,
+            "output": output,
+            **plain(saved),
+            "everything": saved.everything and not said,
+            "remark": said.removeprefix("; ") or None,
+        },
+    )
     return 0
 
 

@@ -1,11 +1,11 @@
-"""A sweep's tables as CSV: one row a cell, every number in full."""
+"""The cells of a sweep's tables, every number in full; as CSV one row a cell."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from areabench.tables.build import SweepTable
 from areabench.tables.cells import Cell, Comparison
@@ -24,18 +24,27 @@ PAPER_COLUMNS = (
 )  # fmt: skip
 
 
+Values = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
+
+
 def to_csv(tables: Sequence[tuple[str, SweepTable]], *, with_paper: bool) -> str:
     """Tables, each with the name of its sweep, under one heading. Empty: there is no such number."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CELL_COLUMNS + (PAPER_COLUMNS if with_paper else ()))
+    for values in cell_values(tables, with_paper=with_paper):
+        writer.writerow([_word(name, value) for name, value in values.items()])
+    return buffer.getvalue()
+
+
+def cell_values(tables: Sequence[tuple[str, SweepTable]], *, with_paper: bool) -> Iterator[Values]:
+    """The cells of tables, by column."""
     for sweep, table in tables:
         for row in table.rows:
             for cell in row.cells:
                 if cell is not None:
-                    ours = _cell_values(sweep, table, row.method, cell)
-                    writer.writerow(ours + (_paper_values(cell.comparison) if with_paper else []))
-    return buffer.getvalue()
+                    ours = dict(zip(CELL_COLUMNS, _cell_values(sweep, table, row.method, cell), strict=True))
+                    yield {**ours, **_paper_values(cell.comparison)} if with_paper else ours
 
 
 def _cell_values(sweep: str, table: SweepTable, method: str, cell: Cell) -> list[object]:
@@ -43,47 +52,49 @@ def _cell_values(sweep: str, table: SweepTable, method: str, cell: Cell) -> list
     clients, horizon_s = experiment.clients, experiment.stop.horizon_s
     return [
         sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
-        describe_rates(experiment.rates), _number(horizon_s), _number(experiment.record.interval_s), method,
-        _number(cell.step_size), table.rule.name, cell.planned, len(cell.results), cell.diverged, _number(cell.target),
-        reach.reached, _number(reach.mean_s), _rho(reach.rho), *_spread(cell.accuracy), *_spread(cell.loss),
+        describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
+        table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target, reach.reached, reach.mean_s,
+        reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
     ]  # fmt: skip
 
 
-def _paper_values(beside: Comparison | None) -> list[object]:
+def _paper_values(beside: Comparison | None) -> Values:
     if beside is None:
-        return [""] * len(PAPER_COLUMNS)
+        return dict.fromkeys(PAPER_COLUMNS)
     theirs = beside.published
-    return [
-        theirs.table, _number(theirs.horizon_s), _rho(theirs.rho), *_spread(theirs.accuracy), *_spread(theirs.loss),
+    values: list[object] = [
+        theirs.table, theirs.horizon_s, theirs.rho, *_spread(theirs.accuracy), *_spread(theirs.loss),
         _in_range(beside, beside.accuracy_in_range), _in_range(beside, beside.loss_in_range),
         *_exact_differences(beside),
     ]  # fmt: skip
+    return dict(zip(PAPER_COLUMNS, values, strict=True))
 
 
-def _in_range(beside: Comparison, answer: bool) -> str:
-    """Empty where trials are missing."""
-    return "" if beside.ours.missing else "yes" if answer else "no"
+def _in_range(beside: Comparison, answer: bool) -> bool | None:
+    """None where trials are missing."""
+    return None if beside.ours.missing else answer
 
 
-def _exact_differences(beside: Comparison) -> list[str]:
+def _exact_differences(beside: Comparison) -> list[float | None]:
     """Ours minus published, ours not rounded."""
     ours, theirs = beside.ours, beside.published
-    accuracy = ours.accuracy.mean - theirs.accuracy.mean if ours.accuracy is not None else math.nan
-    loss = ours.loss.mean - theirs.loss.mean if ours.loss is not None else math.nan
-    rho = ours.reach.rho - theirs.rho if math.isfinite(ours.reach.rho) else math.nan
-    return [_number(accuracy), _number(loss), _number(rho)]
+    return [
+        None if ours.accuracy is None else ours.accuracy.mean - theirs.accuracy.mean,
+        None if ours.loss is None else ours.loss.mean - theirs.loss.mean,
+        ours.reach.rho - theirs.rho if math.isfinite(ours.reach.rho) else None,
+    ]
 
 
-def _spread(spread: Spread | None) -> list[str]:
-    if spread is None:
-        return [""] * 3
-    return [_number(spread.mean), _number(spread.minimum), _number(spread.maximum)]
+def _spread(spread: Spread | None) -> list[float | None]:
+    return [None] * 3 if spread is None else [spread.mean, spread.minimum, spread.maximum]
 
 
-def _rho(rho: float) -> str:
-    return ">1" if math.isinf(rho) else _number(rho)
-
-
-def _number(value: float | None) -> str:
-    """The shortest text that reads back as the same number."""
-    return "" if value is None or not math.isfinite(value) else repr(float(value))
+def _word(name: str, value: object) -> object:
+    """A value as CSV has it: a number as the shortest text that reads back as the same."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name.endswith("rho") and value == math.inf:
+        return ">1"
+    if isinstance(value, float):
+        return repr(float(value)) if math.isfinite(value) else ""
+    return "" if value is None else value

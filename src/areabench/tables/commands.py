@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areabench.errors import UserError
+from areabench.output import Output
 from areabench.paper.page import write_results
 from areabench.sweeps.reading import Sweep, open_sweep
 from areabench.tables.build import SweepTable, build_tables
-from areabench.tables.comma import to_csv
+from areabench.tables.comma import cell_values, to_csv
 from areabench.tables.forms import Sheet, to_latex, to_markdown, to_text
 from areabench.tables.retention import Rule
 from areabench.tables.sheets import paper_sheet, plain_sheet
@@ -34,10 +35,22 @@ class TitledTable:
         return make(self.table, self.title, self.sweep)
 
 
+def answer_tables(folders: Sequence[Path], rule: Rule, target: float, answer: Output, *, with_paper: bool) -> int:
+    """Print the tables of some sweeps as text or as JSON."""
+    _check_target(target)
+    tables = [titled for sweep in _open(folders) for titled in _titled(sweep, rule, target)]
+    cells = [(titled.sweep, titled.table) for titled in tables]
+    answer.answer(
+        lambda: render(tables, "text", with_paper=with_paper),
+        lambda: {"target_accuracy": target, "cells": list(cell_values(cells, with_paper=with_paper))},
+    )
+    return 0
+
+
 def print_tables(
     folders: Sequence[Path], rule: Rule, target: float, form: str, output: Path | None, *, with_paper: bool
 ) -> int:
-    """Print the tables of some sweeps, or write them."""
+    """Print the tables of some sweeps in a form for other programs, or write them."""
     _check_target(target)
     if output is not None:
         _check_output(output, form)

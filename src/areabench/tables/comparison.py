@@ -1,8 +1,7 @@
-"""A comparison of two runs as text and as JSON."""
+"""A comparison of two runs as text and as a record for JSON."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,11 +35,8 @@ def run_names(first: Run, second: Run) -> tuple[str, str]:
     return (names[0], names[1]) if names[0] != names[1] else ("first", "second")
 
 
-# ---------------------------------------------------------------------------------------------------- JSON
-
-
-def comparison_json(first: Run, second: Run, found: RunComparison, within: Tolerances) -> str:
-    """Every number in full; null where there is none."""
+def comparison_record(first: Run, second: Run, found: RunComparison, within: Tolerances) -> dict[str, Any]:
+    """Every number, for a program."""
     runs = [{"file": str(run.path), "transport": run.provenance.transport} for run in (first, second)]
     verdict = {
         "updates_within_percent": within.updates,
@@ -48,17 +44,7 @@ def comparison_json(first: Run, second: Run, found: RunComparison, within: Toler
         "loss_within_percent": within.loss,
         "loss_holds": is_within(found.loss.final, within.loss),
     }
-    everything = {"runs": runs, **asdict(found), "verdict": verdict}
-    return json.dumps(_without_nan(everything), indent=2, allow_nan=False) + "\n"
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has neither NaN nor infinity."""
-    if isinstance(value, dict):
-        return {key: _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {"runs": runs, **asdict(found), "verdict": verdict}
 
 
 # ---------------------------------------------------------------------------------------------------- text

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from areabench.diagnosis import Diagnosis
 from areabench.verdict import Cause
@@ -109,19 +106,3 @@ def _launch(found: Diagnosis) -> str:
 def size(count: float) -> str:
     """A number of bytes in words."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def diagnosis_json(found: Diagnosis) -> str:
-    """The whole diagnosis as JSON; null where something is not known."""
-    values = {item.name: getattr(found, item.name) for item in fields(found)}
-    plain = {name: _table(value) if isinstance(value, np.ndarray) else _plain(value) for name, value in values.items()}
-    return json.dumps(plain, indent=2) + "\n"
-
-
-def _table(table: NDArray[Any]) -> list[dict[str, Any]]:
-    names = table.dtype.names or ()
-    return [dict(zip(names, map(_plain, row), strict=True)) for row in table.tolist()]
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.config import to_toml
 from areabench.reading import Run, Summary
 from areabench.schema import Kind
 from areabench.tables.diagnosis import diagnosis_text
+
+QUANTILES = (50, 95, 99)  # percent
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -103,18 +107,25 @@ def _describe_events(run: Run) -> str:
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     if not len(updates):
         return "updates\n  none\n"
-    lateness = updates["realised_delay_s"] - updates["drawn_delay_s"]
+    measured = measured_columns(updates)
     rows = [["", "p50", "p95", "p99"]]
-    for name, values, digits in (
-        ("staleness (versions)", updates["staleness"], 0),
-        ("drawn delay (ms)", 1e3 * updates["drawn_delay_s"], 2),
-        ("late against it (ms)", 1e3 * lateness, 3),
-        ("computing (ms)", 1e3 * updates["compute_s"], 3),
-        ("service (ms)", 1e3 * updates["service_s"], 3),
+    for name, column, scale, digits in (
+        ("staleness (versions)", "staleness", 1, 0),
+        ("drawn delay (ms)", "drawn_delay_s", 1e3, 2),
+        ("late against it (ms)", "late_s", 1e3, 3),
+        ("computing (ms)", "compute_s", 1e3, 3),
+        ("service (ms)", "service_s", 1e3, 3),
     ):
-        rows.append([name, *(f"{value:.{digits}f}" for value in np.percentile(values, (50, 95, 99)))])
+        quantiles = np.percentile(scale * measured[column], QUANTILES)
+        rows.append([name, *(f"{value:.{digits}f}" for value in quantiles)])
     overruns = int(np.count_nonzero(updates["flags"] & 1))
     return "updates\n" + _indent(align(rows)) + f"  {overruns:,} of {len(updates):,} were not ready when due\n"
+
+
+def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """What is told of the updates that were used: columns of EVENT, and by how much each came later than drawn."""
+    columns = {name: updates[name] for name in ("staleness", "drawn_delay_s", "compute_s", "service_s")}
+    return {**columns, "late_s": updates["realised_delay_s"] - updates["drawn_delay_s"]}
 
 
 def _describe_clients(run: Run) -> str:

@@ -1,0 +1,1 @@
+"""`areabench watch`: a run under way, followed from its file alone."""

@@ -1,0 +1,187 @@
+"""What a watch shows at one moment, as numbers; also what it prints as JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from areabench.experiment import Experiment, SFedAvg
+from areabench.fairness import Expected, expected_updates
+from areabench.schema import Kind, State
+from areabench.tables.words import describe_setting
+from areabench.verdict import TOLERANCE
+from areabench.watching.quality import Quality
+from areabench.watching.tail import Look
+
+WAITING, KILLED = "waiting", "killed"  # states beside those of the run file
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Updates a second of the run's time: of the last ten seconds, overall, and as the clients' rates promise."""
+
+    recent: float
+    overall: float
+    nominal: float  # NaN for a method that calls its clients
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """How old the updates were, in versions: the mean, and how many were 0, 1, 2, ... old."""
+
+    mean: float
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ClientFrame:
+    """One client: updates used, expected by now, and the least that chance allows."""
+
+    client: int
+    served: int
+    expected: float
+    low: float
+    lost: bool
+
+    @property
+    def share(self) -> float:
+        """Served of expected; NaN where nothing is expected yet."""
+        return self.served / self.expected if self.expected > 0 else math.nan
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it was served less than chance allows."""
+        return self.served < self.low
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Everything; NaN and None where something is not known."""
+
+    file: str
+    state: str  # one of the run file's, or waiting, or killed
+    reason: str
+    name: str
+    method: str
+    step_size: float
+    setting: str
+    transport: str
+    ranks: int
+    time_s: float
+    horizon_s: float | None
+    iterations: int | None  # that end the run
+    progress: float | None  # from 0 to 1
+    speed: float  # seconds of the run in a second of ours
+    left_s: float  # of our time, at this speed
+    updates: int
+    server_steps: int
+    discarded: int
+    refused: int
+    lost: tuple[int, ...]
+    rates: Rates
+    staleness: Staleness
+    snapshots: int
+    quality: Quality | None
+    quality_remark: str  # why there is none
+    clients: tuple[ClientFrame, ...]
+    counted: bool  # whether there is an event log to count
+    size_bytes: int
+    age_s: float  # since the file was last written
+
+
+def frame_of(file: str, look: Look, speed: float, now_at: float, quality: tuple[Quality | None, str]) -> Frame:
+    """From a look to a frame; `now_at` is Unix time."""
+    experiment, counts, time_s = look.about.experiment, look.counts, look.time_s
+    ended = look.status.state != State.RUNNING
+    kinds = {kind: int(counts.kinds[kind]) for kind in Kind}
+    progress = _progress(experiment, time_s, kinds[Kind.UPDATE] + kinds[Kind.STEP], ended=ended)
+    expected = _expected(look)
+    return Frame(
+        file=file,
+        state=look.status.state.text,
+        reason=look.status.reason if ended else _phase(look),
+        name=experiment.name,
+        method=experiment.method.name,
+        step_size=experiment.method.step_size,
+        setting=describe_setting(experiment),
+        transport=look.about.transport,
+        ranks=look.about.ranks,
+        time_s=time_s,
+        horizon_s=experiment.stop.horizon_s,
+        iterations=experiment.stop.iterations,
+        progress=progress,
+        speed=speed,
+        left_s=math.nan if ended else _left_s(experiment, time_s, speed),
+        updates=look.status.updates if ended else kinds[Kind.UPDATE],
+        server_steps=look.status.server_steps if ended else kinds[Kind.STEP],
+        discarded=look.status.discarded if ended else kinds[Kind.DISCARDED],
+        refused=look.status.refused if ended else kinds[Kind.REFUSED],
+        lost=counts.lost,
+        rates=Rates(
+            counts.recent_rate(time_s),
+            counts.updates / time_s if time_s > 0 else math.nan,
+            _nominal(look, expected),
+        ),
+        staleness=_staleness(counts.staleness),
+        snapshots=look.snapshots,
+        quality=quality[0],
+        quality_remark=quality[1],
+        clients=_clients(look, expected),
+        counted=experiment.record.events or ended,
+        size_bytes=look.size_bytes,
+        age_s=max(0.0, now_at - look.written_at),
+    )
+
+
+def _phase(look: Look) -> str:
+    """What a run does that has not ended: a snapshot at the horizon is the last one, and then all are evaluated."""
+    horizon_s = look.about.experiment.stop.horizon_s
+    over = horizon_s is not None and look.snapshot is not None and look.snapshot["time_s"] >= horizon_s
+    return "the clock has stopped, the run evaluates its snapshots" if over else ""
+
+
+def _progress(experiment: Experiment, time_s: float, iterations: int, *, ended: bool) -> float | None:
+    stop = experiment.stop
+    shares = [time_s / stop.horizon_s] if stop.horizon_s else []
+    shares += [iterations / stop.iterations] if stop.iterations else []
+    return min(1.0, max(shares)) if shares and not (ended and time_s <= 0) else None
+
+
+def _left_s(experiment: Experiment, time_s: float, speed: float) -> float:
+    horizon_s = experiment.stop.horizon_s
+    return (horizon_s - time_s) / speed if horizon_s is not None and time_s < horizon_s and speed > 0 else math.nan
+
+
+def _expected(look: Look) -> Expected:
+    about, time_s = look.about, look.time_s
+    if time_s <= 0:
+        nothing = np.zeros(len(about.clients))
+        return Expected(nothing, nothing, nothing)
+    tolerance = 0.0 if about.transport == "simulator" else TOLERANCE
+    rates = about.clients["rate"].astype(np.float64)
+    return expected_updates(about.experiment, rates, time_s, look.counts.updates, tolerance)
+
+
+def _nominal(look: Look, expected: Expected) -> float:
+    if isinstance(look.about.experiment.method, SFedAvg):
+        return math.nan
+    if look.about.experiment.delays.name != "trace":
+        return float(look.about.clients["rate"].sum())
+    return float(expected.mean.sum()) / look.time_s if look.time_s > 0 else math.nan
+
+
+def _staleness(counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Staleness:
+    total = int(counts.sum())
+    mean = float(np.arange(len(counts)) @ counts) / total if total else math.nan
+    return Staleness(mean, tuple(counts.tolist()))
+
+
+def _clients(look: Look, expected: Expected) -> tuple[ClientFrame, ...]:
+    lost, numbers = set(look.counts.lost), look.about.clients["client"].tolist()
+    columns = (numbers, look.counts.served.tolist(), expected.mean.tolist(), expected.low.tolist())
+    return tuple(
+        ClientFrame(client, served, mean, 0.0 if client in lost else low, client in lost)
+        for client, served, mean, low in zip(*columns, strict=True)
+    )

@@ -1,0 +1,43 @@
+"""A run on MPI under watch: what is seen of it, and that it does not notice."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench.schema import State
+from areabench.watching.command import Wishes, frames
+from areabench.watching.follower import Follower
+from areabench.watching.frame import Frame
+from areabench.watching.quality import Evaluator
+
+if TYPE_CHECKING:
+    from tests.launched.conftest import Launcher
+
+LIMIT_S = 90.0
+
+
+def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
+    seen: list[Frame] = []
+    watching = threading.Thread(target=_watch, args=(logistic.run_file, seen), daemon=True)
+    watching.start()
+    ended = logistic.run(3, "stop.horizon_s=2.5")
+    watching.join(LIMIT_S)
+    assert (ended.code, ended.errors) == (0, "")
+    assert seen[0].state == "waiting"
+    assert any(0 < frame.updates < seen[-1].updates for frame in seen)  # it was seen on its way
+    assert (seen[-1].state, seen[-1].transport, seen[-1].ranks) == ("done", "mpi", 3)
+    with logistic.recorded() as run:
+        assert run.status.state == State.DONE
+        assert seen[-1].updates == run.status.updates
+        assert [client.served for client in seen[-1].clients] == run.served.tolist()
+        assert seen[-1].quality is not None
+        assert seen[-1].quality.train_loss == run.metrics_array[-1]["train_loss"]
+    assert logistic.replay() == 0
+
+
+def _watch(path: Path, seen: list[Frame]) -> None:
+    """Twenty looks a second."""
+    follower = Follower(path, LIMIT_S, Evaluator(path, path.parent / "cache", ()))
+    seen.extend(frames(follower, Wishes(interval_s=0.05)))

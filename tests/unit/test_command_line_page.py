@@ -1,0 +1,61 @@
+"""docs/command-line.md says what the command line does."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from areabench import cli
+from areabench.arguments import build_parser
+from areabench.completion.grammar import grammar
+from areabench.overview import commands_of
+from areabench.reading_calls import READING
+from areabench.watching.frame import Frame
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+
+
+def exit_codes() -> dict[str, str]:
+    """The exit codes that the help of each command names."""
+    parsers = commands_of(build_parser())
+    typed = [command.name for command in grammar(build_parser())]
+    return {name: (parsers[name].epilog or "").partition("exit codes: ")[2] for name in typed}
+
+
+def test_every_command_tells_its_exit_codes() -> None:
+    codes = exit_codes()
+    assert set(codes) == set(READING) | set(cli.COMMANDS) - {"batch"}
+    for name, text in codes.items():
+        assert re.match(r"0 \w+", text), name
+        assert "2 " in text, name
+        assert "130" in text, name
+
+
+def test_the_page_has_the_exit_codes_of_the_help() -> None:
+    for name, text in exit_codes().items():
+        assert f"| `{name}` | {text} |" in PAGE
+
+
+def test_the_page_has_all_keys_of_a_watch() -> None:
+    table = PAGE.partition("What `watch` prints:")[2].partition("\n## ")[0]
+    named = [word for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(item.name for item in fields(Frame))
+
+
+def test_the_page_has_all_keys_of_theory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["theory", str(ROOT / "benchmarks" / "quadratic.toml"), "--json"]) == 0
+    _, row = re.findall(r"^\| `theory` \| (.*) \|$", PAGE, re.MULTILINE)  # the first has its exit codes
+    assert set(json.loads(capsys.readouterr().out)) <= set(re.findall(r"`(\w+)`", row))
+
+
+def test_the_page_has_every_variable_that_is_read() -> None:
+    source = Path(cli.__file__).read_text(encoding="utf-8")
+    source += (Path(cli.__file__).parent / "terminal.py").read_text(encoding="utf-8")
+    variables = set(re.findall(r'environ(?:ment)?\.get\("([A-Z_]+)"', source))
+    assert {"NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"} == variables
+    assert all(f"`{variable}`" in PAGE for variable in variables)

@@ -1,0 +1,216 @@
+"""What a terminal is shown and what a pipe gets: colours, progress lines, and the page of a watch."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.unit.watched import Writer, write_run, writing
+
+from areabench.cli import main
+from areabench.looks import METHOD_COLOURS
+from areabench.painting import painted, painted_line
+from areabench.progress import ProgressLine, Style, SweepProgress, bar
+from areabench.terminal import decided_colours, decided_style
+from areabench.watching.screen import painted_lines
+from areabench.watching.spans import Span
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run file in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path)
+    capsys.readouterr()
+    return Path("tiny.h5")
+
+
+def on_a_terminal(*arguments: str, environment: Mapping[str, str]) -> tuple[int, str]:
+    """`areabench ARGUMENTS` with a terminal behind stdout: its exit code and all that it wrote there."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "areabench", *arguments]
+    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env={**clean, **environment}) as process:
+        os.close(theirs)
+        written = read_all(ours)
+    return process.returncode, written.replace("\r\n", "\n")
+
+
+def read_all(terminal: int) -> str:
+    """What is written to a terminal until nobody has it any more."""
+    written = b""
+    while True:
+        try:
+            block = os.read(terminal, 65536)
+        except OSError:  # how Linux says so
+            block = b""
+        if not block:
+            os.close(terminal)
+            return written.decode()
+        written += block
+
+
+# ---------------------------------------------------------------------------------------------------- decided
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "colours"),
+    [
+        ({"TERM": "xterm"}, True, "standard"),
+        ({"TERM": "xterm-256color"}, True, "256"),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, True, "truecolor"),
+        ({"TERM": "xterm"}, False, None),
+        ({"TERM": "dumb"}, True, None),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, None),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, "standard"),
+        ({"FORCE_COLOR": "1"}, False, "standard"),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, None),
+    ],
+)
+def test_colours(environment: Mapping[str, str], is_terminal: bool, colours: str | None) -> None:
+    assert decided_colours(environment, is_terminal=is_terminal) == colours
+
+
+@pytest.mark.parametrize(
+    ("choice", "environment", "is_terminal", "style"),
+    [
+        ("auto", {"TERM": "xterm"}, True, Style.COLOURED),
+        ("auto", {"TERM": "xterm", "NO_COLOR": "1"}, True, Style.LIVE),
+        ("auto", {"TERM": "dumb"}, True, Style.NONE),
+        ("auto", {"TERM": "xterm"}, False, Style.NONE),
+        ("always", {}, False, Style.LIVE),
+        ("marked", {"TERM": "xterm"}, True, Style.MARKED),
+        ("never", {"TERM": "xterm"}, True, Style.NONE),
+    ],
+)
+def test_progress_style(choice: str, environment: Mapping[str, str], is_terminal: bool, style: Style) -> None:
+    assert decided_style(choice, environment, is_terminal=is_terminal) == style
+
+
+# ---------------------------------------------------------------------------------------------------- painted
+
+
+@pytest.mark.parametrize("command", ["summary", "show", "diagnose", "compare", "check"])
+def test_colours_change_no_word(
+    command: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [command, "tiny.toml"] if command == "check" else [command, str(run)]
+    arguments += [str(run)] if command == "compare" else []
+    assert main(arguments) == 0
+    piped = capsys.readouterr().out
+    assert "\x1b" not in piped
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(arguments) == 0
+    coloured = capsys.readouterr().out
+    assert "\x1b[" in coloured
+    assert _ESCAPES.sub("", coloured) == piped
+
+
+def test_methods_and_statuses_have_their_looks() -> None:
+    text = painted("method  status\n--------------\narea      done\nfedbuff failed\n  failed: client 1 lost\n")
+    looks = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
+    assert looks["area"] == METHOD_COLOURS["area"]
+    assert looks["fedbuff"] == METHOD_COLOURS["fedbuff"]
+    assert looks["done"] == "green"
+    assert looks["failed"] == "bold red"
+    assert looks["method  status"] == "bold cyan"
+
+
+def test_a_path_is_no_method() -> None:
+    assert not painted("runs/area.h5: 20 events replayed\n").spans
+
+
+def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", str(run)]) == 0
+    piped = capsys.readouterr().out
+    code, shown = on_a_terminal("summary", str(run), environment={"TERM": "xterm-256color"})
+    assert (code, _ESCAPES.sub("", shown)) == (0, piped)
+    assert "\x1b[1;36mmethod" in shown
+    for plain in ({"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}):
+        assert on_a_terminal("summary", str(run), environment=plain) == (0, piped)
+
+
+# ---------------------------------------------------------------------------------------------------- progress
+
+
+def test_the_line_of_a_run() -> None:
+    line = ProgressLine("area", 8.0, Style.NONE)
+    line._first = (0.0, 1.0)  # it went on from there
+    assert line.line(2.0, 300, 3.0) == "area       [####............] 2.0 / 8 s  300 updates  150/s  18 s left"
+    assert ProgressLine("area", None, Style.NONE).line(2.0, 300, 3.0) == "area       2.0 s  300 updates  150/s"
+    assert ProgressLine("replay", 0.0, Style.NONE).line(0.0, 0, 3.0) == "replay     0.0 s  0 updates  0/s"
+
+
+def test_bars_stay_in_their_brackets() -> None:
+    assert [bar(share, 4) for share in (-1.0, 0.0, 0.5, 1.0, 1.5)] == ["[....]", "[....]", "[##..]", "[####]", "[####]"]
+
+
+def test_a_progress_line_in_colour_has_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = SweepProgress(8, 1.0, Style.NONE)
+    progress.add(3, 1, 0.5)
+    line = progress.line(10.0)
+    monkeypatch.setattr("areabench.painting.has_blocks", lambda stream: False)
+    shown = painted_line(line)
+    assert _ESCAPES.sub("", shown) == line.replace("[", " ").replace("]", " ")
+    assert "\x1b[32m############\x1b[0m" in shown
+    assert "\x1b[1;31m1 failed" in shown
+
+
+# ---------------------------------------------------------------------------------------------------- watch
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Writer:  # type: ignore[misc]
+    with writing(tmp_path / "run.h5") as process:
+        process.write("event UPDATE 1.0 0 0", "event UPDATE 2.0 1 0")
+        yield process
+
+
+def test_the_page_of_a_watch_is_taken_away_and_left(writer: Writer, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "areabench", "watch", str(tmp_path / "run.h5"), "--no-evaluate"]
+    around = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "LC_ALL": "C.UTF-8"}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True, env=around) as process:
+        os.close(theirs)
+        begun = os.read(ours, 65536).decode()
+        while "clients" not in begun:
+            begun += os.read(ours, 65536).decode()
+        process.send_signal(signal.SIGINT)
+        rest = read_all(ours)
+        assert process.stderr is not None
+        assert process.stderr.read() == "areabench: interrupted\n"
+    assert process.returncode == 130
+    assert begun.count("\x1b[?1049h") == 1  # a page of its own
+    assert (begun + rest).count("\x1b[?1049l") == 1  # and back
+    assert rest.rindex("\x1b[?25h") > rest.rfind("\x1b[?25l")  # with its cursor
+    assert "2.00 of 10 s" in _ESCAPES.sub("", rest.partition("\x1b[?1049l")[2])  # the last page stays
+
+
+def test_a_page_without_colours(writer: Writer, tmp_path: Path) -> None:
+    arguments = ("watch", str(tmp_path / "run.h5"), "--once", "--no-evaluate")
+    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
+    assert (code, "\x1b" in shown) == (0, False)
+    assert "█" in shown
+
+
+def test_what_a_stranger_writes_does_not_reach_the_terminal() -> None:
+    (line,) = painted_lines([(Span("\x1b[2J\x07done"),)], 80).split()
+    assert line.plain == "\\x1b[2J\\x07done"
+
+
+def test_a_single_page_on_a_terminal(writer: Writer, tmp_path: Path) -> None:
+    arguments = ("watch", str(tmp_path / "run.h5"), "--once", "--no-evaluate")
+    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "LC_ALL": "C.UTF-8"})
+    assert code == 0
+    assert "\x1b[?1049h" not in shown
+    assert "running in virtual time" in _ESCAPES.sub("", shown)
+    assert "█" in shown

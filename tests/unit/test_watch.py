@@ -1,0 +1,231 @@
+"""`areabench watch`: what is read of a file that grows, what it comes to, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from tests.unit.watched import EXPERIMENT, Writer, writing
+
+from areabench.cli import main
+from areabench.errors import UserError
+from areabench.watching.command import Wishes, frames
+from areabench.watching.follower import Follower
+from areabench.watching.tail import Tail
+from areabench.watching.tail import Writer as Seen
+
+FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
+SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.h5"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    with writing(path) as process:
+        yield process
+
+
+# ---------------------------------------------------------------------------------------------------- counted
+
+
+def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
+    writer.write(*FIRST, *SECOND)
+    frame = Follower(path, 0.0, None).look()
+    assert (frame.state, frame.updates, frame.server_steps, frame.refused, frame.lost) == ("running", 4, 1, 1, (1,))
+    assert (frame.time_s, frame.horizon_s, frame.progress) == (2.0, 10.0, 0.2)
+    assert frame.staleness.mean == 5 / 4
+    assert frame.staleness.counts == (1, 2, 0, 1)
+    assert (frame.rates.recent, frame.rates.overall, frame.rates.nominal) == (2.0, 2.0, 4.0)
+    assert [(client.client, client.served, client.expected, client.lost) for client in frame.clients] == [
+        (0, 3, 6.0, False),
+        (1, 1, 2.0, True),
+    ]
+    assert frame.size_bytes == path.stat().st_size
+
+
+def test_lately_is_the_last_ten_seconds(path: Path) -> None:
+    with writing(path, EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 100.0")) as writer:
+        writer.write(*(f"event UPDATE {second}.5 0 0" for second in range(30)))
+        writer.write(*(f"event UPDATE {39 + number / 8} 0 0" for number in range(9)))
+        rates = Follower(path, 0.0, None).look().rates
+    assert (rates.overall, rates.recent) == (39 / 40, 9 / 10)  # the last one came at 40 s
+
+
+def test_only_new_events_are_read(writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[int, int]] = []
+    real = h5py.Dataset.__getitem__
+
+    def recorded(dataset: h5py.Dataset, chosen: Any, *more: Any) -> Any:
+        if dataset.name == "/events":
+            read.append((chosen.start, chosen.stop))
+        return real(dataset, chosen, *more)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", recorded)
+    follower = Follower(path, 0.0, None)
+    assert follower.look().updates == 0
+    writer.write(*FIRST)
+    assert follower.look().updates == 3
+    assert follower.look().updates == 3
+    writer.write(*SECOND)
+    assert follower.look().updates == 4
+    assert read == [(0, 4), (4, 7)]
+
+
+def test_many_events_are_read_in_blocks(
+    writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("areabench.watching.counts._ROWS_A_READ", 3)
+    writer.write(*FIRST, *SECOND)
+    assert Follower(path, 0.0, None).look().staleness.counts == (1, 2, 0, 1)
+
+
+def test_a_file_in_the_place_of_another_is_counted_from_its_start(path: Path) -> None:
+    follower = Follower(path, 0.0, None)
+    with writing(path) as first:
+        first.write(*FIRST)
+        assert follower.look().updates == 3
+        first.kill()
+    with writing(path) as second:
+        second.write(SECOND[1])
+        frame = follower.look()
+    assert (frame.updates, frame.staleness.counts, frame.server_steps) == (1, (0, 1), 0)
+
+
+def test_events_that_no_run_writes_are_refused(writer: Writer, path: Path) -> None:
+    writer.write("event UPDATE 1.0 2 0")  # there are clients 0 and 1
+    with pytest.raises(UserError, match="is damaged .*client has values that there are not"):
+        Follower(path, 0.0, None).look()
+
+
+def test_without_an_event_log_the_end_tells(path: Path) -> None:
+    with writing(path, EXPERIMENT + "[record]\nevents = false\n") as writer:
+        writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
+        frame = Follower(path, 0.0, None).look()
+        assert (frame.counted, frame.time_s, frame.progress) == (False, 4.0, 0.4)
+        writer.end()
+        assert Follower(path, 0.0, None).look().counted
+
+
+# ---------------------------------------------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [("DONE", 0), ("TARGET", 0), ("FAILED", 1), ("DIVERGED", 3), ("STOPPED", 4)]
+)
+def test_the_exit_code_tells_how_the_run_ended(
+    state: str, code: int, writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.write(*FIRST)
+    writer.end(state)
+    assert main(["watch", str(path), "--json"]) == code
+    (line,) = capsys.readouterr().out.splitlines()
+    frame = json.loads(line)
+    assert (frame["updates"], frame["reason"]) == (3, "told so")
+
+
+def test_a_watch_ends_with_its_run(writer: Writer, path: Path) -> None:
+    def pause(_seconds: float) -> None:
+        (writer.end if len(states) > 2 else writer.write)()
+
+    states: list[str] = []
+    for frame in frames(Follower(path, 0.0, None), Wishes(), pause):
+        states.append(frame.state)
+    assert states == ["running"] * 3 + ["done"]
+
+
+def test_a_run_that_was_killed(writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.write(*FIRST)
+    assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "running"
+    writer.kill()
+    follower = Follower(path, 60.0, None)
+    assert [follower.look().state, follower.look().state] == ["running", "killed"]  # its launcher may yet say why
+    assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 1
+    assert json.loads(capsys.readouterr().out)["state"] == "killed"
+
+
+def test_a_writer_that_cannot_be_seen(
+    writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """As on a network file system that has no locks."""
+    monkeypatch.setattr("areabench.watching.tail.lock_seen", lambda path: None)
+    now_s = [0.0]
+    follower = Follower(path, 60.0, None, clock=lambda: now_s[0])
+    assert follower.look().reason == "its writer cannot be seen from here"
+    now_s[0] = 50.0
+    writer.write(*FIRST)
+    assert follower.look().updates == 3
+    now_s[0] = 109.0
+    assert follower.look().state == "running"
+    now_s[0] = 110.0
+    with pytest.raises(UserError, match="no news for 60 s, and its writer cannot be seen from here"):
+        follower.look()
+
+
+def test_a_file_that_is_not_there_yet(path: Path) -> None:
+    now_s = [0.0]
+    follower = Follower(path, 30.0, None, clock=lambda: now_s[0])
+    assert follower.look().reason == f"for {path} to be written (0 s of 30)"
+    now_s[0] = 29.0
+    with writing(path) as writer:
+        assert follower.look().state == "running"
+        writer.kill()
+    path.write_bytes(b"not yet")
+    assert follower.look().state == "waiting"
+    now_s[0] = 59.0
+    with pytest.raises(UserError, match=r"is not a readable HDF5 file .*waited 30 s; --wait is longer"):
+        follower.look()
+
+
+def test_no_file_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(path), "--once"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == f"areabench: {path}: no such file; give the path of a run file (.h5)\n"
+
+
+def test_a_single_look_waits_in_silence(path: Path) -> None:
+    with ExitStack() as stack:
+
+        def pause(_seconds: float) -> None:
+            stack.enter_context(writing(path))
+
+        (frame,) = frames(Follower(path, 60.0, None, once=True), Wishes(once=True), pause)
+        assert frame.state == "running"
+
+
+def test_a_file_of_another_program_is_not_waited_for(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["numbers"] = [1, 2, 3]
+    with pytest.raises(UserError, match="is not a run file of areabench"):
+        Follower(path, 60.0, None).look()
+
+
+def test_interruption(
+    writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("areabench.watching.command.frames.__defaults__", (interrupt,))
+    assert main(["watch", str(path), "--no-evaluate"]) == 130
+    captured = capsys.readouterr()
+    assert captured.out.startswith("running     0.0 / 10 s  0 updates")
+    assert captured.err == "areabench: interrupted\n"
+
+
+def test_who_writes_and_from_where(writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Tail(path).look().writer == Seen.THERE
+    writer.kill()
+    assert Tail(path).look().writer == Seen.GONE
+    monkeypatch.setattr("os.uname", lambda: type("Names", (), {"nodename": "login-node"}))
+    assert Tail(path).look().writer == Seen.UNSEEN  # its locks may be kept on another machine

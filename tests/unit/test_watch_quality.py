@@ -1,0 +1,104 @@
+"""`areabench watch`: quality of snapshots while a run goes on, and that the run does not notice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.watched import EXPERIMENT, WRITER, Writer, write_run, writing
+
+from areabench.cli import main
+from areabench.config import parse_experiment
+from areabench.reading import open_run
+from areabench.scenario import build_scenario
+from areabench.watching.command import Wishes, frames
+from areabench.watching.follower import Follower
+from areabench.watching.quality import Evaluator
+from areabench.watching.tail import Tail
+
+FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.h5"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    with writing(path) as process:
+        yield process
+
+
+def test_the_last_snapshot_is_evaluated_here(writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer.write("snapshot 0.0 0 9", "snapshot 1.0 2 0.5", *FIRST)
+    assert main(["watch", str(path), "--once", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["quality"]
+    problem = build_scenario(parse_experiment(EXPERIMENT), path.parent).problem
+    expected = problem.evaluate([np.full(3, 0.5)])
+    assert (found["time_s"], found["version"], found["source"]) == (1.0, 2, "watch")
+    assert found["train_loss"] == expected.train_loss[0]
+    assert found["squared_distance"] == expected.squared_distance[0]
+    assert found["test_accuracy"] is None
+
+
+def test_a_model_is_read_once(writer: Writer, path: Path) -> None:
+    writer.write("snapshot 0.0 0 9", "snapshot 1.0 2 0.5")
+    tail = Tail(path)
+    assert tail.look().model is None
+    assert tail.look(-1).model is not None
+    assert tail.look(2).model is None  # that one was evaluated
+    writer.write("snapshot 2.0 3 0.25")
+    assert np.array_equal(np.full(3, 0.25), tail.look(2).model)  # type: ignore[arg-type]
+
+
+def test_what_the_run_has_found_itself_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_run(tmp_path)
+    capsys.readouterr()
+    assert main(["watch", str(path), "--once", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["quality"]
+    with open_run(path) as run:
+        assert (found["train_loss"], found["source"]) == (run.metrics_array[-1]["train_loss"], "file")
+
+
+def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
+    text = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"torch"\nmodule = "stranger:net"\nloss = "stranger:loss"')
+    experiment = parse_experiment(text + '[data]\nname = "synthetic"\n')
+    evaluator = Evaluator(path, path.parent, ())
+    evaluator.offer(experiment, np.zeros(1, [("time_s", "f8"), ("version", "i8")])[0], np.zeros(3))
+    evaluator.wait(20.0)
+    assert "would import and call 'stranger:net', 'stranger:loss'" in evaluator.trouble
+    assert "add --trust-module stranger:net" in evaluator.trouble
+    assert "stranger" not in sys.modules
+    assert evaluator.other_than() is None  # it takes no more
+
+
+# ---------------------------------------------------------------------------------------------------- not disturbed
+
+
+def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(EXPERIMENT.replace("10.0", "100.0"), encoding="utf-8")
+    alone, watched = tmp_path / "alone.h5", tmp_path / "watched.h5"
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "tiny.toml")]
+    subprocess.run([*command, str(alone), "-1"], check=True)
+    follower = Follower(watched, 60.0, Evaluator(watched, tmp_path, ()))
+    with subprocess.Popen([*command, str(watched), "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert run.stdin is not None
+        assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
+        midway = [follower.look().updates for _ in range(5)]
+        run.stdin.close()
+        *_, last = frames(follower, Wishes(interval_s=0.01))
+    assert run.returncode == 0
+    with open_run(alone) as one, open_run(watched) as other:
+        assert one.status == other.status
+        assert one.events_array.tobytes() == other.events_array.tobytes()
+        assert one.models.tobytes() == other.models.tobytes()
+        assert one.metrics_array.tobytes() == other.metrics_array.tobytes()
+        assert 0 < midway[-1] < last.updates == one.status.updates
+    assert main(["replay", str(watched)]) == 0
