@@ -1,0 +1,92 @@
+"""The documentation site: `make docs` builds it with Sphinx from the Markdown files where they stand.
+
+The sources begin at the repository's top folder, so that a link or an image has the same path on the site and where
+the files are read as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+from areabench import __version__
+
+FOLDER = Path(__file__).resolve().parent
+
+project = "areabench"
+author = "The areabench developers"
+release = version = __version__
+root_doc = "docs/index"
+include_patterns = [
+    "*.md", "docs/*.md", "benchmarks/*.md", "benchmarks/studies/*.md", "jobs/*.md", "analysis/*.md", "src/**/ORIGIN.md",
+]  # fmt: skip
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+myst_heading_anchors = 4
+highlight_language = "none"  # each block says what it is
+default_role = "code"  # docstrings write code in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+nitpicky = True
+# The names of others have no page here, and the site is built without the network; the experiment file has a page.
+nitpick_ignore_regex = [
+    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|h5py|pathlib|collections|typing|functools|enum)\b.*"),
+    ("py:.*", r"areabench\.(experiment|problem_settings|fault_settings|verdict)\..*"),
+]
+
+html_theme = "furo"
+html_title = f"areabench {__version__}"
+html_static_path = ["site/site.css"]
+html_css_files = ["site.css"]
+html_extra_path = ["site/index.html"]  # at the top of the site; it leads to the front page
+html_copy_source = False
+html_show_sphinx = False
+
+_HEADING = re.compile(r"## (?P<caption>.+)")
+_LINK = re.compile(r"- \[(?P<title>[^\]]+)\]\((?P<page>[^)#]+)\.md\)")
+
+
+def navigation_of(text: str) -> str:
+    """A hidden toctree for each heading of the front page, with the pages of the list below it in the same order."""
+    sections: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        if heading := _HEADING.match(line):
+            sections.append((heading["caption"], []))
+        elif link := _LINK.match(line):
+            sections[-1][1].append(f"{link['title']} <{link['page']}>\n")
+    return "".join(
+        f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{''.join(entries)}```\n" for caption, entries in sections
+    )
+
+
+def without_missing_pages(text: str) -> str:
+    """The front page without the entries of pages that do not exist yet."""
+    links = ((line, _LINK.match(line)) for line in text.splitlines(keepends=True))
+    return "".join(line for line, link in links if not link or (FOLDER / f"{link['page']}.md").exists())
+
+
+def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
+    """Make the front page's lists of links the site's navigation too."""
+    if document == root_doc:
+        source[0] = without_missing_pages(source[0])
+        source[0] += navigation_of(source[0])
+
+
+def escape_formulas(*event: object) -> None:
+    """Docstrings are plain text with code in backticks: |x*| is a norm and no markup."""
+    lines = event[-1]
+    assert isinstance(lines, list)
+    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in lines]
+
+
+def _escaped(part: str) -> str:
+    return part if part.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", part)
+
+
+def setup(application: Sphinx) -> None:
+    """Hook in what no setting says."""
+    application.connect("autodoc-process-docstring", escape_formulas)
+    application.connect("source-read", add_navigation)
