@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
     ranks_option(launch)
     tolerance_option(launch)
-    _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
+    _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 5 ")
     _resuming(commands)
     _sweeping(commands)
     purpose = "make the runs of a sweep on MPI; started by `areabench sweep`, not for typing"
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     batch.set_defaults(command="batch")
     batch.add_argument("file", type=Path)
     _writing_jobs(commands)
-    check = _command(commands, "check", "check an experiment and print it resolved", "benchmarks/demo.toml")
+    check = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
     experiment_options(check)
     check.add_argument(
         "--ended-in",
@@ -65,20 +65,20 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _theorising(commands)
     purpose = "run the rule again from a run file's events, compare bits"
-    replay = _command(commands, "replay", purpose, "runs/demo/area.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
+    replay = _command(commands, "replay", purpose, "RUN.h5", exit_codes=_EXIT_CODES_OF_REPLAY)
     replay.add_argument("run", type=Path, help="run file")
     trust_option(replay)
     progress_option(replay)
-    show = _command(commands, "show", "print what a run file holds", "runs/demo/area.h5")
+    show = _command(commands, "show", "print what a run file holds", "RUN.h5")
     show.add_argument("run", type=Path, help="run file")
     show.add_argument("--toml", action="store_true", help="print only the resolved experiment, as TOML")
     _recovering(commands)
     purpose = "say whether a run kept its delays and served its clients alike, and what to change"
-    diagnose = _command(commands, "diagnose", purpose, "runs/demo/area.h5 -o diagnosis.png")
+    diagnose = _command(commands, "diagnose", purpose, "RUN.h5 -o diagnosis.png")
     diagnose.add_argument("run", type=Path, help="run file")
     diagnose.add_argument("-o", "--output", type=Path, metavar="FIGURE", help="draw it here (.png, .svg or .pdf)")
     diagnose.add_argument("--json", action="store_true", help="print it as JSON")
-    summary = _command(commands, "summary", "compare runs in a table and a plot", "runs/demo/*.h5 --plot runs.png")
+    summary = _command(commands, "summary", "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
     summary.add_argument("runs", type=Path, nargs="+", help="run files")
     summary.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")
     summary.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
@@ -110,7 +110,7 @@ def _running(
     purpose: str,
     launcher: str = "",
 ) -> argparse.ArgumentParser:
-    example = f"benchmarks/demo.toml --set method.step_size=10 --output runs/try-{name}.h5"
+    example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
     parser = _command(commands, name, purpose, example, launcher, _EXIT_CODES_OF_A_RUN)
     experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
@@ -122,7 +122,7 @@ def _running(
 
 def _resuming(commands: Commands) -> None:
     purpose = "go on with a run that was stopped or killed, from its checkpoint"
-    parser = _command(commands, "resume", purpose, "runs/stopped.h5", exit_codes=_EXIT_CODES_OF_A_RUN)
+    parser = _command(commands, "resume", purpose, "runs/demo-area-0.h5", exit_codes=_EXIT_CODES_OF_A_RUN)
     parser.add_argument("run", type=Path, help="run file; what was recorded after the checkpoint is recorded anew")
     ranks_option(parser)
     tolerance_option(parser)
@@ -188,7 +188,7 @@ def _theorising(commands: Commands) -> None:
 def _recovering(commands: Commands) -> None:
     purpose = "save what can be saved of a damaged run file"
     codes = "exit codes: 0 something was saved; 2 nothing could be, or bad input; 130 interrupted"
-    parser = _command(commands, "recover", purpose, "runs/demo/area.h5 -o runs/saved.h5", exit_codes=codes)
+    parser = _command(commands, "recover", purpose, "RUN.h5 -o SAVED.h5", exit_codes=codes)
     parser.add_argument("run", type=Path, help="run file that is damaged; it stays as it is")
     parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
     parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
@@ -197,7 +197,7 @@ def _recovering(commands: Commands) -> None:
 
 def _comparing(commands: Commands) -> None:
     purpose = "compare two runs of one experiment, in virtual and in real time"
-    example = "runs/try-simulate.h5 runs/try-launch.h5 --plot both.png"
+    example = "SIM.h5 MPI.h5 --plot both.png"
     parser = _command(commands, "compare", purpose, example, exit_codes=_EXIT_CODES_OF_COMPARE)
     parser.add_argument("first", type=Path, metavar="SIM.h5", help="run file, the reference")
     parser.add_argument("second", type=Path, metavar="MPI.h5", help="run file of the same experiment")

@@ -14,12 +14,21 @@ _INTRODUCTION = """\
 # Commands
 
 Every command with its arguments, options, an example and its exit codes, as `areabench COMMAND --help` prints them.
-The examples run from the repository's top folder after `make demo`, one after the other.
+The examples run from the repository's top folder after `make demo`, one after the other; `runs/stopped.h5` stands for a
+run that Ctrl-C or a signal has stopped.
 
 This page is generated: `make docs-reference`.
 """
 _EPILOG = re.compile(r"example: (?P<example>.*?)\.? (?P<rest>exit codes: .*)", re.DOTALL)
-_PROGRAMS = re.compile(r"\b(areabench|mpirun)(?= )")
+_PROGRAMS = re.compile(r"(?<![\w/])(areabench|mpirun)(?= )")
+_PASTED = {  # what stands in an example for a file, and one that is there after `make demo` and the examples before
+    "SIM.h5 MPI.h5": "runs/try-simulate.h5 runs/try-launch.h5",
+    "RUN.h5": "runs/demo/area.h5",
+    "SAVED.h5": "runs/saved.h5",
+    "runs/*.h5": "runs/demo/*.h5",
+    "runs/demo-area-0.h5": "runs/stopped.h5",
+    " demo.toml": " benchmarks/demo.toml",
+}
 
 
 def command_reference() -> str:
@@ -43,7 +52,8 @@ def _section(name: str, purpose: str, parser: argparse.ArgumentParser) -> str:
         ("argument or option", "default", "meaning"),
         [[_spelling(action), _default(action), _meaning(action)] for action in shown],
     )
-    return f"## {name}\n\n{_sentence(purpose)}\n\nUsage: `{usage} [options]`\n\n{table}\n{_epilog(parser.epilog or '')}"
+    heading = f"## {name}\n\n{_sentence(purpose)}\n\nUsage: `{usage} [options]`\n"
+    return "\n".join([heading, table, _epilog(name, parser.epilog or "")])
 
 
 def _is_shown(action: argparse.Action) -> bool:
@@ -88,11 +98,14 @@ def _meaning(action: argparse.Action) -> str:
     return words.replace(f" (default {_default(action).strip('`')})", "") if _default(action) else words
 
 
-def _epilog(epilog: str) -> str:
+def _epilog(name: str, epilog: str) -> str:
     """An example that can be pasted, and the exit codes."""
     if not (parts := _EPILOG.fullmatch(epilog)):
         return f"{epilog}\n"
-    example = _PROGRAMS.sub(r".venv/bin/\1", parts["example"])
+    example = parts["example"].replace("runs/try.h5", f"runs/try-{name}.h5")
+    for words, file in _PASTED.items():
+        example = example.replace(words, file)
+    example = _PROGRAMS.sub(r".venv/bin/\1", example)
     return f"```sh\n{example}\n```\n\n{_sentence(parts['rest'])}\n"
 
 
