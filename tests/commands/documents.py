@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -12,7 +13,7 @@ _NOT_OURS = {"build", "dist", "runs", "node_modules"}
 _FENCE = re.compile(r"\s*(?P<marks>`{3,}|~{3,})\s*(?P<language>[^\s`]*)")
 _SHELL = {"sh", "bash", "shell", "console"}
 _PROGRAMS = re.compile(r"(\.venv/bin/|make |areabench |mpirun |mpiexec |srun |sbatch |qsub |python |pip )")
-_FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.(toml|py|csv))\b")
+_FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.(toml|py))\b")
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,18 @@ def prose_of(document: str) -> str:
     return "\n".join(lines)
 
 
+@cache
+def _sources() -> str:
+    """All Python files of the repository."""
+    folders = (ROOT / name for name in ("src", "analysis", "benchmarks"))
+    return "\0".join(path.read_text(encoding="utf-8") for folder in folders for path in sorted(folder.rglob("*.py")))
+
+
+def is_quoted(text: str) -> bool:
+    """Whether a piece of Python stands in a file of the repository, word for word: then the file's tests run it."""
+    return text.strip() in _sources()
+
+
 def steps_of(document: str) -> list[Step]:
     """What a document has a reader do, in order."""
     return [step for block in blocks_of(document) for step in _steps(block)]
@@ -98,7 +111,7 @@ def steps_of(document: str) -> list[Step]:
 def _steps(block: Block) -> Iterator[Step]:
     if block.file_name:
         yield Step(block.document, block.line, "file", block.text, block.file_name)
-    elif block.language == "python":
+    elif block.language == "python" and not is_quoted(block.text):
         yield Step(block.document, block.line, "python", block.text)
     elif block.is_shell:
         yield from _commands(block)

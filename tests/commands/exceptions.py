@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from tests.commands.documents import ROOT
+
 # Programs that a document may call; others are a mistake, or belong to the list below.
 PROGRAMS = (
     ".venv/bin/areabench", ".venv/bin/python", ".venv/bin/mpirun", ".venv/bin/mpiexec", "make", "source", "eval",
@@ -61,6 +63,8 @@ def reason_not_to_execute(command: str) -> str:
     """Why a command is not executed; empty where it is."""
     if "mlp.toml" in command and find_spec("torch") is None:
         return "needs torch, which is not here"
+    if "--with-ft" in command and not (ROOT / ".venv" / "mpi-openmpi").exists():
+        return "an option of Open MPI, which is not here"
     return next((exempt.reason for exempt in NOT_EXECUTED if exempt.covers(command)), "")
 
 

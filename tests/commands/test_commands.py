@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from tests.commands.documents import Step, blocks_of, documents, steps_of
+from tests.commands.documents import ROOT, Step, blocks_of, documents, steps_of
 from tests.commands.exceptions import exit_codes_of, reason_not_to_execute
 from tests.commands.workplace import LIMIT_S, Workplaces
 
@@ -26,6 +26,7 @@ def workplaces(tmp_path_factory: pytest.TempPathFactory) -> Workplaces:
     return Workplaces(tmp_path_factory.mktemp("commands"))
 
 
+@pytest.mark.skipif(not (ROOT / ".venv" / "installed").exists(), reason="needs the .venv that make has made")
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
 @pytest.mark.parametrize("step", STEPS, ids=_name)

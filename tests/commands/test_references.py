@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,16 +41,16 @@ def first_cells(begin: str, heading: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
 
 
-def type_name(kind: np.dtype[np.void]) -> str:
-    return f"{'S' if kind.kind == 'S' else kind.kind}{kind.itemsize}"
+def type_name(kind: np.dtype[Any]) -> str:
+    return kind.str.lstrip("<|>=")
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_of_the_run_file_has_every_column(name: str) -> None:
     begin = f"`{name}` has" if name.startswith("/") else f"\n## /{name}"
     written = {column: kind for column, kind, *_ in first_cells(begin, "column")}
-    columns = TABLES[name].fields or {}
-    assert written == {column: type_name(kind[0]) for column, kind in columns.items()}
+    table = TABLES[name]
+    assert written == {column: type_name(table[column]) for column in table.names or ()}
 
 
 def test_the_page_of_the_run_file_has_every_attribute() -> None:
