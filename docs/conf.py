@@ -6,6 +6,8 @@ the files are read as they are.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -47,6 +49,7 @@ html_show_sphinx = False
 
 _HEADING = re.compile(r"## (?P<caption>.+)")
 _LINK = re.compile(r"- \[(?P<title>[^\]]+)\]\((?P<page>[^)#]+)\.md\)")
+_FOLDER_LINK = re.compile(r"(?<!!)\[(?P<words>[^\]]+)\]\((?P<path>[\w./-]+)\)")
 
 
 def navigation_of(text: str) -> str:
@@ -75,18 +78,32 @@ def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
         source[0] += navigation_of(source[0])
 
 
-def escape_formulas(*event: object) -> None:
-    """Docstrings are plain text with code in backticks: |x*| is a norm and no markup."""
-    lines = event[-1]
-    assert isinstance(lines, list)
-    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in lines]
+def write_docstring(_: Sphinx, what: str, name: str, __: object, ___: object, lines: list[str]) -> None:
+    """Docstrings are plain text with code in backticks: |x*| is a norm. A field has a comment behind it instead."""
+    texts = [comment_on(name)] if what == "attribute" else lines
+    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in texts]
+
+
+def comment_on(name: str) -> str:
+    """The comment behind a field of a record, such as areabench.schema.Status.lost; empty where there is none."""
+    module, record, field = name.rsplit(".", 2)
+    source = inspect.getsource(getattr(importlib.import_module(module), record))
+    comment = re.search(rf"^    {field}(?:: | = ).*?  # (.+)$", source, re.MULTILINE)
+    return comment[1] if comment else ""
 
 
 def _escaped(part: str) -> str:
     return part if part.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", part)
 
 
+def unlink_folders(application: Sphinx, document: str, source: list[str]) -> None:
+    """A link to a folder leads somewhere on a code host; the site has no page for it."""
+    here = Path(application.srcdir, document).parent
+    source[0] = _FOLDER_LINK.sub(lambda link: link["words"] if (here / link["path"]).is_dir() else link[0], source[0])
+
+
 def setup(application: Sphinx) -> None:
     """Hook in what no setting says."""
-    application.connect("autodoc-process-docstring", escape_formulas)
+    application.connect("autodoc-process-docstring", write_docstring)
     application.connect("source-read", add_navigation)
+    application.connect("source-read", unlink_folders)

@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     launch = _running(commands, "launch", "start mpirun on this machine and run an experiment in real time")
     ranks_option(launch)
     tolerance_option(launch)
-    _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 5 ")
+    _running(commands, "run", "run an experiment on the MPI ranks of this launch", launcher="mpirun -n 9 ")
     _resuming(commands)
     _sweeping(commands)
     purpose = "make the runs of a sweep on MPI; started by `areabench sweep`, not for typing"

@@ -37,13 +37,13 @@ class Quantiles:
 class Order:
     """How far apart the orders of arrivals are."""
 
-    common: int  #: arrivals, told apart by (client, round), that both runs have
+    common: int  # arrivals, told apart by (client, round), that both runs have
     only_first: int
     only_second: int
-    distance: float  #: share of the pairs of common arrivals that come in the other order: 0 same, 1/2 random
-    places_moved: Quantiles  #: by which a common arrival is earlier or later in the second order
-    differs_at: int | None  #: place, from 0, of the first arrival that is not the same one; None: equal sequences
-    differs_at_s: float  #: its time in the first run, or the end of that run's arrivals; NaN for equal sequences
+    distance: float  # share of the pairs of common arrivals that come in the other order: 0 same, 1/2 random
+    places_moved: Quantiles  # by which a common arrival is earlier or later in the second order
+    differs_at: int | None  # place, from 0, of the first arrival that is not the same one; None: equal sequences
+    differs_at_s: float  # its time in the first run, or the end of that run's arrivals; NaN for equal sequences
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Shift:
     """By how much later the arrivals that both runs have come in the second."""
 
     seconds: Quantiles
-    offset_s: float  #: of the line that fits the shifts best over time: how late the second run begins
-    drift_percent: float  #: its slope: how much slower the second run's clients are
+    offset_s: float  # of the line that fits the shifts best over time: how late the second run begins
+    drift_percent: float  # its slope: how much slower the second run's clients are
 
 
 def arrivals(events: NDArray[Any]) -> Arrivals:

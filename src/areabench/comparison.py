@@ -42,9 +42,9 @@ class Trajectory:
     """A quality over time in both runs."""
 
     final: Pair
-    largest: float  #: absolute distance over the common times; NaN where there are none
+    largest: float  # absolute distance over the common times; NaN where there are none
     largest_at_s: float
-    times: int  #: how many times are common
+    times: int  # how many times are common
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class RunComparison:
     """Everything that is compared."""
 
     updates: Pair
-    client: int  #: the one whose updates differ most
+    client: int  # the one whose updates differ most
     client_updates: Pair
     server_steps: Pair
     mean_staleness: Pair
-    staleness_distance: float  #: server steps
-    order: Order | None  #: None where a run has no event log
+    staleness_distance: float  # server steps
+    order: Order | None  # None where a run has no event log
     shift: Shift | None
     loss: Trajectory
     accuracy: Trajectory

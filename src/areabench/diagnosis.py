@@ -44,33 +44,33 @@ class Diagnosis:
     """The diagnosis; the fields up to `quantiles` are attributes in the run file. NaN where something is not known."""
 
     verdict: str
-    advice: str  #: the verdict in one line, with what to change
+    advice: str  # the verdict in one line, with what to change
     advised_stretch: float
     stretch: float
     duration_s: float
     updates: int
-    expected_updates: float  #: of all clients; NaN where the server calls them
+    expected_updates: float  # of all clients; NaN where the server calls them
     mean_drawn_s: float
     mean_realised_s: float
     mean_reply_s: float
     mean_compute_s: float
-    excess_server_s: float  #: mean of an update
+    excess_server_s: float  # mean of an update
     excess_compute_s: float
     excess_machine_s: float
     overruns: int
-    expected_overruns: float  #: percent of the updates
-    server_load: float  #: percent of the time
-    server_starved: float  #: percent of the time in which it waited for a core
+    expected_overruns: float  # percent of the updates
+    server_load: float  # percent of the time
+    server_starved: float  # percent of the time in which it waited for a core
     busiest_rank: int
-    busiest_load: float  #: percent of the time
-    cores: int  #: of the host whose ranks use most of them
-    core_load: float  #: percent of these cores
+    busiest_load: float  # percent of the time
+    cores: int  # of the host whose ranks use most of them
+    core_load: float  # percent of these cores
     ranks: int
     memory_bytes: int
     start_up_s: float
-    sampled: int  #: updates that means and quantiles come from
-    clients: NDArray[Any]  #: rows of DIAGNOSIS_CLIENT
-    quantiles: NDArray[Any]  #: rows of QUANTILE
+    sampled: int  # updates that means and quantiles come from
+    clients: NDArray[Any]  # rows of DIAGNOSIS_CLIENT
+    quantiles: NDArray[Any]  # rows of QUANTILE
 
     @property
     def cause(self) -> Cause:

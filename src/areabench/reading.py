@@ -49,9 +49,9 @@ class Summary:
     transport: str
     state: str
     end_s: float
-    test_accuracy: float  #: percent, at the end
-    train_loss: float  #: at the end
-    target_s: float  #: first snapshot at or above the accuracy asked for
+    test_accuracy: float  # percent, at the end
+    train_loss: float  # at the end
+    target_s: float  # first snapshot at or above the accuracy asked for
     updates: int
     server_steps: int
     mean_staleness: float

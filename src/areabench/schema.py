@@ -120,9 +120,9 @@ class Status:
     updates: int
     discarded: int
     server_steps: int
-    drain_s: float = 0.0  #: from the end until the last client had stopped
-    refused: int = 0  #: updates that were not used because something was wrong with them
-    lost: int = 0  #: clients that were gone before the end
+    drain_s: float = 0.0  # from the end until the last client had stopped
+    refused: int = 0  # updates that were not used because something was wrong with them
+    lost: int = 0  # clients that were gone before the end
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,18 @@ class Provenance:
     numpy: str
     h5py: str
     blas: str
-    packages: str  #: optional ones that are installed, with versions
+    packages: str  # optional ones that are installed, with versions
     threads: str
     mpi: str
     ranks: int
     hosts: str
     platform: str
     git_revision: str
-    started_at: str  #: UTC, ISO 8601
+    started_at: str  # UTC, ISO 8601
     seed: int
-    lanes: int = 1  #: runs that were simulated together; a wide matrix product may round differently
-    lane: int = 0  #: which of them this one was
-    resumed_at: str = ""  #: UTC, ISO 8601, each time that it went on from a checkpoint
+    lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
+    lane: int = 0  # which of them this one was
+    resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
 
 
 class Event(NamedTuple):

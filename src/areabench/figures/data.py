@@ -79,7 +79,7 @@ class Page:
     """One figure: `experiment` stands for all its results, `differences` tell it from the other pages."""
 
     experiment: Experiment
-    differences: tuple[tuple[str, Any], ...]  #: keys of the experiment and their values
+    differences: tuple[tuple[str, Any], ...]  # keys of the experiment and their values
     rows: tuple[Row, ...]
 
     @property

@@ -28,11 +28,11 @@ _DIGEST_DIGITS = 10
 class Member:
     """One run of a sweep."""
 
-    settings: tuple[tuple[str, object], ...]  #: what the grid sets: dotted keys and values; a section key by key
+    settings: tuple[tuple[str, object], ...]  # what the grid sets: dotted keys and values; a section key by key
     seed: int
-    experiment: Experiment | None  #: None where the settings make no experiment
-    error: str  #: why there is none
-    file: str  #: name of the run file in the sweep's folder
+    experiment: Experiment | None  # None where the settings make no experiment
+    error: str  # why there is none
+    file: str  # name of the run file in the sweep's folder
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class SweepPlan:
     name: str
     title: str
     members: tuple[Member, ...]
-    text: str  #: the sweep as one TOML file
+    text: str  # the sweep as one TOML file
 
 
 def load_sweep(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepPlan:

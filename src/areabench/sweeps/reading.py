@@ -41,7 +41,7 @@ class Sweep:
     """The folder of a sweep, read: what is done, what is missing and what failed."""
 
     plan: SweepPlan
-    results: tuple[Result, ...]  #: those done, in the order of the plan
+    results: tuple[Result, ...]  # those done, in the order of the plan
     missing: tuple[Member, ...]
     failures: tuple[Failure, ...]
     folder: Path = Path()

@@ -30,11 +30,11 @@ class Result:
     experiment: Experiment
     status: Status
     time_s: NDArray[np.float64]
-    train_loss: NDArray[np.float64]  #: NaN where the loss was not asked for
-    test_accuracy: NDArray[np.float64]  #: percent
-    staleness: NDArray[np.int64]  #: how many updates were 0, 1, 2, ... versions old
-    served: NDArray[np.int64]  #: how many updates of each client were used
-    score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  #: see Metrics; NaN where the loss is
+    train_loss: NDArray[np.float64]  # NaN where the loss was not asked for
+    test_accuracy: NDArray[np.float64]  # percent
+    staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
+    served: NDArray[np.int64]  # how many updates of each client were used
+    score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # see Metrics; NaN where the loss is
 
     @property
     def final_loss(self) -> float:
