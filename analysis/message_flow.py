@@ -82,7 +82,9 @@ def _round(axes: Axes, done: Round, colour: str) -> None:
     """A bar with the version that the client started from, and its update on the way up."""
     lane, length_s = -1 - done.client, done.end_s - done.begin_s
     axes.barh(lane, length_s, _HEIGHT, done.begin_s, color=colour, alpha=0.25, edgecolor="white", linewidth=2)
-    axes.text(done.begin_s + length_s / 2, lane, f"v{done.base_version}", ha="center", va="center", fontsize=8)
+    behind = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}  # arrows may pass
+    label, middle_s = f"v{done.base_version}", done.begin_s + length_s / 2
+    axes.text(middle_s, lane, label, ha="center", va="center", fontsize=8, zorder=4, bbox=behind)
     arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (done.end_s, 0), (done.end_s, lane + _HEIGHT / 2), arrowprops=arrow)
 
