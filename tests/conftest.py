@@ -9,6 +9,8 @@ import os
 
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
+for _name in ("FORCE_COLOR", "NO_COLOR"):  # what is printed does not depend on the user's shell
+    os.environ.pop(_name, None)
 
 from hypothesis import settings  # noqa: E402 - not before the threads are set
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
@@ -162,7 +163,7 @@ def test_diagnose_and_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert answered(capsys, "compare", str(run), str(run))["verdict"]["updates_hold"] is True
 
 
-def test_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_table(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     Path("grid.toml").write_text(QUADRATIC + "[sweep]\ntrials = 1\n[[sweep.grid]]\nmethod.step_size = [0.05, 0.1]\n")
     assert main(["sweep", "grid.toml", "-o", "grid", "--jobs", "1"]) == 0
     capsys.readouterr()
@@ -171,6 +172,13 @@ def test_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["cells"][0]["method"], answer["cells"][0]["accuracy_mean"]) == ("AREA", None)
     assert main(["table", "grid", "--json", "--format", "csv"]) == 2
     assert "leave out --output, --page and --format" in capsys.readouterr().err
+    assert main(["table", "grid", "--keep", "all"]) == 0
+    piped = capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert main(["table", "grid", "--keep", "all"]) == 0
+    coloured = capsys.readouterr().out
+    assert coloured.count("\x1b[") > 4
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == piped
 
 
 def test_a_plot_is_not_mentioned(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,8 +38,8 @@ def on_a_terminal(*arguments: str, environment: Mapping[str, str]) -> tuple[int,
     """`areabench ARGUMENTS` with a terminal behind stdout: its exit code and all that it wrote there."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "areabench", *arguments]
-    clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env={**clean, **environment}) as process:
+    around = {**os.environ, **environment}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, env=around) as process:
         os.close(theirs)
         written = read_all(ours)
     return process.returncode, written.replace("\r\n", "\n")

@@ -12,8 +12,8 @@ from areabench.watching.command import plain_page
 from areabench.watching.frame import ClientFrame, Frame, Rates, Staleness
 from areabench.watching.glyphs import BLOCKS, PLAIN, filled, sparkline
 from areabench.watching.quality import Quality
-from areabench.watching.spans import plain_text
-from areabench.watching.words import Look, Size, one_line, page
+from areabench.watching.spans import Size, plain_text
+from areabench.watching.words import Form, one_line, page
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",
@@ -67,7 +67,7 @@ def test_what_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize("count", [1, 7, 128])
 def test_a_page_fits_its_terminal(columns: int, rows: int, count: int) -> None:
     clients = tuple(ClientFrame(number, number, 100.0, 0.0, False) for number in range(count))
-    lines = page(replace(FRAME, clients=clients), Look(Size(columns, rows), BLOCKS))
+    lines = page(replace(FRAME, clients=clients), Form(Size(columns, rows), BLOCKS))
     assert len(lines) <= rows
     told = [plain_text(line) for line in lines]
     bars = [line for line in told if "░" in line and not line.startswith("time")]
@@ -76,7 +76,7 @@ def test_a_page_fits_its_terminal(columns: int, rows: int, count: int) -> None:
 
 def test_many_clients_are_folded_the_worst_first() -> None:
     clients = [ClientFrame(number, 100 - number, 100.0, 0.0, number == 3) for number in range(10)]
-    lines = [plain_text(line) for line in client_lines(clients, (21 + 3 + 21, 5), PLAIN)]
+    lines = [plain_text(line) for line in client_lines(clients, Size(21 + 3 + 21, 5), PLAIN)]
     assert lines == [
         "clients     updates used of those expected by now, the worst first",
         "3 ##########   lost   7 #########.   93 %",
@@ -88,15 +88,15 @@ def test_many_clients_are_folded_the_worst_first() -> None:
 
 def test_few_clients_stay_in_their_order() -> None:
     clients = [ClientFrame(number, 100 - number, 100.0, 0.0, False) for number in range(3)]
-    lines = [plain_text(line) for line in client_lines(clients, (80, 5), PLAIN)]
+    lines = [plain_text(line) for line in client_lines(clients, Size(80, 5), PLAIN)]
     assert [line[0] for line in lines[1:]] == ["0"]
     assert lines[1].split()[::4] == ["0", "1", "2"]
 
 
 def test_no_room_for_clients() -> None:
     clients = [ClientFrame(0, 1, 1.0, 0.0, False)]
-    assert client_lines(clients, (80, 1), PLAIN) == []
-    assert client_lines(clients, (80, -3), PLAIN) == []
+    assert client_lines(clients, Size(80, 1), PLAIN) == []
+    assert client_lines(clients, Size(80, -3), PLAIN) == []
 
 
 def test_bars_and_charts() -> None:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from areabench.watching.frame import ClientFrame
 from areabench.watching.glyphs import Glyphs, filled
-from areabench.watching.spans import Line, Span
+from areabench.watching.spans import Line, Size, Span
 
 _BAR, _GAP = 10, 3
 
 
-class Room(NamedTuple):
-    """For the clients, in characters."""
-
-    columns: int
-    rows: int
-
-
-def client_lines(clients: Sequence[ClientFrame], room: tuple[int, int], glyphs: Glyphs) -> list[Line]:
+def client_lines(clients: Sequence[ClientFrame], room: Size, glyphs: Glyphs) -> list[Line]:
     """A heading and the bars, in columns, each of which goes down."""
-    columns, rows = Room(*room)
-    cells_across = max(1, (columns + _GAP) // (_width(clients) + _GAP))
-    below = rows - 1
+    cells_across = max(1, (room.columns + _GAP) // (_width(clients) + _GAP))
+    below = room.rows - 1
     if below < 1:
         return []
     shown = list(clients)

@@ -16,10 +16,10 @@ from areabench.watching.follower import Follower
 from areabench.watching.frame import KILLED, WAITING, Frame
 from areabench.watching.glyphs import PLAIN
 from areabench.watching.quality import Evaluator
-from areabench.watching.spans import plain_text
-from areabench.watching.words import Look, Size, one_line, page
+from areabench.watching.spans import Size, plain_text
+from areabench.watching.words import Form, one_line, page
 
-_PLAIN_PAGE = Look(Size(100, 40), PLAIN)
+_PLAIN_PAGE = Form(Size(100, 40), PLAIN)
 _CODES = {"failed": 1, KILLED: 1, "diverged": 3, "stopped": 4}
 _UNDER_WAY = ("running", WAITING)
 

@@ -16,8 +16,8 @@ from areabench.output import Colours
 from areabench.painting import BAD, DOUBTFUL, GOOD, STATE_LOOKS, console, has_blocks
 from areabench.watching.frame import Frame
 from areabench.watching.glyphs import BLOCKS, PLAIN
-from areabench.watching.spans import Line, Span
-from areabench.watching.words import Look, Size, page
+from areabench.watching.spans import Line, Size, Span
+from areabench.watching.words import Form, page
 
 LOOKS = {
     "good": GOOD,
@@ -62,7 +62,7 @@ class Screen:
     def _text(self, frame: Frame, spare: int) -> Text:
         """A frame with so many lines of the terminal left free, for the cursor or for what the shell writes next."""
         size = Size(self._console.width, self._console.height - spare)
-        return painted_lines(page(frame, Look(size, self._glyphs)), size.columns)
+        return painted_lines(page(frame, Form(size, self._glyphs)), size.columns)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -16,6 +16,13 @@ class Span(NamedTuple):
 Line = tuple[Span, ...]
 
 
+class Size(NamedTuple):
+    """Of a page, or of what is left of it, in characters."""
+
+    columns: int
+    rows: int
+
+
 def plain_text(line: Iterable[Span]) -> str:
     """The words alone."""
     return "".join(span.text for span in line)

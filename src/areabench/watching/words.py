@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from areabench.looks import METHOD_COLOURS
 from areabench.progress import duration
@@ -16,7 +15,7 @@ from areabench.tables.runs import number
 from areabench.watching.clients import client_lines
 from areabench.watching.frame import WAITING, Frame
 from areabench.watching.glyphs import Glyphs, filled, sparkline
-from areabench.watching.spans import Line, Span, plain_text
+from areabench.watching.spans import Line, Size, Span, plain_text
 
 _BAR = 30  # characters
 _SPARKS = 40
@@ -24,28 +23,21 @@ _CHARTED = 0.99  # share of the updates that the chart of staleness shows: a few
 _LABEL = 12
 
 
-class Size(NamedTuple):
-    """Of a page, in characters."""
-
-    columns: int
-    rows: int
-
-
 @dataclass(frozen=True)
-class Look:
+class Form:
     """What a page is made of and how large it is."""
 
     size: Size
     glyphs: Glyphs
 
 
-def page(frame: Frame, look: Look) -> list[Line]:
+def page(frame: Frame, form: Form) -> list[Line]:
     """Everything, in as many lines as there is room for."""
-    lines = list(_lines(frame, look.glyphs))
-    room = look.size.rows - len(lines)
+    lines = list(_lines(frame, form.glyphs))
+    room = form.size.rows - len(lines)
     if frame.counted and frame.clients:
-        lines += client_lines(frame.clients, Size(look.size.columns, room), look.glyphs)
-    return lines[: look.size.rows]
+        lines += client_lines(frame.clients, Size(form.size.columns, room), form.glyphs)
+    return lines[: form.size.rows]
 
 
 def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Line]:
