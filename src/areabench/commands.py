@@ -12,8 +12,8 @@ from areabench.errors import RunFailure, UserError
 from areabench.experiment import Experiment
 from areabench.launch import LaunchWishes, Tolerance, mpirun_command
 from areabench.mpirun import supervise
-from areabench.outside.calling import check_parts
 from areabench.output import Output
+from areabench.outside.calling import check_parts
 from areabench.placement import place
 from areabench.progress import ProgressLine, Style
 from areabench.rank_commands import report

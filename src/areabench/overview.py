@@ -31,7 +31,7 @@ def answer_without_command(parser: argparse.ArgumentParser, arguments: Sequence[
     known = commands_of(parser)
     if arguments[0].startswith("-") or arguments[0] in known:
         return None
-    from areabench.config import unknown  # loads numpy, whose threads are to be set before
+    from areabench.place import unknown  # loads numpy, whose threads are to be set before
 
     listed = [name for group in _GROUPS.values() for name in group if name in known]
     return f"areabench: {unknown('command', arguments[0], listed)}"

@@ -19,7 +19,7 @@ from areabench.figures.comparison import draw_comparison
 from areabench.figures.curves import draw_curves, draw_staleness
 from areabench.figures.data import Page, arrange
 from areabench.figures.diagnosis import draw_diagnosis
-from areabench.figures.labels import count_labels, draw_labels
+from areabench.figures.labels import draw_labels
 from areabench.figures.paper import Width, inches
 from areabench.figures.runs import draw_runs
 from areabench.figures.sensitivity import draw_sensitivity
@@ -30,7 +30,7 @@ from areabench.figures.study_server_rates import draw_server_rates
 from areabench.figures.style import save as save_as
 from areabench.figures.targets import draw_time_to_target
 from areabench.figures.timelines import draw_timeline
-from areabench.partition import split
+from areabench.partition import count_labels, split
 from areabench.reading import Run
 from areabench.studies.limits import limit_of
 from areabench.studies.points import points_of

@@ -15,8 +15,8 @@ from areabench.as_json import plain
 from areabench.claim import Claim, lock
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment import Experiment
-from areabench.outside.paths import named_code
 from areabench.output import Output
+from areabench.outside.paths import named_code
 from areabench.progress import ProgressLine, Style
 from areabench.reading import open_run
 from areabench.recovery.salvage import Limits, Saved, salvage
