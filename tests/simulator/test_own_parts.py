@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -198,6 +200,12 @@ def test_the_page_names_everything_that_can_be_imported() -> None:
     for section, names in GIVEN.items():
         (row,) = re.findall(rf"^\| `\[{section}\]` \|.*$", page, re.MULTILINE)
         assert [name for name in names if f"`{name}`" not in row] == []
+
+
+def test_the_public_names_load_nothing_large() -> None:
+    large = "('h5py', 'pandas', 'matplotlib', 'mpi4py', 'torch', 'scipy')"
+    code = f"import sys, areabench.extend; print([name for name in {large} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_example_imports_nothing_but_the_public_names() -> None:

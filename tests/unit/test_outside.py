@@ -133,6 +133,12 @@ def test_a_function_may_take_anything(tmp_path: Path) -> None:
     assert main(["simulate", str(path), "-o", "run.h5"]) == 0
 
 
+@pytest.mark.parametrize("annotation", ["{'much': []}", "'no such name'", "0.5", "np.ndarray"])
+def test_an_annotation_may_be_anything(annotation: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "there", "method", "{gain = 2}", parameters=f"gain: {annotation}")
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -86,6 +86,20 @@ def test_a_package_is_not_meant_by_a_file_of_its_name() -> None:
         check_trusted(parse_experiment(text), Path("run.h5"), [__file__.replace("test_outside_trust.py", "mine.py")])
 
 
+def test_a_torch_module_beside_the_experiment_file(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "there"
+    folder.mkdir()
+    (folder / "helper.py").write_text("from torch import nn\nnet = nn.Linear\n")
+    problem = 'name = "torch"\nmodule = "helper:net"\nbatch_size = 2'
+    text = experiment("split").replace('name = "logistic"\nbatch_size = 2', problem).replace("mine:make", "iid")
+    (folder / "net.toml").write_text(text.replace("settings = {}\n", ""))
+    assert main(["simulate", str(folder / "net.toml"), "-o", "run.h5"]) == 0
+    assert main(["replay", "run.h5", "--trust-module", str(folder / "helper.py")]) == 0
+    with open_run("run.h5") as recorded:
+        assert [module.name for module in of_text(recorded.provenance.modules)] == ["helper"]
+
+
 # ---------------------------------------------------------------------------------------------------- changes
 
 

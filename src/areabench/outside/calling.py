@@ -147,7 +147,7 @@ def _check_type(key: str, value: Value, kind: Any) -> None:
 
 
 def _fits(value: Value, kind: Any) -> bool:
-    if kind in _WORDS:
+    if any(kind is plain for plain in _WORDS):  # an annotation may be anything, of no hash too
         return type(value) is kind or (kind is float and type(value) is int)
     if get_origin(kind) is Literal:
         return value in get_args(kind)
