@@ -63,6 +63,15 @@ def refuse_existing(path: Path, *, force: bool, option: str = "--output") -> Non
     _refuse_folder(path, option)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, and the folders that it needs."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}; give another --output") from error
+
+
 def _refuse_folder(path: Path, option: str) -> None:
     """The folder of a file must be one, or it must be possible to make it."""
     folder = next(folder for folder in path.absolute().parents if folder.exists())

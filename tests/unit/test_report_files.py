@@ -206,6 +206,8 @@ def test_a_page_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == (
         f"areabench: {page}: exists already; choose another --output or overwrite it with --force\n"
     )
+    assert main(["report", str(run), "-o", str(page), "--force", "--title", "no text: \udc80"]) == 0
+    assert "<title>no text: ?</title>" in page.read_text(encoding="utf-8")
     assert main(["report", str(run), "-o", str(page), "--force"]) == 0
     assert page.read_text(encoding="utf-8") == text  # nothing in it depends on when it was made
 

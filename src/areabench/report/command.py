@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areabench import __version__
-from areabench.errors import RunFileError, UserError
+from areabench.errors import UserError
 from areabench.progress import Style, SweepProgress
 from areabench.report.details import chosen, details_of
 from areabench.report.labels import labels_of
@@ -17,7 +17,7 @@ from areabench.report.records import Report
 from areabench.report.series import Arranged, arranged, series_of
 from areabench.report.sources import Sources, gather
 from areabench.report.timeline import Window
-from areabench.surroundings import refuse_existing
+from areabench.surroundings import refuse_existing, write_text
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,7 @@ def report(paths: Sequence[Path], output: Path, cache: Path, wishes: Wishes, *, 
     refuse_existing(output, force=force)
     sources = _gather(paths, wishes.style)
     text = page_text(build_report(sources, cache, wishes))
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RunFileError(f"{output}: cannot be written: {error.strerror}; choose another --output") from error
+    write_text(output, text)
     print(f"report: {output} ({_counts(sources)}, {len(text.encode()) / 1e6:.2f} MB)")
     return 0
 

@@ -22,7 +22,7 @@ def page_text(report: Report) -> str:
     scripts, styles = [_asset(name) for name in SCRIPTS], [_asset(name) for name in STYLES]
     return Template(_asset("page.html")).substitute(
         policy=html.escape(_policy(scripts, styles)),
-        title=html.escape(report.title),
+        title=html.escape(report.title.encode(errors="replace").decode()),  # an argument may be no text
         version=html.escape(report.version),
         styles="\n".join(f"<style>{text}</style>" for text in styles),
         data=to_json(report),

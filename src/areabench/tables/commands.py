@@ -10,6 +10,7 @@ from pathlib import Path
 from areabench.errors import UserError
 from areabench.output import Output
 from areabench.paper.page import write_results
+from areabench.surroundings import write_text
 from areabench.sweeps.reading import Sweep, open_sweep
 from areabench.tables.build import SweepTable, build_tables
 from areabench.tables.comma import cell_values, to_csv
@@ -158,9 +159,5 @@ def _write_folder(folder: Path, by_sweep: Sequence[Sequence[TitledTable]], *, wi
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}; give another --output") from error
+    write_text(path, text)
     print(f"table: {path}")

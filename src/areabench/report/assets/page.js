@@ -1,7 +1,7 @@
 "use strict";
 // The page: what is chosen, and the panels that show it.
 
-const views = { timeline: null };
+const views = { window: null }; // the window of a timeline stays when it is drawn anew
 const state = {
   setting: 0,
   hidden: new Set(),
@@ -195,16 +195,16 @@ function nextTheme() {
   render();
 }
 
-// Print is light and shows everything, whatever the screen does.
+// Print is light, as wide as paper, and shows everything, whatever the screen does.
 function beforePrint() {
   document.documentElement.classList.add("printing");
+  render();
   for (const node of document.querySelectorAll("details")) node.open = true;
-  if (views.timeline) views.timeline.draw();
 }
 
 function afterPrint() {
   document.documentElement.classList.remove("printing");
-  if (views.timeline) views.timeline.draw();
+  render();
 }
 
 // ------------------------------------------------------------------------------------------------ start

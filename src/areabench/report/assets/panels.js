@@ -62,7 +62,11 @@ function curvesPanel(series) {
   const measured = Object.keys(QUANTITIES).filter((quantity) => series.some((one) => one.curves[state.axis][quantity]));
   if (!series.length) return [notice("No method is switched on.")];
   if (!measured.length)
-    return [notice("Nothing was evaluated in these runs, so there is no accuracy and no loss to show.")];
+    return [
+      notice(
+        "Nothing has been evaluated in these runs, so there is no accuracy and no loss; that happens when a run has ended.",
+      ),
+    ];
   return [
     axisControl(),
     ...perRow(series, (inside) => pair(measured.map((quantity) => curveChart(inside, quantity)))),

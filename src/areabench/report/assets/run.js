@@ -64,9 +64,7 @@ function runStatus(detail) {
 function timelineBox(detail) {
   if (!detail.timeline) return notice(detail.no_timeline);
   const box = element("div", { class: "timeline-box" });
-  later(() => {
-    views.timeline = new TimelineView(box, detail.timeline);
-  });
+  later(() => new TimelineView(box, detail.timeline));
   return box;
 }
 

@@ -123,6 +123,7 @@ function headerCell(column) {
     {
       scope: "col",
       class: column.left ? "left" : null,
+      "data-name": column.name,
       "aria-sort": { 1: "ascending", "-1": "descending" }[direction],
     },
     element(

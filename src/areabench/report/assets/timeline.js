@@ -16,6 +16,7 @@ class TimelineView {
     this.whole = this.picture.whole;
     const early = timeline.end_s[Math.min(box.clientWidth < 500 ? FIRST / 2 : FIRST, timeline.end_s.length) - 1];
     this.view = [0, Math.min(this.whole[1], early || this.whole[1])];
+    if (views.window && views.window.line === timeline) this.view = views.window.view;
     this.picked = -1;
     this.where = element("output", { class: "hint", id: "timeline-where" });
     box.replaceChildren(this.tools(), this.canvas, this.map, this.key());
@@ -96,6 +97,7 @@ class TimelineView {
     const last = this.whole[1] - length;
     const start = from < this.whole[1] * 1e-9 || last < this.whole[1] * 1e-9 ? 0 : Math.min(from, last);
     this.view = [start, start + length];
+    views.window = { line: this.line, view: this.view };
     this.draw();
   }
 
