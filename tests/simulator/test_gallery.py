@@ -192,9 +192,9 @@ def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
 
 
 def test_every_figure_of_runs_fits_its_width(two: Run) -> None:
-    drawn: tuple[Callable[..., Figure], ...] = (figures.timeline, figures.participation, figures.quality)
+    drawn: list[Callable[..., Figure]] = [figures.timeline, figures.participation, figures.quality, figures.staleness]
     for width, wide in (("column", 3.3), ("page", 6.9)):
-        for draw in (*drawn, figures.staleness):
+        for draw in drawn:
             figure = draw(two, width=width)
             assert figure.get_figwidth() == wide
             assert overhanging(figure) == []
