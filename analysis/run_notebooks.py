@@ -63,16 +63,17 @@ def run(path: Path, output: Path, cell_s: int) -> str:
 
 def execute(notebook: Any, folder: Path, cell_s: int) -> str:
     """Run all cells; what went wrong, in one line, or nothing."""
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from traitlets.config import Config
 
     with tempfile.TemporaryDirectory() as scratch:  # no settings or history of the user's
         own = {"IPYTHONDIR": scratch, "JUPYTER_RUNTIME_DIR": scratch}
-        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=f"{scratch}/kernel.json")
+        private = Config(KernelManager={"transport": "ipc", "connection_file": f"{scratch}/kernel.json"})
         resources = {"metadata": {"path": str(folder)}}
+        client = NotebookClient(notebook, timeout=cell_s, kernel_name="python3", resources=resources, config=private)
         try:
-            NotebookClient(notebook, manager, timeout=cell_s, resources=resources).execute(env={**os.environ, **own})
+            client.execute(env={**os.environ, **own})
         except CellExecutionError as error:
             return f"{last_cell(notebook)}: {error.ename}: {error.evalue}"
         except CellTimeoutError:
