@@ -48,7 +48,7 @@ def run(path: Path, output: Path, cell_s: int) -> str:
     """Run one notebook, write it and say how long it took; what went wrong, in one line, or nothing."""
     import nbformat
 
-    print(f"{path}: running", flush=True)
+    tell(f"{path}: running")
     started_s = time.monotonic()
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -57,8 +57,14 @@ def run(path: Path, output: Path, cell_s: int) -> str:
     problem = execute(notebook, path.parent, cell_s) or spoken(notebook)
     pages = write(notebook, output / path.stem)
     taken = f"{count_run(notebook)} cells in {time.monotonic() - started_s:.1f} s"
-    print(f"{path}: {taken}, {' and '.join(map(str, pages))}", flush=True)
+    tell(f"{path}: {taken}, {' and '.join(map(str, pages))}")
     return f"{path}, {problem}" if problem else ""
+
+
+def tell(line: str) -> None:
+    """Print a line at once and in one piece: two notebooks run at a time."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def execute(notebook: Any, folder: Path, cell_s: int) -> str:
