@@ -84,7 +84,7 @@ $(VENV)/installed: $(VENV)/created $(VENV)/mpi-$(MPI) $(REQUIREMENTS)
 $(VENV)/tests-installed: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
 	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,notebooks,docs,dev]'
-	@touch $@
+	@touch $@ $(VENV)/notebooks-installed
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
 $(VENV)/torch-installed: $(VENV)/tests-installed

@@ -48,7 +48,7 @@ def run(path: Path, output: Path, cell_s: int) -> str:
     """Run one notebook, write it and say how long it took; what went wrong, in one line, or nothing."""
     import nbformat
 
-    print(f"{path}: running", flush=True)
+    tell(f"{path}: running")
     started_s = time.monotonic()
     try:
         notebook = nbformat.read(path, as_version=4)
@@ -57,22 +57,29 @@ def run(path: Path, output: Path, cell_s: int) -> str:
     problem = execute(notebook, path.parent, cell_s) or spoken(notebook)
     pages = write(notebook, output / path.stem)
     taken = f"{count_run(notebook)} cells in {time.monotonic() - started_s:.1f} s"
-    print(f"{path}: {taken}, {' and '.join(map(str, pages))}", flush=True)
+    tell(f"{path}: {taken}, {' and '.join(map(str, pages))}")
     return f"{path}, {problem}" if problem else ""
+
+
+def tell(line: str) -> None:
+    """Print a line at once and in one piece: two notebooks run at a time."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def execute(notebook: Any, folder: Path, cell_s: int) -> str:
     """Run all cells; what went wrong, in one line, or nothing."""
-    from jupyter_client.manager import AsyncKernelManager
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from traitlets.config import Config
 
     with tempfile.TemporaryDirectory() as scratch:  # no settings or history of the user's
         own = {"IPYTHONDIR": scratch, "JUPYTER_RUNTIME_DIR": scratch}
-        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=f"{scratch}/kernel.json")
+        private = Config(KernelManager={"transport": "ipc", "connection_file": f"{scratch}/kernel.json"})
         resources = {"metadata": {"path": str(folder)}}
+        client = NotebookClient(notebook, timeout=cell_s, kernel_name="python3", resources=resources, config=private)
         try:
-            NotebookClient(notebook, manager, timeout=cell_s, resources=resources).execute(env={**os.environ, **own})
+            client.execute(env={**os.environ, **own})
         except CellExecutionError as error:
             return f"{last_cell(notebook)}: {error.ename}: {error.evalue}"
         except CellTimeoutError:

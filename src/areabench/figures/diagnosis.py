@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.diagnosis import Diagnosis
 from areabench.experiment import Experiment
+from areabench.figures.paper import entitle, grid
 from areabench.figures.style import dress, label_log_axis, styled
 from areabench.looks import method_label
 from areabench.verdict import TOLERANCE, Cause
@@ -34,12 +35,17 @@ _SHORTEST_MS = 1e-3  # times are measured no finer than a microsecond
 
 
 @styled
-def draw_diagnosis(found: Diagnosis, experiment: Experiment) -> Figure:
+def draw_diagnosis(found: Diagnosis, experiment: Experiment, *, width_in: float | None = None) -> Figure:
     """Six panels; two of a simulated run, which has no times but its delays."""
     real = found.cause not in (Cause.VIRTUAL, Cause.NOTHING)
-    figure = Figure(figsize=(13, 7.4) if real else (9, 4.2), layout="constrained")
-    figure.suptitle(_heading(found, experiment, 140 if real else 95), fontsize="medium")
-    axes = figure.subplots(2 if real else 1, 3 if real else 2).ravel()
+    axes: Any
+    if width_in is None:
+        figure = Figure(figsize=(13, 7.4) if real else (9, 4.2), layout="constrained")
+        figure.suptitle(_heading(found, experiment, 140 if real else 95), fontsize="medium")
+        axes = figure.subplots(2 if real else 1, 3 if real else 2).ravel()
+    else:
+        figure, axes = grid(6 if real else 2, width_in, 3.0, 2.4)
+        entitle(figure, _heading(found, experiment, 1000))
     _draw_clients(axes[0], found)
     _draw_delays(axes[1], found)
     if real:

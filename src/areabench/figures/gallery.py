@@ -68,9 +68,9 @@ def participation(run: Run, *, width: Width = "page", titled: bool = True) -> Fi
     return _entitled(draw_participation(diagnosis_of(run), run.experiment, width_in=inches(width)), titled)
 
 
-def verdict(run: Run) -> Figure:
-    """Did the run keep its delays, and what took time? Six panels, two of a simulated run; as large as they need."""
-    return draw_diagnosis(diagnosis_of(run), run.experiment)
+def verdict(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
+    """Did the run keep its delays, and what took time? Six panels, two of a simulated run."""
+    return _entitled(draw_diagnosis(diagnosis_of(run), run.experiment, width_in=inches(width)), titled)
 
 
 def two_clocks(first: Run, second: Run) -> Figure:

@@ -46,6 +46,11 @@ def entitle(figure: Figure, words: str) -> None:
     figure.suptitle("\n".join(lines), fontsize="medium")
 
 
+def trials_name(count: int) -> str:
+    """So many trials in words."""
+    return "1 trial" if count == 1 else f"{count} trials"
+
+
 def grid(count: int, width_in: float, least_in: float, height_in: float) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels, as many in a line as have `least_in` each; a line has `height_in`."""
     across = min(count, max(1, int(width_in / least_in)))

@@ -20,6 +20,7 @@ from areabench.figures.style import dress, styled
 from areabench.looks import method_colour, method_label
 
 _OUTSIDE = "#D55E00"
+_BAR_POINTS = 7.0  # the width of a bar; where clients have less room there is one band for all
 _NAMED = 24  # clients whose numbers there is room for
 
 
@@ -50,9 +51,13 @@ def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: fl
 
 def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], colour: str, room: float) -> None:
     """A column a client; `room` is its width in points."""
-    place, broad, size = np.arange(len(clients)), min(7.0, room), min(4.5, 0.8 * room)
-    axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=broad, zorder=2)
-    axes.plot(place, clients["expected"], "_", color="0.3", markersize=broad, zorder=3)
+    place, size = np.arange(len(clients)), min(4.5, 0.8 * room)
+    if room > _BAR_POINTS:
+        axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=_BAR_POINTS, zorder=2)
+        axes.plot(place, clients["expected"], "_", color="0.3", markersize=_BAR_POINTS, zorder=3)
+    else:
+        axes.fill_between(place, clients["low"], clients["high"], step="mid", color="0.85", linewidth=0, zorder=2)
+        axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
     axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
     axes.plot(place[beyond], clients["served"][beyond], "X", color=_OUTSIDE, markersize=size + 2, zorder=4)
 

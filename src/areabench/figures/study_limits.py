@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.figures.paper import common_legend, entitle, grid, typeset
+from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
 from areabench.figures.style import dress, label_log_axis, look_of, styled
 from areabench.looks import method_label
 from areabench.studies.limits import Limit
@@ -51,7 +51,7 @@ def _panels(count: int, width_in: float | None, trials: int) -> tuple[Figure, li
         figure = Figure(figsize=(3.4 * count, 3.6), layout="constrained")
         return figure, list(figure.subplots(1, count))
     figure, panels = grid(count, width_in, 3.0, 2.0)
-    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {trials} trials")
+    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {trials_name(trials)}")
     return figure, panels
 
 

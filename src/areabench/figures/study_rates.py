@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.figures.paper import common_legend, entitle, grid, typeset
+from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
 from areabench.figures.style import dress, label_log_axis, styled
 from areabench.looks import METHOD_COLOURS
 from areabench.studies.rates import Curve
@@ -41,15 +41,15 @@ def draw_rates(rows: list[list[Curve]]) -> Figure:
 def draw_theorem(curves: Sequence[Curve], theorem: int, *, width_in: float) -> Figure:
     """The curves of one theorem for a paper, a panel each; `theorem` is 1 or 2."""
     figure, panels = grid(len(curves), width_in, 3.0, 2.0)
-    trials = sorted({len(curve.values) for curve in curves})
-    words = f"{trials[0]} trials" if len(trials) == 1 else f"{trials[0]} to {trials[-1]} trials"
-    entitle(figure, f"Theorem {theorem}: AREA and the bound, {words}")
+    least = min(len(curve.values) for curve in curves)
+    entitle(figure, f"Theorem {theorem}: AREA and the bound, {trials_name(least)}")
     for curve, panel in zip(curves, panels, strict=True):
         _panel(panel, curve, 1 / theorem, "small")
         dress(panel, "iterations K", _NAMES[theorem - 1])
     _same_limits(panels)
     for panel in panels:
         label_log_axis(panel.xaxis, 5)
+        panel.xaxis.set_major_formatter(lambda value, _place: f"{value:g}" if value < 1000 else f"{value / 1000:g}k")
         label_log_axis(panel.yaxis, 6)
     common_legend(figure, panels[0])
     typeset(figure)

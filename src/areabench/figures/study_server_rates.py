@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.figures.paper import common_legend, entitle, grid, typeset
+from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
 from areabench.figures.style import dress, label_log_axis, look_of, styled
 from areabench.studies.server_rates import ServerRates
 from areabench.studies.statistics import Band, Floats, band
@@ -22,7 +22,7 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
         panels = list(np.atleast_1d(figure.subplots(1, len(found))))
     else:
         figure, panels = grid(len(found), width_in, 3.0, 2.0)
-        entitle(figure, f"How often should the server step? {len(found[0].gaps)} trials")
+        entitle(figure, f"How often should the server step? {trials_name(len(found[0].gaps))}")
     for panel, each in zip(panels, found, strict=True):
         middle = int(np.argmin(np.abs(np.log(each.factors))))
         shown = band(each.gaps / each.gaps.mean(axis=0)[middle])

@@ -23,7 +23,7 @@ from areabench.schema import Kind
 _ROUNDS_AN_INCH = 5.0
 _SQUARES_AN_INCH = 6.0  # of the server's steps; more of them are ticks
 _LETTER_IN = 0.07  # of a version's number
-_ACROSS = 0.8  # what the lanes have of the width of the figure
+_ACROSS = 0.7  # what the lanes have of the width of the figure
 _COLOURS = "cividis_r"  # told apart by all, also in grey: the staler the darker
 _MOST_COLOURS = 12  # of staleness, with ticks at each
 
@@ -93,11 +93,16 @@ def _draw_round(axes: Axes, one: Round, lane: int, window: tuple[float, float], 
     hatch = None if one.used else "////"
     axes.barh(lane, end_s - begin_s, left=begin_s, height=0.62, color=colour, edgecolor="white", linewidth=0.6,
               hatch=hatch, zorder=3)  # fmt: skip
-    letter_s = _LETTER_IN * (window[1] - window[0]) / (_ACROSS * _figure(axes).get_figwidth())
-    if end_s - begin_s > letter_s * (len(str(one.base_version)) + 1):
+    if end_s - begin_s > _room_s(axes, window, one.base_version):
         ink = "white" if sum(colour[:3]) < 1.5 else "black"
         axes.text((begin_s + end_s) / 2, lane, str(one.base_version), ha="center", va="center_baseline", color=ink,
                   fontsize="x-small", zorder=4)  # fmt: skip
+
+
+def _room_s(axes: Axes, window: tuple[float, float], version: int) -> float:
+    """What the number of a version takes, with some space, in seconds of the axis."""
+    letters = len(str(version)) + 1
+    return letters * _LETTER_IN * (window[1] - window[0]) / (_ACROSS * _figure(axes).get_figwidth())
 
 
 def _figure(axes: Axes) -> Figure:
@@ -118,7 +123,7 @@ def _explain_colours(axes: Axes, scale: ScalarMappable, most: int) -> None:
     place: dict[str, Any] = {"location": "right", "aspect": 18}
     if is_narrow(figure):
         place = {"location": "bottom", "aspect": 40}
-    ticks = range(0, most + 1, max(1, -(-most // _MOST_COLOURS)))
+    ticks = range(0, most + 1, max(1, -(-most // (_MOST_COLOURS if most < 100 else _MOST_COLOURS // 2))))
     bar = figure.colorbar(scale, ax=axes, ticks=list(ticks), pad=0.02, **place)
     bar.minorticks_off()
     bar.ax.tick_params(length=0, labelsize="small")
@@ -136,7 +141,7 @@ def _draw_server(axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[fl
     mark = "s" if len(steps) <= _SQUARES_AN_INCH * _figure(axes).get_figwidth() else "|"
     times_s = [step.time_s for step in steps]
     axes.plot(times_s, [0] * len(steps), mark, color=colour, markersize=4, zorder=4, clip_on=False)
-    for step in _apart(steps, (window[1] - window[0]) / 24):
+    for step in _apart(steps, _room_s(axes, window, steps[-1].version if steps else 0)):
         axes.annotate(str(step.version), (step.time_s, 0), (0, 4), textcoords="offset points", ha="center",
                       fontsize="x-small", color=colour)  # fmt: skip
 
