@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak docs docs-reference test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -81,7 +81,7 @@ $(VENV)/installed: $(VENV)/created $(VENV)/mpi-$(MPI) $(REQUIREMENTS)
 
 $(VENV)/tests-installed: $(VENV)/installed
 	@echo "installing the test tools into $(VENV)"
-	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,dev]'
+	@$(PIP) install -c constraints.txt -e '.[mpi,analysis,digits,docs,dev]'
 	@touch $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries.
@@ -192,9 +192,20 @@ $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 	@$(VENV)-mpich/bin/python -m pip --disable-pip-version-check -qq install -c constraints.txt -e '.[mpich]'
 	@touch $@
 
+# --------------------------------------------------------------------------------------------- documentation
+
+# The sources begin at the top folder, so that links are the same on the site and where the files are read as they are.
+docs: $(VENV)/tests-installed ## build the documentation into build/site, warnings are errors: open build/site/index.html
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html -c docs -d build/doctrees . build/site
+
+docs-reference: $(VENV)/installed ## write docs/experiment-file.md and docs/commands.md anew from the code
+	@mkdir -p build
+	$(BIN)/python -m areabench.reference > build/experiment-file.md && mv build/experiment-file.md docs
+	$(BIN)/python -m areabench.command_reference > build/commands.md && mv build/commands.md docs
+
 # ------------------------------------------------------------------------------------------------- tests
 
-test: lint $(VENV)/torch-installed ## check style and types, run all tests, those inside MPI ranks included
+test: lint docs $(VENV)/torch-installed ## check style and types, build the site, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	$(BIN)/python -m pytest

@@ -1,4 +1,4 @@
-"""The page docs/experiment-file.md, made from the records of `experiment`: python -m areabench.reference."""
+"""The page docs/experiment-file.md, made from the records of `experiment`: make docs-reference."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ name = "logistic"
 A whole number stands for a number (`10` for `10.0`). Numbers must be finite. Whole numbers must fit 64 bits.
 Where a default reads "none", leaving the key out has the meaning that its row tells.
 
-This page is generated: `python -m areabench.reference > docs/experiment-file.md`.
+This page is generated: `make docs-reference`.
 """
 
 _COMBINATIONS = """\
@@ -98,14 +98,19 @@ def _record(record: Any) -> str:
 
 
 def _table(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
-    heading = "| key | type | unit | allowed | default | meaning |\n| --- | --- | --- | --- | --- | --- |\n"
-    return heading + "".join(_row(item, hints[item.name]) for item in items)
+    columns = ("key", "type", "unit", "allowed", "default", "meaning")
+    return reference_table(columns, [_row(item, hints[item.name]) for item in items])
 
 
-def _row(item: Field[Any], kind: Any) -> str:
+def reference_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are Markdown already."""
+    lines = [columns, ["---" for _ in columns], *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _row(item: Field[Any], kind: Any) -> list[str]:
     limits: Limits = item.metadata["limits"]
-    cells = [f"`{item.name}`", _type(kind), limits.unit, _allowed(kind, limits), _default(item), limits.doc]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+    return [f"`{item.name}`", _type(kind), limits.unit, _allowed(kind, limits), _default(item), limits.doc]
 
 
 def _type(kind: Any) -> str:

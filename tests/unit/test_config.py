@@ -628,7 +628,7 @@ def test_every_key_is_documented() -> None:
 
 def test_the_reference_page_is_current() -> None:
     page = (ROOT / "docs" / "experiment-file.md").read_text(encoding="utf-8")
-    assert page == experiment_reference(), "run: python -m areabench.reference > docs/experiment-file.md"
+    assert page == experiment_reference(), "stale: run make docs-reference"
 
 
 def test_the_example_of_the_reference_page_is_an_experiment() -> None:

@@ -1,0 +1,123 @@
+"""The page docs/commands.md, made from the command line's own parser: make docs-reference."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+
+from areabench.arguments import build_parser
+from areabench.reference import reference_table
+
+_INTRODUCTION = """\
+# Commands
+
+Every command with its arguments, options, an example and its exit codes, as `areabench COMMAND --help` prints them.
+The examples run from the repository's top folder after `make demo`, one after the other; `runs/stopped.h5` stands for a
+run that Ctrl-C or a signal has stopped.
+
+This page is generated: `make docs-reference`.
+"""
+_EPILOG = re.compile(r"example: (?P<example>.*?)\.? (?P<rest>exit codes: .*)", re.DOTALL)
+_PROGRAMS = re.compile(r"(?<![\w/])(areabench|mpirun)(?= )")
+_PASTED = {  # what stands in an example for a file, and one that is there after `make demo` and the examples before
+    "SIM.h5 MPI.h5": "runs/try-simulate.h5 runs/try-launch.h5",
+    "RUN.h5": "runs/demo/area.h5",
+    "SAVED.h5": "runs/saved.h5",
+    "runs/*.h5": "runs/demo/*.h5",
+    "runs/demo-area-0.h5": "runs/stopped.h5",
+    " demo.toml": " benchmarks/demo.toml",
+    "mpirun -n 9": "mpirun -n 5",  # clients may share ranks, and few start soon
+}
+
+
+def command_reference() -> str:
+    """All commands that are meant to be typed, as Markdown."""
+    commands = _commands(build_parser())
+    rows = [[f"[`{name}`](#{name})", purpose] for name, purpose, _ in commands]
+    overview = reference_table(("command", "what it does"), rows)
+    return "\n".join([_INTRODUCTION, overview, *(_section(*command) for command in commands)])
+
+
+def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, str, argparse.ArgumentParser]]:
+    """Name, purpose and parser of each command; those without a purpose are called by other commands only."""
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return [(entry.dest, entry.help or "", commands.choices[entry.dest]) for entry in commands._choices_actions]
+
+
+def _section(name: str, purpose: str, parser: argparse.ArgumentParser) -> str:
+    shown = [action for action in parser._actions if _is_shown(action)]
+    usage = " ".join(["areabench", name, *(_usage(action) for action in shown if not action.option_strings)])
+    table = reference_table(
+        ("argument or option", "default", "meaning"),
+        [[_spelling(action), _default(action), _meaning(action)] for action in shown],
+    )
+    heading = f"## {name}\n\n{_sentence(purpose)}\n\nUsage: `{usage} [options]`\n"
+    return "\n".join([heading, table, _epilog(name, parser.epilog or "")])
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return action.help not in (None, argparse.SUPPRESS) and not isinstance(action, argparse._HelpAction)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _usage(action: argparse.Action) -> str:
+    """A positional argument, in brackets where it may be left out."""
+    name = _metavar(action)
+    if action.nargs == "+":
+        return f"{name} [{name} ...]"
+    return f"[{name}]" if action.nargs == "?" else name
+
+
+def _metavar(action: argparse.Action) -> str:
+    return str(action.metavar or action.dest.upper())
+
+
+def _spelling(action: argparse.Action) -> str:
+    """All names of an option and what it takes."""
+    if not action.option_strings:
+        return f"`{_metavar(action)}`"
+    takes = "" if action.nargs == 0 else f" {'|'.join(action.choices) if action.choices else _metavar(action)}"
+    return ", ".join(f"`{name}`" for name in action.option_strings)[:-1] + f"{takes}`"
+
+
+def _default(action: argparse.Action) -> str:
+    if action.required:
+        return "required"
+    if action.nargs == 0 or action.default in (None, [], float("inf")):
+        return ""
+    return f"`{action.default:g}`" if isinstance(action.default, float) else f"`{action.default}`"
+
+
+def _meaning(action: argparse.Action) -> str:
+    """The help, without the default where that has a cell of its own."""
+    words = (action.help or "").replace("%%", "%")
+    return words.replace(f" (default {_default(action).strip('`')})", "") if _default(action) else words
+
+
+def _epilog(name: str, epilog: str) -> str:
+    """An example that can be pasted, and the exit codes."""
+    if not (parts := _EPILOG.fullmatch(epilog)):
+        return f"{epilog}\n"
+    example = parts["example"].replace("runs/try.h5", f"runs/try-{name}.h5")
+    for words, file in _PASTED.items():
+        example = example.replace(words, file)
+    example = _PROGRAMS.sub(r".venv/bin/\1", example)
+    return f"```sh\n{example}\n```\n\n{_sentence(parts['rest'])}\n"
+
+
+def options_of_commands() -> dict[str, frozenset[str]]:
+    """The options that each command knows."""
+    return {name: _options(parser._actions) for name, _, parser in _commands(build_parser())}
+
+
+def _options(actions: Iterable[argparse.Action]) -> frozenset[str]:
+    return frozenset(name for action in actions for name in action.option_strings)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(command_reference())
