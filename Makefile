@@ -26,7 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak docs docs-reference test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
+.PHONY: help install demo tables figures table-mpi study-rates study-bias message-flow tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak docs docs-reference test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -163,6 +163,15 @@ study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems:
 study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/studies/BIAS.md (likewise)
 	@$(BIN)/areabench sweep benchmarks/studies/bias_*.toml benchmarks/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
+
+# The picture of docs/methods.md; any asynchronous method has the events of AREA's run.
+FLOW_RUNS := runs/message-flow
+
+message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow.svg (seconds)
+	@$(BIN)/areabench simulate benchmarks/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
+	@$(BIN)/areabench simulate benchmarks/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
+	  --set method.clients_per_round=2 --force --output $(FLOW_RUNS)/s-fedavg.h5
+	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs/message-flow.svg
 
 # ------------------------------------------------------------------------------------------- benchmarks
 

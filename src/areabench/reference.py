@@ -17,7 +17,8 @@ _INTRODUCTION = """\
 One TOML file describes one experiment. A section that comes in several variants names the one it means with `name`;
 the keys of the other variants are refused in it. Unknown keys, wrong types and values out of range are refused, in one
 line that says what is allowed. `areabench check FILE` prints an experiment with all defaults filled in, and
-`--set section.key=value` overrides one key without touching the file.
+`--set section.key=value` overrides one key without touching the file. To change to a variant with other keys, replace
+the whole section: `--set "split={name = 'iid'}"`.
 
 ```toml
 name = "first"
