@@ -19,10 +19,7 @@ _HEADING = re.compile(r"^#{1,6} +(?P<words>.+?)\s*$", re.MULTILINE)
 _TARGETS = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
 
 # Pages that the front page lists before they are written.
-COMING = {f"docs/{name}.md" for name in (
-    "getting-started", "methods", "transports", "command-line", "report", "notebooks", "reproduction", "frameworks",
-    "extending",
-)}  # fmt: skip
+COMING = {f"docs/{name}.md" for name in ("command-line", "report", "notebooks", "extending")}
 
 
 def links_of(document: str) -> Iterator[tuple[Path, str]]:
