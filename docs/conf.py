@@ -15,8 +15,6 @@ from sphinx.application import Sphinx
 
 from areabench import __version__
 
-FOLDER = Path(__file__).resolve().parent
-
 project = "areabench"
 author = "The areabench developers"
 release = version = __version__
@@ -67,16 +65,9 @@ def navigation_of(text: str) -> str:
     )
 
 
-def without_missing_pages(text: str) -> str:
-    """The front page without the entries of pages that do not exist yet."""
-    links = ((line, _LINK.match(line)) for line in text.splitlines(keepends=True))
-    return "".join(line for line, link in links if not link or (FOLDER / f"{link['page']}.md").exists())
-
-
 def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
     """Make the front page's lists of links the site's navigation too."""
     if document == root_doc:
-        source[0] = without_missing_pages(source[0])
         source[0] += navigation_of(source[0])
 
 
