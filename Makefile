@@ -238,6 +238,8 @@ $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 # The sources begin at the top folder, so that links are the same on the site and where the files are read as they are.
 docs: $(VENV)/tests-installed ## build the documentation into build/site, warnings are errors: open build/site/index.html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html -c docs -d build/doctrees . build/site
+	@! grep -rlE '<(script|link|img|iframe)[^>]+(src|href)="https?:' build/site --include='*.html' || \
+	  { echo "error: these pages load something from the network; keep it in docs/site" >&2; exit 1; }
 
 docs-reference: $(VENV)/installed ## write docs/experiment-file.md and docs/commands.md anew from the code
 	@mkdir -p build

@@ -15,8 +15,6 @@ from sphinx.application import Sphinx
 
 from areabench import __version__
 
-FOLDER = Path(__file__).resolve().parent
-
 project = "areabench"
 author = "The areabench developers"
 release = version = __version__
@@ -28,14 +26,16 @@ include_patterns = [
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_heading_anchors = 4
 highlight_language = "none"  # each block says what it is
+smartquotes = False  # keys and values are quoted as they are typed
 default_role = "code"  # docstrings write code in single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {"NDArray": "NDArray", "Vector": "Vector", "Values": "Values", "Counts": "Counts"}
 python_use_unqualified_type_names = True
 nitpicky = True
 # The names of others have no page here, and the site is built without the network; the experiment file has a page.
 nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|h5py|pathlib|collections|typing|functools|enum)\b.*"),
+    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|pathlib|collections|NDArray|Vector|Values|Counts|Path|Experiment)\b.*"),
     ("py:.*", r"areabench\.(experiment|problem_settings|fault_settings|verdict)\..*"),
 ]
 
@@ -65,16 +65,9 @@ def navigation_of(text: str) -> str:
     )
 
 
-def without_missing_pages(text: str) -> str:
-    """The front page without the entries of pages that do not exist yet."""
-    links = ((line, _LINK.match(line)) for line in text.splitlines(keepends=True))
-    return "".join(line for line, link in links if not link or (FOLDER / f"{link['page']}.md").exists())
-
-
 def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
     """Make the front page's lists of links the site's navigation too."""
     if document == root_doc:
-        source[0] = without_missing_pages(source[0])
         source[0] += navigation_of(source[0])
 
 
