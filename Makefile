@@ -26,9 +26,7 @@ DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo tables figures table-mpi study-rates study-bias message-flow tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak docs docs-reference test campaign campaign-part test-slurm test-system-mpi lint format clean distclean
-.PHONY: browser report-picture bench-report
-.PHONY: notebooks notebooks-figure
+.PHONY: help install demo tables figures table-mpi study-rates study-bias message-flow tune-demo bench-simulator bench-cost bench-mpi bench-launchers soak docs docs-reference test campaign campaign-part test-slurm test-system-mpi lint format clean distclean browser report-picture bench-report notebooks notebooks-figure
 .NOTPARALLEL: # runs that share cores would disturb each other's clock, also under make -j
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
@@ -169,12 +167,12 @@ study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best
 # The picture of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW_RUNS := runs/message-flow
 
-
 message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow.svg (seconds)
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
 	  --set method.clients_per_round=2 --force --output $(FLOW_RUNS)/s-fedavg.h5
 	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs/message-flow.svg
+
 # --------------------------------------------------------------------------------------------- notebooks
 
 NOTEBOOKS := $(wildcard analysis/[1-9]_*.ipynb)

@@ -35,7 +35,8 @@ python_use_unqualified_type_names = True
 nitpicky = True
 # The names of others have no page here, and the site is built without the network; the experiment file has a page.
 nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|pathlib|collections|NDArray|Vector|Values|Counts|Path|Experiment)\b.*"),
+    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|pathlib|collections|NDArray|Path)\b.*"),
+    ("py:.*", r"(Vector|Values|Counts|Experiment|RuleName)\b.*"),
     ("py:.*", r"areabench\.(experiment|problem_settings|fault_settings|verdict)\..*"),
 ]
 

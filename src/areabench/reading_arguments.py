@@ -205,6 +205,7 @@ def _drawing(commands: Commands) -> None:
         help="step size to draw of a method (default: best mean accuracy at the end); may be repeated",
     )  # fmt: skip
     parser.add_argument("--target", type=float, default=80.0, help="accuracy of the target line, %% (default 80)")
+    json_option(parser)
 
 
 def _examining(commands: Commands) -> None:

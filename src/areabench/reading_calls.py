@@ -91,19 +91,20 @@ def _figures(options: argparse.Namespace, around: Around) -> int:
     if options.folder is not None and options.overrides:
         raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
     if options.folder is not None:
-        return sweep_figures(options.folder, options.output, Wishes(formats, tuple(options.step_sizes), options.target))
+        wishes = Wishes(formats, tuple(options.step_sizes), options.target)
+        return sweep_figures(options.folder, options.output, wishes, around.output)
     output = options.output or Path("runs") / f"{options.split.stem}-labels"
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
     outputs = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
-    return split_figure(options.split, options.overrides, around.cache, outputs)
+    return split_figure(options.split, options.overrides, around.cache, outputs, around.output)
 
 
 def _report(options: argparse.Namespace, around: Around) -> int:
     from areabench.report.command import Wishes, report
 
     wishes = Wishes(options.target, options.title, options.timeline, around.progress)
-    return report(options.paths, options.output, around.cache, wishes, force=options.force)
+    return report(options.paths, options.output, around.cache, wishes, around.output, force=options.force)
 
 
 def _table(options: argparse.Namespace, around: Around) -> int:

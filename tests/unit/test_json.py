@@ -22,7 +22,26 @@ from areabench.reading import open_run
 from areabench.reading_calls import READING
 from areabench.schema import State
 
-DRAW = {"figures"}  # prints where its figures are, and has no answer
+SPLIT = """\
+[problem]
+name = "logistic"
+
+[data]
+name = "synthetic"
+
+[split]
+name = "iid"
+
+[clients]
+count = 2
+
+[method]
+name = "area"
+step_size = 1.0
+
+[stop]
+horizon_s = 1.0
+"""
 
 
 @pytest.fixture
@@ -86,10 +105,18 @@ def test_numbers_keep_their_precision_and_texts_their_line() -> None:
 
 
 def test_every_reading_command_has_it(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (*sorted(set(READING) - DRAW), "doctor"):
+    for command in (*sorted(READING), "doctor"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert "--json" in capsys.readouterr().out, command
+
+
+def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answered(capsys, "report", str(run), "-o", "page.html")
+    assert answer == {"page": "page.html", "bytes": Path("page.html").stat().st_size, "runs": 1, "absent": []}
+    Path("split.toml").write_text(SPLIT, encoding="utf-8")
+    assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {"figures": ["labels.svg"]}
+    assert Path("labels.svg").exists()
 
 
 def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench import datasets
 from areabench.errors import UserError
 from areabench.figures.data import Page, arrange
+from areabench.label_counts import labels_held
 from areabench.looks import METHOD_NAMES
+from areabench.output import Output
 from areabench.outside.calling import check_parts
-from areabench.partition import count_labels, split
 from areabench.sweeps.reading import load_sweep, open_sweep
 from areabench.sweeps.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_PLAIN = Output()
 
 
 @dataclass(frozen=True)
@@ -31,33 +33,32 @@ class Wishes:
     target: float = 80.0  # test accuracy in percent
 
 
-def sweep_figures(folder: Path, output: Path | None, wishes: Wishes) -> int:
+def sweep_figures(folder: Path, into: Path | None, wishes: Wishes, output: Output = _PLAIN) -> int:
     """Draw quality over time, step-size sensitivity and staleness of a sweep."""
     _need_matplotlib()
     results = open_sweep(folder).results
     if not results:
         raise UserError(f"{folder}: no run of this sweep is done; run it with `areabench sweep` first")
     step_sizes = read_step_sizes(wishes.step_sizes, results)
+    drawn: list[Path] = []
     for page in arrange(results):
         for name, figure in _draw(page, step_sizes, wishes.target).items():
-            _save(figure, [(output or folder / "figures") / f"{name}{page.slug}.{suffix}" for suffix in wishes.formats])
-    return 0
+            files = [(into or folder / "figures") / f"{name}{page.slug}.{suffix}" for suffix in wishes.formats]
+            drawn += _save(figure, files)
+    return _answer(drawn, output)
 
 
-def split_figure(path: Path, overrides: Sequence[str], cache: Path, outputs: Sequence[Path]) -> int:
+def split_figure(
+    path: Path, overrides: Sequence[str], cache: Path, outputs: Sequence[Path], output: Output = _PLAIN
+) -> int:
     """Draw which client of an experiment, or of the first one of a sweep, holds how many samples of which class."""
     _need_matplotlib()
     from areabench.figures.labels import draw_labels
 
     experiment = next(one.experiment for one in load_sweep(path, overrides).members if one.experiment is not None)
-    if experiment.data is None or experiment.split is None:
-        problem = experiment.problem.name
-        raise UserError(f"{path}: problem `{problem}` has no labels to split; take one with [data] and [split]")
     check_parts(experiment, experiment.module_folders or ())
-    data = datasets.load(experiment.data, cache)
-    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
-    _save(draw_labels(count_labels(data.train_labels, parts, data.classes), experiment), outputs)
-    return 0
+    drawn = _save(draw_labels(labels_held(experiment, path, cache), experiment), outputs)
+    return _answer(drawn, output)
 
 
 def read_step_sizes(wished: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
@@ -96,12 +97,17 @@ def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[st
     }
 
 
-def _save(figure: Figure, paths: Sequence[Path]) -> None:
+def _save(figure: Figure, paths: Sequence[Path]) -> Sequence[Path]:
     from areabench.figures.style import save
 
     for path in paths:
         save(figure, path)
-        print(f"figure: {path}")
+    return paths
+
+
+def _answer(drawn: Sequence[Path], output: Output) -> int:
+    output.answer(lambda: "".join(f"figure: {path}\n" for path in drawn), lambda: {"figures": drawn})
+    return 0
 
 
 def _need_matplotlib() -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from areabench import datasets
 from areabench.comparison import compare_runs
 from areabench.diagnosed import diagnosis_of
 from areabench.errors import UserError
@@ -30,7 +29,7 @@ from areabench.figures.study_server_rates import draw_server_rates
 from areabench.figures.style import save as save_as
 from areabench.figures.targets import draw_time_to_target
 from areabench.figures.timelines import draw_timeline
-from areabench.partition import count_labels, split
+from areabench.label_counts import labels_held
 from areabench.reading import Run
 from areabench.studies.limits import limit_of
 from areabench.studies.points import points_of
@@ -81,12 +80,8 @@ def two_clocks(first: Run, second: Run) -> Figure:
 def class_shares(run: Run, *, cache: Path | None = None, width: Width = "page", titled: bool = True) -> Figure:
     """Which client holds how many samples of which class; the data set is looked up in `cache`."""
     experiment = run.experiment
-    if experiment.data is None or experiment.split is None:
-        raise UserError(f"{run.path}: problem `{experiment.problem.name}` has no labels to split; take another run")
     check_trusted(experiment, run.path)
-    data = datasets.load(experiment.data, cache or Path.home() / ".cache" / "areabench")
-    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
-    counts = count_labels(data.train_labels, parts, data.classes)
+    counts = labels_held(experiment, run.path, cache or Path.home() / ".cache" / "areabench")
     return _entitled(draw_labels(counts, experiment, width_in=inches(width)), titled)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from areabench.options import percent, progress_option, seconds
+from areabench.options import json_option, percent, progress_option, seconds
 
 PURPOSE = "write one page of HTML that shows runs or sweeps in any browser, without network"
 EXAMPLE = "runs/demo -o report.html"
@@ -30,6 +30,7 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         "--timeline", type=span, default=(0.0, float("inf")), metavar="START:END",
         help="seconds of the runs that the timelines show (default: from the start, as much as there is room for)",
     )  # fmt: skip
+    json_option(parser)
     progress_option(parser)
 
 

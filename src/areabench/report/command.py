@@ -9,6 +9,7 @@ from pathlib import Path
 
 from areabench import __version__
 from areabench.errors import UserError
+from areabench.output import Output
 from areabench.progress import Style, SweepProgress
 from areabench.report.details import chosen, details_of
 from areabench.report.labels import labels_of
@@ -18,6 +19,8 @@ from areabench.report.series import Arranged, arranged, series_of
 from areabench.report.sources import Sources, gather
 from areabench.report.timeline import Window
 from areabench.surroundings import refuse_existing, write_text
+
+_PLAIN = Output()
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,19 @@ class Wishes:
     style: Style = Style.NONE
 
 
-def report(paths: Sequence[Path], output: Path, cache: Path, wishes: Wishes, *, force: bool) -> int:
+def report(
+    paths: Sequence[Path], page: Path, cache: Path, wishes: Wishes, output: Output = _PLAIN, *, force: bool
+) -> int:
     """Write the page of some runs and sweeps."""
-    refuse_existing(output, force=force)
+    refuse_existing(page, force=force)
     sources = _gather(paths, wishes.style)
     text = page_text(build_report(sources, cache, wishes))
-    write_text(output, text)
-    print(f"report: {output} ({_counts(sources)}, {len(text.encode()) / 1e6:.2f} MB)")
+    write_text(page, text)
+    size = len(text.encode())
+    output.answer(
+        lambda: f"report: {page} ({_counts(sources)}, {size / 1e6:.2f} MB)\n",
+        lambda: {"page": page, "bytes": size, "runs": len(sources.trials), "absent": sources.absent},
+    )
     return 0
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench import datasets
 from areabench.errors import UserError
 from areabench.experiment import Experiment
 from areabench.figures.data import Page
 from areabench.figures.words import split_name
-from areabench.partition import count_labels, split
+from areabench.label_counts import labels_held
 from areabench.problem_settings import DataSettings, SplitSettings
 from areabench.report.records import Labels, Numbers
 from areabench.trust import check_trusted
@@ -55,9 +54,7 @@ def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache
 
 def _count(experiment: Experiment, path: Path, cache: Path) -> Numbers:
     """Samples of each class that each client holds; a UserError where there are none to know."""
-    if experiment.data is None or experiment.split is None:
+    if experiment.data is None or experiment.split is None:  # said to somebody who looks at a page, not at a file
         raise UserError(f"The problem {experiment.problem.name} has no labels to split.")
     check_trusted(experiment, path)
-    data = datasets.load(experiment.data, cache)
-    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
-    return count_labels(data.train_labels, parts, data.classes)
+    return labels_held(experiment, path, cache)
