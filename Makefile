@@ -164,14 +164,14 @@ study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best
 	@$(BIN)/areabench sweep benchmarks/studies/bias_*.toml benchmarks/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
 
-# The picture of docs/methods.md; any asynchronous method has the events of AREA's run.
+# The pictures of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW_RUNS := runs/message-flow
 
-message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow.svg (seconds)
+message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow-*.svg (seconds)
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
 	@$(BIN)/areabench simulate benchmarks/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
 	  --set method.clients_per_round=2 --force --output $(FLOW_RUNS)/s-fedavg.h5
-	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs/message-flow.svg
+	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs
 
 # --------------------------------------------------------------------------------------------- notebooks
 
