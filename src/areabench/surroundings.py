@@ -74,7 +74,10 @@ def write_text(path: Path, text: str) -> None:
 
 def _refuse_folder(path: Path, option: str) -> None:
     """The folder of a file must be one, or it must be possible to make it."""
-    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    try:
+        folder = next(folder for folder in path.absolute().parents if folder.exists())
+    except PermissionError as error:  # above the current folder, say
+        raise RunFileError(f"{path}: cannot be written: {error.strerror}; choose another {option}") from None
     if not folder.is_dir():
         raise RunFileError(f"{path}: {_folder_shown(path, folder)} is not a folder; choose another {option}")
     if not os.access(folder, os.W_OK | os.X_OK):

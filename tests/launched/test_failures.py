@@ -47,7 +47,7 @@ Conductor.update = fail
 FAILING_SET_UP = """
 from areabench import real_time
 
-def fail(experiment, cache):
+def fail(*_):
     raise EOFError("the data end here")
 
 if rank == 1:

@@ -10,6 +10,7 @@ import importlib.resources
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -307,8 +308,9 @@ def test_what_is_closed_to_the_user(arguments: str, folder: Path) -> None:
     (folder / FILE).write_text(QUADRATIC, encoding="utf-8")
     (folder / "secret.toml").write_text(QUADRATIC, encoding="utf-8")
     (folder / "secret.toml").chmod(0o600)
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+    for parent in (folder, *folder.parents):
+        if parent.is_relative_to(tempfile.gettempdir()) and parent != Path(tempfile.gettempdir()):
+            parent.chmod(0o755)
     script = (
         "import contextlib, io, os, sys\nfrom areabench.cli import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"  # Python itself may be closed to the other: load all of it
