@@ -20,7 +20,7 @@ from areabench.mpirun import has_children
 from areabench.reading import Run, open_run
 
 LIMIT_S = 90.0  # for one launch
-LOOKS_WITHOUT_RANKS = 60  # three seconds
+LOOKS_WITHOUT_RANKS = 400  # twenty seconds: a busy machine may take some to end an mpirun
 GRACE_S = 10.0  # for mpirun to end its ranks when told to
 
 QUADRATIC = """
