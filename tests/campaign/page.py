@@ -20,8 +20,8 @@ LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
 data, 4 to 8 clients with unequal rates, one of three criteria), most with one fault at a random moment. *Missed*: the
 run had ended before the fault came, or so shortly after it that it could not be seen; such a run must end as if there
-had been none. *Status* and *exit codes*: what was seen where the fault hit, the run command's. *No process left* is asked
-of every command that was started; *no hang*: none took longer than {limit_s:g} s. *Readable*: the whole file was
+had been none. *Status* and *exit codes*: what was seen where the fault hit, the run command's. *No process left* is
+asked of every command that was started; *no hang*: none took longer than {limit_s:g} s. *Readable*: the whole file was
 read, and `areabench show` printed it. *Replayed*: `areabench replay` found all bits equal, and for AREA x_s + u was
 the mean of the memories after each event. *Resumed*: of the runs that left a checkpoint, those that `areabench
 resume` took to their end, in the simulator with a file that is the uninterrupted run's to the bit. *Recovered*: of
