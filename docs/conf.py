@@ -46,6 +46,7 @@ html_css_files = ["site.css"]
 html_extra_path = ["site/index.html"]  # at the top of the site; it leads to the front page
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 _HEADING = re.compile(r"## (?P<caption>.+)")
 _LINK = re.compile(r"- \[(?P<title>[^\]]+)\]\((?P<page>[^)#]+)\.md\)")
