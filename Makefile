@@ -276,7 +276,7 @@ report-picture: browser $(VENV)/tests-installed ## draw docs/report.png: the rep
 	@$(BIN)/python -m tests.browser.screenshot runs/report-picture/report.html docs/report.png
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign goes on.
-campaign: $(VENV)/tests-installed ## 240 runs with a fault each, on MPI and in the simulator: docs/campaign.md (about an hour)
+campaign: $(VENV)/tests-installed ## 240 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (about an hour)
 	$(BIN)/python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md
 
 campaign-part: $(VENV)/tests-installed ## one run of each kind of fault, within five minutes

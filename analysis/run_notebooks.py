@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import nbconvert  # noqa: F401
     except ImportError as error:
         print(
-            f"error: notebooks need nbclient and nbconvert ({error}); `pip install areabench[notebooks]`",
+            f"error: notebooks need nbclient and nbconvert ({error}); `pip install '.[notebooks]'`",
             file=sys.stderr,
         )
         return 2

@@ -51,6 +51,12 @@ class Twins:
         pairs = ((self.real.accuracy, self.simulated.accuracy), (self.real.loss, self.simulated.loss))
         return complete and all(is_near(real, simulated) for real, simulated in pairs)
 
+    @property
+    def difference_percent(self) -> float:
+        """By how much the mean number of updates in real time differs from the simulated one."""
+        real, simulated = self.mean(lambda trial: trial.updates.second), self.mean(lambda trial: trial.updates.first)
+        return 100 * (real / simulated - 1)
+
     def mean(self, measure: Callable[[RunComparison], float]) -> float:
         """The mean of a measure over the trials; NaN where one has none."""
         return statistics.fmean(measure(trial) for trial in self.trials)
@@ -140,7 +146,7 @@ def _time_row(one: Twins) -> list[str]:
         _seconds(beside.published.rho, horizon_s) if beside else _NONE,
         f"{real:,.0f}",
         f"{simulated:,.0f}",
-        f"{100 * (real / simulated - 1):+.2f} %",
+        f"{one.difference_percent:+.2f} %",
         _number(1e3 * late_s, "{:.0f} ms"),
         _number(100 * distance, "{:.2f} %"),
     ]
@@ -198,9 +204,9 @@ def counts_words(twins: list[Twins]) -> str:
         words += f"** (of the simulated ones {sum(one.agrees for one in simulated)})"
     else:
         words += "**"
-    least = min(one.mean(lambda trial: trial.updates.difference_percent) for one in twins)
-    most = max(one.mean(lambda trial: trial.updates.difference_percent) for one in twins)
-    return paragraph(f"{words}. The updates differ by {least:+.2f} to {most:+.2f} % from the simulated ones.")
+    differences = [one.difference_percent for one in twins]
+    span = f"{min(differences):+.2f} to {max(differences):+.2f} %"
+    return paragraph(f"{words}. The updates differ by {span} from the simulated ones.")
 
 
 def origin_words(paths: list[Path], command: str) -> str:

@@ -6,12 +6,11 @@ the files are read as they are.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
 from areabench import __version__
 
@@ -47,6 +46,7 @@ html_css_files = ["site.css"]
 html_extra_path = ["site/index.html"]  # at the top of the site; it leads to the front page
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 _HEADING = re.compile(r"## (?P<caption>.+)")
 _LINK = re.compile(r"- \[(?P<title>[^\]]+)\]\((?P<page>[^)#]+)\.md\)")
@@ -72,18 +72,18 @@ def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
         source[0] += navigation_of(source[0])
 
 
-def write_docstring(_: Sphinx, what: str, name: str, __: object, ___: object, lines: list[str]) -> None:
-    """Docstrings are plain text with code in backticks: |x*| is a norm. A field has a comment behind it instead."""
-    texts = [comment_on(name)] if what == "attribute" else lines
-    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in texts]
+def write_docstring(_: Sphinx, __: str, ___: str, ____: object, _____: object, lines: list[str]) -> None:
+    """Docstrings are plain text with code in backticks: |x*| is a norm."""
+    lines[:] = [line for line in lines if not line.startswith("Alias for field number ")]  # nobody wrote that
+    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in lines]
 
 
-def comment_on(name: str) -> str:
-    """The comment behind a field of a record, such as areabench.schema.Status.lost; empty where there is none."""
-    module, record, field = name.rsplit(".", 2)
-    source = inspect.getsource(getattr(importlib.import_module(module), record))
-    comment = re.search(rf"^    {field}(?:: | = ).*?  # (.+)$", source, re.MULTILINE)
-    return comment[1] if comment else ""
+def write_aliases(
+    _: Sphinx, __: str, ___: str, ____: object, _____: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Name an alias within another type, Sequence[Vector], as it is named elsewhere."""
+    plain = [text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned)]
+    return plain[0], plain[1]
 
 
 def _escaped(part: str) -> str:
@@ -96,8 +96,21 @@ def unlink_folders(application: Sphinx, document: str, source: list[str]) -> Non
     source[0] = _FOLDER_LINK.sub(lambda link: link["words"] if (here / link["path"]).is_dir() else link[0], source[0])
 
 
+def show_comments_on_fields() -> None:
+    """Have the comment behind a field of a record read as its description, as if it began with `#:`."""
+    analyze = ModuleAnalyzer.analyze
+
+    def analyze_with_comments(self: ModuleAnalyzer) -> None:
+        self.code = re.sub(r"^(    \w+(?:: | = ).*?)  # ", r"\1  #: ", self.code, flags=re.MULTILINE)
+        analyze(self)
+
+    ModuleAnalyzer.analyze = analyze_with_comments  # type: ignore[method-assign]
+
+
 def setup(application: Sphinx) -> None:
     """Hook in what no setting says."""
+    show_comments_on_fields()
     application.connect("autodoc-process-docstring", write_docstring)
+    application.connect("autodoc-process-signature", write_aliases)
     application.connect("source-read", add_navigation)
     application.connect("source-read", unlink_folders)

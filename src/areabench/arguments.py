@@ -46,7 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     _writing_jobs(commands)
     add_reading_commands(commands)
     purpose = "print a completion script for a shell"
-    completion = add_command(commands, "completion", purpose, "bash > ~/.local/share/bash-completion/areabench")
+    example = "bash > ~/.local/share/bash-completion/completions/areabench"
+    completion = add_command(commands, "completion", purpose, example)
     completion.add_argument("shell", choices=SHELLS, help="which shell")
     return parser
 

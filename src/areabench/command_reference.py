@@ -88,7 +88,7 @@ def _spelling(action: argparse.Action) -> str:
 def _default(action: argparse.Action) -> str:
     if action.required:
         return "required"
-    if action.nargs == 0 or action.default in (None, [], float("inf")):
+    if action.nargs == 0 or action.default in (None, [], "", float("inf")) or isinstance(action.default, tuple):
         return ""
     return f"`{action.default:g}`" if isinstance(action.default, float) else f"`{action.default}`"
 

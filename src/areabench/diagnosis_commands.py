@@ -38,6 +38,7 @@ def _draw(found: Diagnosis, experiment: Experiment, path: Path) -> None:
         from areabench.figures.style import save
     except ImportError as error:
         raise UserError(
-            f"--output {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+            f"--output {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
         ) from error
     save(draw_diagnosis(found, experiment), path)

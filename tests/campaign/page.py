@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 import h5py
 import numpy as np
 from tests.campaign.findings import Finding
-from tests.campaign.kinds import kinds
+from tests.campaign.kinds import Act, kinds
 
 HEAD = (
     "fault", "transport", "runs", "hit", "missed", "status", "exit codes", "no process left", "no hang", "readable",
@@ -18,10 +18,10 @@ HEAD = (
 )  # fmt: skip
 LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
-data, 4 to 8 clients with unequal rates, one of three criteria), with one fault at a random moment. *Missed*: the run
-had ended before the fault came, or so shortly after it that it could not be seen; such a run must end as if there had
-been none. *Status* and *exit codes*: what was seen where the fault hit, the run command's. *No process left* is asked
-of every command that was started; *no hang*: none took longer than {limit_s:g} s. *Readable*: the whole file was
+data, 4 to 8 clients with unequal rates, one of three criteria), most with one fault at a random moment. *Missed*: the
+run had ended before the fault came, or so shortly after it that it could not be seen; such a run must end as if there
+had been none. *Status* and *exit codes*: what was seen where the fault hit, the run command's. *No process left* is
+asked of every command that was started; *no hang*: none took longer than {limit_s:g} s. *Readable*: the whole file was
 read, and `areabench show` printed it. *Replayed*: `areabench replay` found all bits equal, and for AREA x_s + u was
 the mean of the memories after each event. *Resumed*: of the runs that left a checkpoint, those that `areabench
 resume` took to their end, in the simulator with a file that is the uninterrupted run's to the bit. *Recovered*: of
@@ -46,8 +46,7 @@ def page(findings: Sequence[Finding], origin: Origin) -> str:
     rows = [HEAD, *(_row(kind.key, run) for kind in kinds()), _total(run)]
     parts = [
         "# Fault campaign",
-        f"`{origin.command}` (seed {origin.seed}): {len(run)} runs, {sum(one.hit for one in run)} faults hit, "
-        f"**{len(failed)} runs failed**.",
+        f"`{origin.command}` (seed {origin.seed}): {len(run)} runs, {_fates(run)}, **{len(failed)} runs failed**.",
         LEGEND.format(limit_s=origin.limit_s).rstrip(),
         markdown_table([row for row in rows if row[2] != "0"]).rstrip(),
         *_skipped(findings),
@@ -55,6 +54,17 @@ def page(findings: Sequence[Finding], origin: Origin) -> str:
         versions(run),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _fates(run: Sequence[Finding]) -> str:
+    faults = _with_fault(run)
+    hit = sum(one.hit for one in faults)
+    return f"{hit} faults hit, {len(faults) - hit} missed, {len(run) - len(faults)} runs without a fault"
+
+
+def _with_fault(run: Sequence[Finding]) -> list[Finding]:
+    faultless = {kind.key for kind in kinds() if kind.act is Act.NOTHING}
+    return [finding for finding in run if finding.kind not in faultless]
 
 
 def _row(key: str, run: Sequence[Finding]) -> tuple[str, ...]:
@@ -70,9 +80,12 @@ def _total(run: Sequence[Finding]) -> tuple[str, ...]:
 def _cells(run: Sequence[Finding]) -> tuple[str, ...]:
     """All columns from the number of runs on."""
     hit = [finding for finding in run if finding.hit]
+    faults = _with_fault(run)
+    struck = sum(finding.hit for finding in faults)
     endings = [finding.ending_s for finding in hit if finding.ending_s is not None]
     return (
-        str(len(run)), str(len(hit)), str(len(run) - len(hit)), counted(finding.state for finding in hit),
+        str(len(run)), str(struck) if faults else "", str(len(faults) - struck) if faults else "",
+        counted(finding.state for finding in hit),
         counted(str(finding.code) for finding in hit), _share(finding.none_left for finding in run),
         _share(finding.no_hang for finding in run), _share(finding.readable for finding in run),
         _share(finding.replayed for finding in run), _share(finding.resumed for finding in run),

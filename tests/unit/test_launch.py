@@ -87,7 +87,7 @@ def test_an_mpiexec_on_the_path(machine: Path) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_no_mpirun_at_all() -> None:
-    with pytest.raises(UserError, match="no mpirun found; install one with `pip install areabench"):
+    with pytest.raises(UserError, match="no mpirun found; install one with `make install`"):
         find_mpirun()
 
 

@@ -131,6 +131,9 @@ def test_means_are_over_trials(table_mpi: Any, folders: tuple[Path, Path]) -> No
     expected = [trial.updates.first - 1 for trial in area.trials]
     assert len(expected) == 2
     assert area.mean(lambda trial: trial.updates.second) == pytest.approx(sum(expected) / 2)
+    simulated = sum(trial.updates.first for trial in area.trials)
+    assert area.difference_percent == pytest.approx(100 * (sum(expected) / simulated - 1))
+    assert f"by {area.difference_percent:+.2f} to +0.00 %" in table_mpi.counts_words(twins[:2]).replace("\n", " ")
     assert [one.trials[0].updates.difference_percent == 0 for one in twins] == [False, True, False, True]
 
 

