@@ -215,6 +215,17 @@ def test_many_clients_are_grouped_by_expectation() -> None:
     assert participation_of(clients[:4]).served.tolist() == [599.0, 598.0, 597.0, 596.0]
 
 
+def test_clients_served_too_little_are_counted_one_by_one() -> None:
+    clients = np.zeros(600, DIAGNOSIS_CLIENT)
+    clients["expected"], clients["low"], clients["high"] = 10.0, 5.0, 15.0
+    clients["served"] = 12
+    clients["served"][[0, 1, 300]] = 4  # the groups' means are 20/3, above 5, and 28/3
+    assert participation_of(clients).short == 3
+    assert participation_of(clients[2:300]).short == 0
+    clients["expected"] = NAN
+    assert participation_of(clients).short is None
+
+
 # ---------------------------------------------------------------------------------------------------- page
 
 

@@ -132,6 +132,7 @@ class Participation:
     expected: Numbers
     low: Numbers  # interval that chance allows
     high: Numbers
+    short: int | None  # clients served less than chance allows; None where nobody knows what to expect
 
 
 @dataclass(frozen=True, eq=False)
