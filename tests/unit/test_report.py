@@ -20,7 +20,7 @@ from areabench.figures.data import Band
 from areabench.problem_settings import Dirichlet, Logistic, Synthetic
 from areabench.report.curves import axes_of, thinned
 from areabench.report.details import participation_of
-from areabench.report.outcomes import mean_reached_s, outcome_of
+from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.page import SCRIPTS, page_text
 from areabench.report.records import Entry, Line, Report, plain, to_json
 from areabench.report.series import arranged, series_of
@@ -126,10 +126,18 @@ def test_ends_on_the_way_to_the_target(seen: Result, kind: str, time_s: float) -
     assert (outcome.kind, outcome.time_s) == (kind, time_s)
 
 
-def test_only_trials_that_reached_the_target_make_its_mean() -> None:
-    outcomes = [outcome_of(each, 50.0) for each in (result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0)))]
-    assert mean_reached_s(outcomes) == 0.5  # of 1 s and 0 s
-    assert math.isnan(mean_reached_s(outcomes[2:]))
+def test_trials_that_did_not_reach_the_target_are_later_than_all_in_the_median() -> None:
+    at_1_s, at_0_s, never = result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0))
+    early = result((1.0, 2.0, 3.0), end_s=3.0)
+
+    def median_s(*seen: Result) -> float:
+        return median_reached_s([outcome_of(each, 50.0) for each in seen])
+
+    assert median_s(at_1_s, at_0_s, never) == 1.0  # the mean of those that reached it is 0.5
+    assert median_s(at_1_s, at_0_s, at_1_s, early) == 1.0
+    assert median_s(at_0_s, at_1_s) == 0.5
+    assert median_s(at_1_s, never) == math.inf
+    assert median_s(never) == math.inf
 
 
 # ---------------------------------------------------------------------------------------------------- series

@@ -92,7 +92,7 @@ class Series:
     accuracy: Spread | None
     loss: Spread | None
     outcomes: tuple[Outcome, ...]
-    target_s: float  # mean over the trials that reached the target, NaN where none did
+    target_s: float  # median over the trials, infinite unless more than half reached the target
     updates: float  # mean over trials
     server_steps: float
     staleness: Histogram | None

@@ -14,7 +14,7 @@ from areabench.figures.data import Cell, Contender, Page, Quantity, Row, arrange
 from areabench.figures.words import title_of
 from areabench.looks import method_colour
 from areabench.report.curves import axes_of
-from areabench.report.outcomes import mean_reached_s, outcome_of
+from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.records import Count, Histogram, Series, Setting
 from areabench.report.sources import Sources, Trial, without_seed
 from areabench.sweeps.results import Result
@@ -130,7 +130,7 @@ def _series(place: Place, planned: int, target: float, most: int) -> Series:
         accuracy=_spread(cell, "test_accuracy"),
         loss=_spread(cell, "train_loss"),
         outcomes=outcomes,
-        target_s=mean_reached_s(outcomes),
+        target_s=median_reached_s(outcomes),
         updates=statistics.fmean(result.status.updates for result in results),
         server_steps=statistics.fmean(result.status.server_steps for result in results),
         staleness=_histogram(cell.finished or results),

@@ -177,7 +177,10 @@ function isBest(one, rivals, column) {
 function summaryCaption() {
   const words = ["Accuracy and loss are those at the end of a run. Bold: the best of its rates and setting."];
   if (data.series.some((one) => one.trials > 1))
-    words.push("Means over trials, small their range; diverged, failed and missing runs are never averaged in.");
+    words.push(
+      "Means over trials, small their range; diverged, failed and missing runs are never averaged in. Times are medians, " +
+        "in which trials that did not reach the target count as later than the others.",
+    );
   return element("p", { class: "caption" }, words.join(" "));
 }
 
