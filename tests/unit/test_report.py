@@ -23,7 +23,7 @@ from areabench.report.details import participation_of
 from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.page import SCRIPTS, page_text
 from areabench.report.records import Entry, Line, Report, plain, to_json
-from areabench.report.series import arranged, series_of
+from areabench.report.series import arranged, may_be_best, series_of
 from areabench.report.sources import Sources, Trial
 from areabench.schema import DIAGNOSIS_CLIENT, State, Status
 from areabench.sweeps.results import Result
@@ -181,6 +181,18 @@ def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> 
         ("FedBuff", 1.0, True),
     ]
     assert [each.colour for each in series] == ["#0072B2", "#0072B2", "#E69F00"]
+
+
+def test_the_best_has_all_its_trials_and_none_diverged() -> None:
+    def judged(*results: Result, planned: int = 0) -> list[bool]:
+        return [may_be_best(place.cell, planned) for place in arranged(trials(*results)).places]
+
+    first = result(name="a.h5")
+    assert judged(first, result(seed=1), planned=2) == [True]
+    assert judged(first, result(seed=1), planned=3) == [False]
+    assert judged(first, result(seed=1, state=State.DIVERGED)) == [False]
+    assert judged(result(state=State.STOPPED)) == [False]
+    assert judged(result(state=State.TARGET)) == [True]
 
 
 def test_settings_with_the_same_title_are_told_apart() -> None:

@@ -87,6 +87,7 @@ class Series:
     trials: int
     planned: int
     diverged: int
+    may_be_best: bool  # all planned trials are there and ended, and none diverged
     states: tuple[Count, ...]
     verdicts: tuple[Count, ...]
     accuracy: Spread | None
