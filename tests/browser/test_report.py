@@ -11,7 +11,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from tests.browser.drive import complaints, load, resize
-from tests.browser.examples import HOSTILE
+from tests.browser.examples import HOSTILE, negative_losses
+
+from areabench.cli import main
 
 
 def one(driver: Chrome, selector: str) -> WebElement:
@@ -204,6 +206,23 @@ def test_step_sizes_of_a_sweep_are_chosen(sweep: Chrome) -> None:
     assert lines(sweep)[0] == "AREA"
     assert len(lines(sweep)) == 4
     assert len(sweep.find_elements(By.CSS_SELECTOR, "#sensitivity .diverged")) > 0
+
+
+def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(negative_losses(tmp_path / "runs")), "-o", str(page)]) == 0
+    load(desktop, page)
+    assert "NaN" not in one(desktop, "main").get_attribute("innerHTML")
+    assert texts(desktop, "#sensitivity .plot:last-child .ticks text")[0].startswith(("-", "0"))
+    assert not script(desktop, "positive({ mean: [1, 2], low: [-1, 1] })")
+    assert script(desktop, "positive({ mean: [1, null], low: [] })")
+
+
+def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome) -> None:
+    assert "Shaded: what chance allows." in one(several, "#run").text
+    script(several, "data.details.forEach((detail) => { detail.participation.short = null; }), render()")
+    assert "Nobody knows how often each should have been served." in one(several, "#run").text
+    assert several.find_elements(By.CSS_SELECTOR, "#run .chance, #run .expected") == []
 
 
 # ---------------------------------------------------------------------------------------------------- dark, print
