@@ -22,7 +22,7 @@ from areabench.report.curves import axes_of, thinned
 from areabench.report.details import participation_of
 from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.page import SCRIPTS, page_text
-from areabench.report.records import Entry, Line, Report, plain, to_json
+from areabench.report.records import Entry, Line, Report, Timeline, plain, to_json
 from areabench.report.series import arranged, may_be_best, series_of
 from areabench.report.sources import Sources, Trial
 from areabench.schema import DIAGNOSIS_CLIENT, State, Status
@@ -252,6 +252,20 @@ def test_clients_served_too_little_are_counted_one_by_one() -> None:
 def test_numbers_are_rounded_and_what_is_not_finite_becomes_null() -> None:
     record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), Entry("a", "b"), True)
     assert plain(record) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
+
+
+def test_counts_keep_all_digits() -> None:
+    assert plain((3_612_345.0, 3_612_345.5, 1_234_567.891, 1.23456789e30)) == [
+        3612345, 3612345.5, 1234567.9, 1.23457e30,
+    ]  # fmt: skip
+
+
+def test_times_late_in_a_run_keep_their_digits() -> None:
+    times_s = np.array([-98765.4321, 1234.56789, 0.000123456789])
+    line = Timeline(86400.123456789, 1234.56789, 1e5, 1, 3, 3, times_s, times_s, *[np.zeros(3)] * 4, times_s, np.zeros(3))
+    told = plain(line)
+    assert (told["begin_s"], told["until_s"]) == (86400.123456789, 1234.56789)
+    assert told["start_s"] == told["end_s"] == told["step_s"] == [-98765.4321, 1234.56789, 0.000123457]
 
 
 def test_no_text_ends_the_script_that_holds_it() -> None:

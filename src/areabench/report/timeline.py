@@ -42,7 +42,7 @@ def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline
     step_s, version = _steps(run.events_array, int(updates["base_version"].min()), until_s)
     return Timeline(
         begin_s=begin_s,
-        until_s=until_s,
+        until_s=until_s - begin_s,
         run_s=run.status.end_s,
         clients=run.experiment.clients.count,
         shown=len(updates),

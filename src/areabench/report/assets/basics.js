@@ -52,6 +52,12 @@ function fixed(value, decimals) {
     : format(value, 3);
 }
 
+// A time within a stretch of so many seconds: as many decimals as tell its parts from each other.
+function timeText(value, span) {
+  const decimals = Math.min(9, Math.max(0, 4 - Math.floor(Math.log10(span))));
+  return value.toLocaleString("en-GB", { maximumFractionDigits: decimals });
+}
+
 function whole(value) {
   return isNumber(value) ? Math.round(value).toLocaleString("en-GB") : "–";
 }

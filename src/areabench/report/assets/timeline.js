@@ -27,9 +27,15 @@ class TimelineView {
   describe() {
     const line = this.line;
     return (
-      `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, from ${format(line.begin_s)} s to ` +
-      `${format(line.until_s)} s. Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`
+      `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, ${this.bounds()}. ` +
+      `Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`
     );
+  }
+
+  bounds() {
+    const { begin_s, until_s } = this.line;
+    const [from, to] = [begin_s, begin_s + until_s].map((time) => timeText(time, until_s || 1));
+    return `from ${from} s to ${to} s`;
   }
 
   tools() {
@@ -78,7 +84,7 @@ class TimelineView {
     const line = this.line;
     const part =
       line.shown < line.of || line.begin_s > 0
-        ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${format(line.begin_s)} s to ${format(line.until_s)} s of ${format(line.run_s)} s.`
+        ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${this.bounds()} of ${format(line.run_s, 6)} s.`
         : "";
     return element(
       "p",
@@ -239,7 +245,7 @@ class TimelineView {
 
   draw() {
     const seen = this.picture.draw(this.view, this.first, this.lanes, this.picked);
-    const [from, to] = this.view.map((time) => format(time + this.line.begin_s, 5));
+    const [from, to] = this.view.map((time) => timeText(time + this.line.begin_s, this.view[1] - this.view[0]));
     this.where.value = `${from} s to ${to} s, ${plural(seen, "update")}`;
   }
 }
