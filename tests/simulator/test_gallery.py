@@ -139,6 +139,12 @@ def test_an_update_that_was_refused_is_shown_as_not_used() -> None:
     assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
 
 
+def test_a_round_begins_before_its_delay_and_its_wait_in_the_queue() -> None:
+    events = np.zeros(2, EVENT)
+    events["time_s"], events["realised_delay_s"], events["queue_s"] = [1.0, 2.0], [0.25, 1.5], [0.5, 0.75]
+    assert [one.begin_s for one in rounds_between(events, 0.0, 3.0)] == [0.25, 0.0]  # nothing begins before the run
+
+
 def test_timeline_draws_a_bar_a_round_with_its_version(two: Run) -> None:
     axes = figures.timeline(two, 0.0, 2.2).axes[0]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
