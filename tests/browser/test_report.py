@@ -165,6 +165,20 @@ def test_the_timeline_names_the_update_under_the_pointer(several: Chrome) -> Non
     assert "computed from\nversion 0" in one(several, "#tooltip").text
 
 
+def test_of_a_window_within_a_run_the_first_step_has_no_count(
+    desktop: Chrome, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(pages["one"].with_suffix(".h5")), "-o", str(page), "--timeline", "2:4"]) == 0
+    load(desktop, page)
+    line = "data.details[0].timeline"
+    script(desktop, f"void (window.view = new TimelineView(document.createElement('div'), {line}))")
+    first = script(desktop, f"{line}.step_s.findIndex((time) => time >= 0)")
+    assert [script(desktop, f"view.hasAllOf({step})") for step in (first, first + 1)] == [False, True]
+    assert script(desktop, f"view.updatesIn({line}.version[{first} + 1])") == 2  # the server steps at every second
+    assert one(desktop, "#timeline-where").text.startswith("2 s to ")
+
+
 # ---------------------------------------------------------------------------------------------------- what is said
 
 

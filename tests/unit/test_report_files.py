@@ -22,8 +22,8 @@ from areabench.report.command import Wishes, build_report
 from areabench.report.labels import labels_of
 from areabench.report.records import Report, Timeline
 from areabench.report.sources import gather
-from areabench.report.timeline import Window, timeline_of
-from areabench.schema import Kind
+from areabench.report.timeline import Window, steps_shown, timeline_of
+from areabench.schema import EVENT, Kind
 from areabench.sweeps.reading import open_sweep
 from areabench.sweeps.results import read_result
 
@@ -110,6 +110,16 @@ def test_the_timeline_tells_base_versions_and_steps(tmp_path: Path) -> None:
     assert late.version[0] == late.base.min()
     assert (few.shown, few.of, few.until_s) == (4, len(updates), updates["time_s"][3])
     assert isinstance(nothing, str)
+
+
+def test_of_early_steps_only_those_are_sent_that_a_round_began_from() -> None:
+    events = np.zeros(6, EVENT)
+    events["kind"], events["version"], events["time_s"] = Kind.STEP, np.arange(1, 7), np.arange(1.0, 7.0)
+    times_s, versions = steps_shown(events, np.array([2, 4, 4]), Window(4.5, 6.0))
+    assert (times_s.tolist(), versions.tolist()) == ([2.0, 4.0, 5.0, 6.0], [2, 4, 5, 6])
+    times_s, versions = steps_shown(events, np.array([0, 3]), Window(4.5, 5.5))
+    assert (times_s.tolist(), versions.tolist()) == ([0.0, 3.0, 5.0], [0, 3, 5])
+    assert steps_shown(events, np.array([1]), Window(0.0, 2.0))[1].tolist() == [0, 1, 2]
 
 
 def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:

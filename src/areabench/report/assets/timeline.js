@@ -206,14 +206,21 @@ class TimelineView {
     const near =
       event.offsetY < this.picture.top ? nearest(this.line.step_s, this.picture.x.invert(event.offsetX)) : -1;
     if (near >= 0 && Math.abs(this.picture.x(this.line.step_s[near]) - event.offsetX) < 7) {
-      const used = this.line.base.filter(
-        (base, index) => this.line.used[index] && base + this.line.staleness[index] + 1 === this.line.version[near],
-      ).length;
-      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, [
-        ["made at", this.clock(this.line.step_s[near])],
-        ["updates in it", String(used)],
-      ]);
+      const rows = [["made at", this.clock(this.line.step_s[near])]];
+      if (this.hasAllOf(near)) rows.push(["updates in it", String(this.updatesIn(this.line.version[near]))]);
+      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, rows);
     } else tooltip.hide();
+  }
+
+  updatesIn(version) {
+    const { base, staleness, used } = this.line;
+    return base.filter((from, index) => used[index] && from + staleness[index] + 1 === version).length;
+  }
+
+  // Of the first step of a window that begins later than the run, updates may have come in before it.
+  hasAllOf(step) {
+    const { begin_s, step_s } = this.line;
+    return begin_s <= 0 || step > step_s.findIndex((time) => time >= 0);
   }
 
   tell(index, x, y) {
