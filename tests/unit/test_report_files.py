@@ -15,6 +15,7 @@ from areabench.arguments import build_parser
 from areabench.cli import main
 from areabench.errors import RunFileError
 from areabench.figures.data import arrange
+from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import TorchModule
 from areabench.reading import open_run
 from areabench.report.arguments import span
@@ -150,10 +151,14 @@ def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     (labels,) = labels_of([page], tmp_path)
     assert labels.counts.shape == (3, 2)
     assert labels.counts.sum() == 40
-    stranger = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
+    elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
+    (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method
+    assert same.counts.tolist() == labels.counts.tolist()
+    stranger = replace(page, experiment=replace(page.experiment, split=OutsidePart(name="os:abort")))
     (refused,) = labels_of([stranger], tmp_path)
     assert refused.counts.size == 0
-    assert "os:abort" in refused.reason
+    assert "come from 'os:abort', code that the run file names and that is not run" in refused.reason
+    assert "--trust-module" not in refused.reason
     (plain,) = labels_of([replace(page, experiment=replace(page.experiment, data=None))], tmp_path)
     assert "has no labels" in plain.reason
 
