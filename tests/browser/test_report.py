@@ -239,6 +239,24 @@ def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome
     assert several.find_elements(By.CSS_SELECTOR, "#run .chance, #run .expected") == []
 
 
+def test_small_values_keep_digits(several: Chrome) -> None:
+    shown = script(several, "[fixed(1e-5, 3), fixed(0.0123, 3), fixed(0.04, 1), fixed(0, 3), fixed(12.3456, 2)]")
+    assert shown == ["1e-5", "0.012", "0.04", "0.000", "12.35"]
+    assert script(several, "spreadCell({ mean: 2e-5, minimum: 1e-5, maximum: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
+
+
+def test_variants_of_a_method_look_different(several: Chrome) -> None:
+    methods = ["area", "fedbuff", "as-fedavg", "s-fedavg", "mine:make"]
+    looks = [
+        (script(several, f"markerOf({series})"), script(several, f"dashOf({series})"))
+        for series in (f"{{ method: '{method}', variant: {variant} }}" for method in methods for variant in range(3))
+    ]
+    assert len({marker for marker, _ in looks}) == len({dash for _, dash in looks}) == 15
+    paths = [script(several, f"marker('{kind}', 0, 0, 4, {{}}).getAttribute('d')") for kind, _ in looks]
+    assert paths.count(None) == 1  # the circle is no path
+    assert len(set(paths)) == 15
+
+
 # ---------------------------------------------------------------------------------------------------- dark, print
 
 
