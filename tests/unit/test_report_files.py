@@ -192,6 +192,15 @@ def test_a_folder_names_what_it_cannot_read_and_a_file_is_an_error(tmp_path: Pat
         built(tmp_path / "empty")
 
 
+def test_a_folder_stands_for_its_runs_and_its_sweeps(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(EXPERIMENT + "[sweep]\ntrials = 2\n", encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "s.toml"), "-o", str(tmp_path / "s"), "--jobs", "1"]) == 0
+    simulated(tmp_path, "a", "seed=9")
+    found = gather([tmp_path], lambda runs: None)
+    assert [trial.result.experiment.seed for trial in found.trials] == [9, 3, 4]
+    assert [sweep.folder for sweep in found.sweeps] == [tmp_path / "s"]
+
+
 def test_failed_missing_and_invalid_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
     sweep = "[sweep]\ntrials = 2\n[[sweep.grid]]\nmethod.step_size = [0.05, 0.1, -1.0]\n"
     (tmp_path / "s.toml").write_text(EXPERIMENT + sweep, encoding="utf-8")
