@@ -25,6 +25,7 @@ from areabench.report.records import Report, Timeline
 from areabench.report.sources import gather
 from areabench.report.timeline import Window, steps_shown, timeline_of
 from areabench.schema import EVENT, Kind
+from areabench.surroundings import write_text
 from areabench.sweeps.reading import open_sweep
 from areabench.sweeps.results import read_result
 
@@ -234,6 +235,24 @@ def test_a_page_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "<title>no text: ?</title>" in page.read_text(encoding="utf-8")
     assert main(["report", str(run), "-o", str(page), "--force"]) == 0
     assert page.read_text(encoding="utf-8") == text  # nothing in it depends on when it was made
+
+
+def test_an_interrupt_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    write_text(page, "old")
+    link.symlink_to(page)
+
+    def interrupted(self: Path, target: Path) -> Path:
+        assert (self.read_text(encoding="utf-8"), target) == ("new", page)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", interrupted)
+        write_text(link, "new")
+    assert page.read_text(encoding="utf-8") == "old"
+    write_text(link, "new")
+    assert page.read_text(encoding="utf-8") == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html", "page.html"]
 
 
 def test_a_run_that_failed_is_shown_with_its_status(tmp_path: Path) -> None:
