@@ -6,12 +6,14 @@ which step size of a method to draw; of the others it is the best one. `page` co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from areabench.comparison import compare_runs
+from areabench.datasets import default_cache
 from areabench.diagnosed import diagnosis_of
 from areabench.errors import UserError
 from areabench.figures.comparison import draw_comparison
@@ -77,9 +79,9 @@ def two_clocks(first: Run, second: Run) -> Figure:
 
 
 def class_shares(run: Run, *, cache: Path | None = None, width: Width = "page", titled: bool = True) -> Figure:
-    """Which client holds how many samples of which class; the data set is looked up in `cache`."""
+    """Which client holds how many samples of which class; `cache` holds the data set, by default that of commands."""
     experiment = run.experiment
-    counts = recorded_labels(experiment, run.path, cache or Path.home() / ".cache" / "areabench")
+    counts = recorded_labels(experiment, run.path, cache or default_cache(os.environ))
     return _entitled(draw_labels(counts, experiment, width_in=inches(width)), titled)
 
 
