@@ -226,7 +226,7 @@ def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: 
     page = tmp_path / "page.html"
     assert main(["report", str(negative_losses(tmp_path / "runs")), "-o", str(page)]) == 0
     load(desktop, page)
-    assert "NaN" not in one(desktop, "main").get_attribute("innerHTML")
+    assert "NaN" not in str(one(desktop, "main").get_attribute("innerHTML"))
     assert texts(desktop, "#sensitivity .plot:last-child .ticks text")[0].startswith(("-", "0"))
     assert not script(desktop, "positive({ mean: [1, 2], low: [-1, 1] })")
     assert script(desktop, "positive({ mean: [1, null], low: [] })")
@@ -242,7 +242,9 @@ def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome
 def test_small_values_keep_digits(several: Chrome) -> None:
     shown = script(several, "[fixed(1e-5, 3), fixed(0.0123, 3), fixed(0.04, 1), fixed(0, 3), fixed(12.3456, 2)]")
     assert shown == ["1e-5", "0.012", "0.04", "0.000", "12.35"]
-    assert script(several, "spreadCell({ mean: 2e-5, minimum: 1e-5, maximum: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
+    assert (
+        script(several, "spreadCell({ mean: 2e-5, minimum: 1e-5, maximum: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
+    )
 
 
 def test_variants_of_a_method_look_different(several: Chrome) -> None:

@@ -262,7 +262,11 @@ def test_counts_keep_all_digits() -> None:
 
 def test_times_late_in_a_run_keep_their_digits() -> None:
     times_s = np.array([-98765.4321, 1234.56789, 0.000123456789])
-    line = Timeline(86400.123456789, 1234.56789, 1e5, 1, 3, 3, times_s, times_s, *[np.zeros(3)] * 4, times_s, np.zeros(3))
+    counts = np.zeros(3, np.int64)
+    line = Timeline(
+        begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3, start_s=times_s,
+        end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s, version=counts,
+    )  # fmt: skip
     told = plain(line)
     assert (told["begin_s"], told["until_s"]) == (86400.123456789, 1234.56789)
     assert told["start_s"] == told["end_s"] == told["step_s"] == [-98765.4321, 1234.56789, 0.000123457]

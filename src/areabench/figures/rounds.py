@@ -40,8 +40,9 @@ def arrivals_of(events: NDArray[Any]) -> NDArray[Any]:
 
 
 def beginnings_s(arrivals: NDArray[Any]) -> NDArray[np.float64]:
-    """When the clients began what arrived: an event's time is when the server turned to it, after a wait in its queue."""
-    return np.maximum(arrivals["time_s"] - arrivals["realised_delay_s"] - arrivals["queue_s"], 0.0)
+    """When the clients began what arrived; an event's time is when the server turned to it, after it had queued."""
+    begun_s: NDArray[np.float64] = arrivals["time_s"] - arrivals["realised_delay_s"] - arrivals["queue_s"]
+    return np.maximum(begun_s, 0.0)
 
 
 def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Round]:

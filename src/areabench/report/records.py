@@ -241,7 +241,9 @@ def to_json(record: object) -> str:
 def plain(value: Any, shorten: Shorten = _short) -> Any:
     """Records as dictionaries, arrays as lists, numbers rounded to what the page needs."""
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name), item.metadata.get("shorten", _short)) for item in fields(value)}
+        return {
+            item.name: plain(getattr(value, item.name), item.metadata.get("shorten", _short)) for item in fields(value)
+        }
     if isinstance(value, np.ndarray):
         return plain(value.tolist(), shorten)
     if isinstance(value, tuple | list):

@@ -172,8 +172,7 @@ function tableRow(one, list, shown) {
 
 // Means over the trials that went well would flatter a series: only one in which all did can be the best.
 function isBest(one, rivals, column) {
-  const judged = (other) =>
-    other.may_be_best && (!column.all || column.all(other)) && isNumber(column.sort(other));
+  const judged = (other) => other.may_be_best && (!column.all || column.all(other)) && isNumber(column.sort(other));
   if (!judged(one) || rivals.length < 2) return false;
   const value = column.best * column.sort(one);
   return rivals.every((other) => !judged(other) || value <= column.best * column.sort(other));
