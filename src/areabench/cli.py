@@ -226,8 +226,6 @@ def _output(options: argparse.Namespace) -> Output:
 
 
 def _cache() -> Path:
-    """Where unpacked data sets are kept."""
-    if chosen := os.environ.get("AREABENCH_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "areabench"
+    from areabench.datasets import default_cache
+
+    return default_cache(os.environ)

@@ -1,6 +1,6 @@
 """Data sets as raw uint8 features: MNIST (in the package, unpacked once a node), digits, synthetic blobs.
 
-`prepare` unpacks what needs unpacking, `load` opens it; no environment is read here, the cache folder is passed in.
+`prepare` unpacks what needs unpacking, `load` opens it; no environment is read here: folders, or it, are passed in.
 Every array of a `Dataset` is read-only; those of MNIST are files mapped into memory, shared by all ranks of a node.
 """
 
@@ -33,6 +33,13 @@ from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
 _SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
 _ROWS_AT_ONCE = 4096  # synthetic samples drawn in one call: bounds the float64 copy
+
+
+def default_cache(environment: Mapping[str, str]) -> Path:
+    """Where unpacked data sets are kept: what AREABENCH_CACHE says, else the user's cache folder."""
+    if chosen := environment.get("AREABENCH_CACHE"):
+        return Path(chosen)
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "areabench"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,21 @@ from pathlib import Path
 from areabench import datasets
 from areabench.errors import UserError
 from areabench.experiment import Experiment
+from areabench.outside.modules import HARMLESS
+from areabench.outside.paths import outside_parts
 from areabench.partition import Rows, count_labels, split
+
+
+def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
+    """As `labels_held`, for a run file that may come from anybody: code that it names for data or split is not run."""
+    parts = outside_parts(experiment)
+    named = [parts[section].name for section in ("data", "split") if section in parts]
+    if own := [path for path in named if path.partition(":")[0] not in HARMLESS]:
+        raise UserError(
+            f"{source}: its labels come from {' and '.join(map(repr, own))}, code that the run file names and that is "
+            "not run for a picture; draw them from your experiment file with `areabench figures --split`"
+        )
+    return labels_held(experiment, source, cache)
 
 
 def labels_held(experiment: Experiment, source: Path, cache: Path) -> Rows:

@@ -64,12 +64,25 @@ def refuse_existing(path: Path, *, force: bool, option: str = "--output") -> Non
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file, and the folders that it needs."""
+    """Write a text file, and the folders that it needs; an older one stays until the new one is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(path.resolve(), text)  # behind a link its target
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}; give another --output") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside the file and rename, so that an interrupt or a full disc leaves it as it was."""
+    part = path.with_name(f".areabench-{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _refuse_folder(path: Path, option: str) -> None:

@@ -84,6 +84,19 @@ def four_methods(folder: Path) -> Path:
     return folder
 
 
+def negative_losses(folder: Path) -> Path:
+    """A folder with two trials at each of two step sizes, of which one ends with a loss below zero."""
+    folder.mkdir()
+    for seed in (1, 2):
+        simulate(folder, f"small{seed}", f"seed={seed}", "method.step_size=0.5")
+        simulate(folder, f"large{seed}", f"seed={seed}", "method.step_size=1.0")
+    with h5py.File(folder / "large2.h5", "r+") as file:
+        metrics = file["metrics"][:]
+        metrics["train_loss"][-3:] = (-0.25, 0.0, -0.5)
+        file["metrics"][:] = metrics
+    return folder
+
+
 def small_sweep(folder: Path) -> Path:
     """Twenty-four runs, of which one is missing."""
     folder.mkdir()

@@ -11,7 +11,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from tests.browser.drive import complaints, load, resize
-from tests.browser.examples import HOSTILE
+from tests.browser.examples import HOSTILE, negative_losses
+
+from areabench.cli import main
 
 
 def one(driver: Chrome, selector: str) -> WebElement:
@@ -163,6 +165,20 @@ def test_the_timeline_names_the_update_under_the_pointer(several: Chrome) -> Non
     assert "computed from\nversion 0" in one(several, "#tooltip").text
 
 
+def test_of_a_window_within_a_run_the_first_step_has_no_count(
+    desktop: Chrome, pages: dict[str, Path], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(pages["one"].with_suffix(".h5")), "-o", str(page), "--timeline", "2:4"]) == 0
+    load(desktop, page)
+    line = "data.details[0].timeline"
+    script(desktop, f"void (window.view = new TimelineView(document.createElement('div'), {line}))")
+    first = script(desktop, f"{line}.step_s.findIndex((time) => time >= 0)")
+    assert [script(desktop, f"view.hasAllOf({step})") for step in (first, first + 1)] == [False, True]
+    assert script(desktop, f"view.updatesIn({line}.version[{first} + 1])") == 2  # the server steps at every second
+    assert one(desktop, "#timeline-where").text.startswith("2 s to ")
+
+
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
@@ -204,6 +220,43 @@ def test_step_sizes_of_a_sweep_are_chosen(sweep: Chrome) -> None:
     assert lines(sweep)[0] == "AREA"
     assert len(lines(sweep)) == 4
     assert len(sweep.find_elements(By.CSS_SELECTOR, "#sensitivity .diverged")) > 0
+
+
+def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", str(negative_losses(tmp_path / "runs")), "-o", str(page)]) == 0
+    load(desktop, page)
+    assert "NaN" not in str(one(desktop, "main").get_attribute("innerHTML"))
+    assert texts(desktop, "#sensitivity .plot:last-child .ticks text")[0].startswith(("-", "0"))
+    assert not script(desktop, "positive({ mean: [1, 2], low: [-1, 1] })")
+    assert script(desktop, "positive({ mean: [1, null], low: [] })")
+
+
+def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome) -> None:
+    assert "Shaded: what chance allows." in one(several, "#run").text
+    script(several, "data.details.forEach((detail) => { detail.participation.short = null; }), render()")
+    assert "Nobody knows how often each should have been served." in one(several, "#run").text
+    assert several.find_elements(By.CSS_SELECTOR, "#run .chance, #run .expected") == []
+
+
+def test_small_values_keep_digits(several: Chrome) -> None:
+    shown = script(several, "[fixed(1e-5, 3), fixed(0.0123, 3), fixed(0.04, 1), fixed(0, 3), fixed(12.3456, 2)]")
+    assert shown == ["1e-5", "0.012", "0.04", "0.000", "12.35"]
+    assert (
+        script(several, "spreadCell({ mean: 2e-5, minimum: 1e-5, maximum: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
+    )
+
+
+def test_variants_of_a_method_look_different(several: Chrome) -> None:
+    methods = ["area", "fedbuff", "as-fedavg", "s-fedavg", "mine:make"]
+    looks = [
+        (script(several, f"markerOf({series})"), script(several, f"dashOf({series})"))
+        for series in (f"{{ method: '{method}', variant: {variant} }}" for method in methods for variant in range(3))
+    ]
+    assert len({marker for marker, _ in looks}) == len({dash for _, dash in looks}) == 15
+    paths = [script(several, f"marker('{kind}', 0, 0, 4, {{}}).getAttribute('d')") for kind, _ in looks]
+    assert paths.count(None) == 1  # the circle is no path
+    assert len(set(paths)) == 15
 
 
 # ---------------------------------------------------------------------------------------------------- dark, print

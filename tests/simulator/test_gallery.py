@@ -94,6 +94,26 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return open_sweep(folder / "runs")
 
 
+def misfits(folder: Path, problem: str) -> Sweep:
+    """A sweep of one run on a problem, with a server that steps after two updates."""
+    text = TWO.replace('"quadratic"', f'"{problem}"') + "[sweep]\ntrials = 1\n"
+    (folder / f"{problem}.toml").write_text(text)
+    assert main(["sweep", str(folder / f"{problem}.toml"), "--output", str(folder / problem), "--jobs", "1"]) == 0
+    return open_sweep(folder / problem)
+
+
+def test_a_study_says_which_sweep_it_needs(tmp_path: Path) -> None:
+    quadratic, robust = misfits(tmp_path, "quadratic"), misfits(tmp_path, "robust")
+    with pytest.raises(UserError, match=r"needs a sweep of smooth, strongly convex problems \(quadratic\), not robust"):
+        figures.theorem1(robust)
+    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "robust", not "quadratic"'):
+        figures.theorem2(quadratic)
+    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "quadratic" with a problem.zeta'):
+        figures.limits(quadratic)
+    with pytest.raises(UserError, match=r'needs a sweep over aggregation.rate, with aggregation.name = "poisson"'):
+        figures.server_rate(robust)
+
+
 def overhanging(figure: Figure) -> list[str]:
     """Texts that are not wholly inside the figure once it is laid out; numbers at an axis may be cut by its ends."""
     figure.draw_without_rendering()
@@ -137,6 +157,12 @@ def test_an_update_that_was_refused_is_shown_as_not_used() -> None:
     events = np.zeros(2, EVENT)
     events["kind"], events["time_s"], events["realised_delay_s"] = [Kind.REFUSED, Kind.LOST], [1.0, 2.0], [0.25, 0.0]
     assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
+
+
+def test_a_round_begins_before_its_delay_and_its_wait_in_the_queue() -> None:
+    events = np.zeros(2, EVENT)
+    events["time_s"], events["realised_delay_s"], events["queue_s"] = [1.0, 2.0], [0.25, 1.5], [0.5, 0.75]
+    assert [one.begin_s for one in rounds_between(events, 0.0, 3.0)] == [0.25, 0.0]  # nothing begins before the run
 
 
 def test_timeline_draws_a_bar_a_round_with_its_version(two: Run) -> None:
@@ -252,6 +278,9 @@ def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Exper
         figures.class_shares(two)
     with pytest.raises(UserError, match=r"time to a target: needs runs with a horizon and an accuracy"):
         figures.time_to_target(two)
+    for draw in (figures.theorem1, figures.theorem2, figures.limits, figures.server_rate):
+        with pytest.raises(UserError, match=r"this study needs a sweep of a problem that draws its own data"):
+            draw(swept)
     with pytest.raises(AttributeError, match=r"no attribute 'histogram'"):
         _ = figures.histogram
 

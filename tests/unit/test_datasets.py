@@ -17,7 +17,16 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench import datasets
-from areabench.datasets import MNIST_FILES, IdxFile, load, mnist_folder, prepare, read_idx, unpack_mnist
+from areabench.datasets import (
+    MNIST_FILES,
+    IdxFile,
+    default_cache,
+    load,
+    mnist_folder,
+    prepare,
+    read_idx,
+    unpack_mnist,
+)
 from areabench.errors import UserError
 from areabench.problem_settings import Digits, Mnist, Synthetic
 
@@ -258,3 +267,10 @@ def test_synthetic_does_not_depend_on_how_many_rows_are_drawn_at_once(
     whole = load(Synthetic(train_samples=10), tmp_path).train_features
     monkeypatch.setattr(datasets, "_ROWS_AT_ONCE", 3)
     assert np.array_equal(load(Synthetic(train_samples=10), tmp_path).train_features, whole)
+
+
+def test_the_cache_is_the_one_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert default_cache({"AREABENCH_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
+    assert default_cache({"AREABENCH_CACHE": "", "XDG_CACHE_HOME": "/b"}) == Path("/b/areabench")
+    assert default_cache({}) == Path("/home/somebody/.cache/areabench")

@@ -20,10 +20,10 @@ from areabench.figures.data import Band
 from areabench.problem_settings import Dirichlet, Logistic, Synthetic
 from areabench.report.curves import axes_of, thinned
 from areabench.report.details import participation_of
-from areabench.report.outcomes import mean_reached_s, outcome_of
+from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.page import SCRIPTS, page_text
-from areabench.report.records import Entry, Line, Report, plain, to_json
-from areabench.report.series import arranged, series_of
+from areabench.report.records import Entry, Line, Report, Timeline, plain, to_json
+from areabench.report.series import arranged, may_be_best, series_of
 from areabench.report.sources import Sources, Trial
 from areabench.schema import DIAGNOSIS_CLIENT, State, Status
 from areabench.sweeps.results import Result
@@ -126,10 +126,18 @@ def test_ends_on_the_way_to_the_target(seen: Result, kind: str, time_s: float) -
     assert (outcome.kind, outcome.time_s) == (kind, time_s)
 
 
-def test_only_trials_that_reached_the_target_make_its_mean() -> None:
-    outcomes = [outcome_of(each, 50.0) for each in (result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0)))]
-    assert mean_reached_s(outcomes) == 0.5  # of 1 s and 0 s
-    assert math.isnan(mean_reached_s(outcomes[2:]))
+def test_trials_that_did_not_reach_the_target_are_later_than_all_in_the_median() -> None:
+    at_1_s, at_0_s, never = result(), result((50.0, 60.0, 70.0)), result((1.0, 2.0, 3.0))
+    early = result((1.0, 2.0, 3.0), end_s=3.0)
+
+    def median_s(*seen: Result) -> float:
+        return median_reached_s([outcome_of(each, 50.0) for each in seen])
+
+    assert median_s(at_1_s, at_0_s, never) == 1.0  # the mean of those that reached it is 0.5
+    assert median_s(at_1_s, at_0_s, at_1_s, early) == 1.0
+    assert median_s(at_0_s, at_1_s) == 0.5
+    assert median_s(at_1_s, never) == math.inf
+    assert median_s(never) == math.inf
 
 
 # ---------------------------------------------------------------------------------------------------- series
@@ -175,6 +183,18 @@ def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> 
     assert [each.colour for each in series] == ["#0072B2", "#0072B2", "#E69F00"]
 
 
+def test_the_best_has_all_its_trials_and_none_diverged() -> None:
+    def judged(*results: Result, planned: int = 0) -> list[bool]:
+        return [may_be_best(place.cell, planned) for place in arranged(trials(*results)).places]
+
+    first = result(name="a.h5")
+    assert judged(first, result(seed=1), planned=2) == [True]
+    assert judged(first, result(seed=1), planned=3) == [False]
+    assert judged(first, result(seed=1, state=State.DIVERGED)) == [False]
+    assert judged(result(state=State.STOPPED)) == [False]
+    assert judged(result(state=State.TARGET)) == [True]
+
+
 def test_settings_with_the_same_title_are_told_apart() -> None:
     stop = Stop(horizon_s=4.0, iterations=9)
     first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
@@ -215,12 +235,41 @@ def test_many_clients_are_grouped_by_expectation() -> None:
     assert participation_of(clients[:4]).served.tolist() == [599.0, 598.0, 597.0, 596.0]
 
 
+def test_clients_served_too_little_are_counted_one_by_one() -> None:
+    clients = np.zeros(600, DIAGNOSIS_CLIENT)
+    clients["expected"], clients["low"], clients["high"] = 10.0, 5.0, 15.0
+    clients["served"] = 12
+    clients["served"][[0, 1, 300]] = 4  # the groups' means are 20/3, above 5, and 28/3
+    assert participation_of(clients).short == 3
+    assert participation_of(clients[2:300]).short == 0
+    clients["expected"] = NAN
+    assert participation_of(clients).short is None
+
+
 # ---------------------------------------------------------------------------------------------------- page
 
 
 def test_numbers_are_rounded_and_what_is_not_finite_becomes_null() -> None:
     record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), Entry("a", "b"), True)
     assert plain(record) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
+
+
+def test_counts_keep_all_digits() -> None:
+    assert plain((3_612_345.0, 3_612_345.5, 1_234_567.891, 1.23456789e30)) == [
+        3612345, 3612345.5, 1234567.9, 1.23457e30,
+    ]  # fmt: skip
+
+
+def test_times_late_in_a_run_keep_their_digits() -> None:
+    times_s = np.array([-98765.4321, 1234.56789, 0.000123456789])
+    counts = np.zeros(3, np.int64)
+    line = Timeline(
+        begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3, start_s=times_s,
+        end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s, version=counts,
+    )  # fmt: skip
+    told = plain(line)
+    assert (told["begin_s"], told["until_s"]) == (86400.123456789, 1234.56789)
+    assert told["start_s"] == told["end_s"] == told["step_s"] == [-98765.4321, 1234.56789, 0.000123457]
 
 
 def test_no_text_ends_the_script_that_holds_it() -> None:

@@ -15,6 +15,7 @@ from areabench.arguments import build_parser
 from areabench.cli import main
 from areabench.errors import RunFileError
 from areabench.figures.data import arrange
+from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import TorchModule
 from areabench.reading import open_run
 from areabench.report.arguments import span
@@ -22,8 +23,9 @@ from areabench.report.command import Wishes, build_report
 from areabench.report.labels import labels_of
 from areabench.report.records import Report, Timeline
 from areabench.report.sources import gather
-from areabench.report.timeline import Window, timeline_of
-from areabench.schema import Kind
+from areabench.report.timeline import Window, steps_shown, timeline_of
+from areabench.schema import EVENT, Kind
+from areabench.surroundings import write_text
 from areabench.sweeps.reading import open_sweep
 from areabench.sweeps.results import read_result
 
@@ -112,6 +114,16 @@ def test_the_timeline_tells_base_versions_and_steps(tmp_path: Path) -> None:
     assert isinstance(nothing, str)
 
 
+def test_of_early_steps_only_those_are_sent_that_a_round_began_from() -> None:
+    events = np.zeros(6, EVENT)
+    events["kind"], events["version"], events["time_s"] = Kind.STEP, np.arange(1, 7), np.arange(1.0, 7.0)
+    times_s, versions = steps_shown(events, np.array([2, 4, 4]), Window(4.5, 6.0))
+    assert (times_s.tolist(), versions.tolist()) == ([2.0, 4.0, 5.0, 6.0], [2, 4, 5, 6])
+    times_s, versions = steps_shown(events, np.array([0, 3]), Window(4.5, 5.5))
+    assert (times_s.tolist(), versions.tolist()) == ([0.0, 3.0, 5.0], [0, 3, 5])
+    assert steps_shown(events, np.array([1]), Window(0.0, 2.0))[1].tolist() == [0, 1, 2]
+
+
 def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:
     (detail,) = built(simulated(tmp_path, "run", "record.events=false")).details
     assert detail.timeline is None
@@ -140,10 +152,14 @@ def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     (labels,) = labels_of([page], tmp_path)
     assert labels.counts.shape == (3, 2)
     assert labels.counts.sum() == 40
-    stranger = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
+    elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
+    (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method
+    assert same.counts.tolist() == labels.counts.tolist()
+    stranger = replace(page, experiment=replace(page.experiment, split=OutsidePart(name="os:abort")))
     (refused,) = labels_of([stranger], tmp_path)
     assert refused.counts.size == 0
-    assert "os:abort" in refused.reason
+    assert "come from 'os:abort', code that the run file names and that is not run" in refused.reason
+    assert "--trust-module" not in refused.reason
     (plain,) = labels_of([replace(page, experiment=replace(page.experiment, data=None))], tmp_path)
     assert "has no labels" in plain.reason
 
@@ -175,6 +191,15 @@ def test_a_folder_names_what_it_cannot_read_and_a_file_is_an_error(tmp_path: Pat
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunFileError, match="holds no run file"):
         built(tmp_path / "empty")
+
+
+def test_a_folder_stands_for_its_runs_and_its_sweeps(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(EXPERIMENT + "[sweep]\ntrials = 2\n", encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "s.toml"), "-o", str(tmp_path / "s"), "--jobs", "1"]) == 0
+    simulated(tmp_path, "a", "seed=9")
+    found = gather([tmp_path], lambda runs: None)
+    assert [trial.result.experiment.seed for trial in found.trials] == [9, 3, 4]
+    assert [sweep.folder for sweep in found.sweeps] == [tmp_path / "s"]
 
 
 def test_failed_missing_and_invalid_runs_of_a_sweep_are_named(tmp_path: Path) -> None:
@@ -210,6 +235,25 @@ def test_a_page_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "<title>no text: ?</title>" in page.read_text(encoding="utf-8")
     assert main(["report", str(run), "-o", str(page), "--force"]) == 0
     assert page.read_text(encoding="utf-8") == text  # nothing in it depends on when it was made
+
+
+def test_an_interrupt_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, link = tmp_path / "page.html", tmp_path / "link.html"
+    write_text(page, "old")
+    link.symlink_to(page)
+
+    def interrupted(self: Path, target: Path) -> Path:
+        assert (self.read_text(encoding="utf-8"), target) == ("new", page)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write_text(link, "new")
+    assert page.read_text(encoding="utf-8") == "old"
+    write_text(link, "new")
+    assert page.read_text(encoding="utf-8") == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.html", "page.html"]
 
 
 def test_a_run_that_failed_is_shown_with_its_status(tmp_path: Path) -> None:

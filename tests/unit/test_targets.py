@@ -40,11 +40,15 @@ def test_where_half_did_not_reach_it_there_is_no_median() -> None:
     assert math.isnan(reached([], 80.0).median_s)
 
 
-def test_diverged_is_never_and_an_early_end_is_not_known() -> None:
+def test_diverged_before_is_never_and_an_early_end_is_not_known() -> None:
     early = replace(result(accuracy=SLOW), status=Status(State.DONE, "", 3.0, 4, 0, 2))
-    found = reached([result(accuracy=AT_1, diverged=True), early, result(accuracy=AT_1)], 80.0)
+    found = reached([result(accuracy=SLOW, diverged=True), early, result(accuracy=AT_1)], 80.0)
     assert found.times_s.tolist() == [math.inf, 1.0]
     assert (found.unknown, found.words) == (1, "1 of 2, 1 unknown")
+
+
+def test_what_was_reached_before_a_run_diverged_counts() -> None:
+    assert reached([result(accuracy=AT_1, diverged=True)], 80.0).times_s.tolist() == [1.0]
 
 
 def test_drawn_as_bar_or_hatched_to_the_horizon_with_a_mark_a_trial() -> None:

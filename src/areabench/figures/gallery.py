@@ -6,12 +6,14 @@ which step size of a method to draw; of the others it is the best one. `page` co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from areabench.comparison import compare_runs
+from areabench.datasets import default_cache
 from areabench.diagnosed import diagnosis_of
 from areabench.errors import UserError
 from areabench.figures.comparison import draw_comparison
@@ -29,7 +31,7 @@ from areabench.figures.study_server_rates import draw_server_rates
 from areabench.figures.style import save as save_as
 from areabench.figures.targets import draw_time_to_target
 from areabench.figures.timelines import draw_timeline
-from areabench.label_counts import labels_held
+from areabench.label_counts import recorded_labels
 from areabench.reading import Run
 from areabench.studies.limits import limit_of
 from areabench.studies.points import points_of
@@ -37,7 +39,6 @@ from areabench.studies.rates import theorem1_curve, theorem2_curves
 from areabench.studies.server_rates import server_rates
 from areabench.sweeps.reading import Sweep
 from areabench.sweeps.results import read_result
-from areabench.trust import check_trusted
 
 Runs = Run | Sequence[Run]
 
@@ -78,10 +79,9 @@ def two_clocks(first: Run, second: Run) -> Figure:
 
 
 def class_shares(run: Run, *, cache: Path | None = None, width: Width = "page", titled: bool = True) -> Figure:
-    """Which client holds how many samples of which class; the data set is looked up in `cache`."""
+    """Which client holds how many samples of which class; `cache` holds the data set, by default that of commands."""
     experiment = run.experiment
-    check_trusted(experiment, run.path)
-    counts = labels_held(experiment, run.path, cache or Path.home() / ".cache" / "areabench")
+    counts = recorded_labels(experiment, run.path, cache or default_cache(os.environ))
     return _entitled(draw_labels(counts, experiment, width_in=inches(width)), titled)
 
 

@@ -34,10 +34,21 @@ class Step:
     version: int
 
 
+def arrivals_of(events: NDArray[Any]) -> NDArray[Any]:
+    """The events in which a client's update arrived, whatever became of it."""
+    return events[np.isin(events["kind"], _ARRIVALS)]
+
+
+def beginnings_s(arrivals: NDArray[Any]) -> NDArray[np.float64]:
+    """When the clients began what arrived; an event's time is when the server turned to it, after it had queued."""
+    begun_s: NDArray[np.float64] = arrivals["time_s"] - arrivals["realised_delay_s"] - arrivals["queue_s"]
+    return np.maximum(begun_s, 0.0)
+
+
 def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Round]:
     """All rounds that are under way at some time of the window and that came back, in the order of arrival."""
-    rows = events[np.isin(events["kind"], _ARRIVALS)]
-    begin_s = rows["time_s"] - rows["realised_delay_s"]
+    rows = arrivals_of(events)
+    begin_s = beginnings_s(rows)
     shown = (rows["time_s"] > start_s) & (begin_s < end_s)
     return [
         Round(int(row["client"]), float(begin), float(row["time_s"]), int(row["base_version"]), int(row["staleness"]),

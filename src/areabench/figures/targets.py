@@ -21,7 +21,7 @@ from areabench.sweeps.results import Result
 
 @dataclass(frozen=True)
 class Reached:
-    """When the trials of a method reached the target: infinite where one did not, or diverged; NaN is left out."""
+    """When the trials of a method reached the target: infinite where one did not, or diverged before; no NaN."""
 
     times_s: Values
     unknown: int  # trials that say nothing: they ended before their horizon, or kept no accuracy over time
@@ -49,9 +49,15 @@ class Reached:
 
 def reached(results: Sequence[Result], target: float) -> Reached:
     """When trials reached a test accuracy in percent."""
-    times_s = np.array([np.inf if has_diverged(one) else one.time_to_accuracy(target) for one in results], dtype=float)
+    times_s = np.array([_time_s(one, target) for one in results], dtype=float)
     known = ~np.isnan(times_s)
     return Reached(times_s[known], int((~known).sum()))
+
+
+def _time_s(result: Result, target: float) -> float:
+    """What a trial reached counts, also if it diverged later."""
+    time_s = result.time_to_accuracy(target)
+    return float("inf") if has_diverged(result) and not np.isfinite(time_s) else time_s
 
 
 @styled

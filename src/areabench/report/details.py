@@ -100,4 +100,12 @@ def participation_of(clients: NDArray[np.void]) -> Participation:
         expected=mean["expected"],
         low=mean["low"],
         high=mean["high"],
+        short=_served_short(clients),
     )
+
+
+def _served_short(clients: NDArray[np.void]) -> int | None:
+    """Counted client by client: the mean of a group hides those that are served too little."""
+    if not np.isfinite(clients["expected"]).all():
+        return None
+    return int(np.count_nonzero(clients["served"] < clients["low"]))

@@ -12,10 +12,9 @@ from areabench.errors import UserError
 from areabench.experiment import Experiment
 from areabench.figures.data import Page
 from areabench.figures.words import split_name
-from areabench.label_counts import labels_held
+from areabench.label_counts import recorded_labels
 from areabench.problem_settings import DataSettings, SplitSettings
 from areabench.report.records import Labels, Numbers
-from areabench.trust import check_trusted
 
 MOST_CLIENTS = 256
 _NO_COUNTS = np.empty((0, 0), np.int64)
@@ -56,5 +55,4 @@ def _count(experiment: Experiment, path: Path, cache: Path) -> Numbers:
     """Samples of each class that each client holds; a UserError where there are none to know."""
     if experiment.data is None or experiment.split is None:  # said to somebody who looks at a page, not at a file
         raise UserError(f"The problem {experiment.problem.name} has no labels to split.")
-    check_trusted(experiment, path)
-    return labels_held(experiment, path, cache)
+    return recorded_labels(experiment, path, cache)

@@ -31,7 +31,9 @@ def _other_end(result: Result, time_s: float) -> str:
     return "not measured" if math.isnan(time_s) else "not reached"
 
 
-def mean_reached_s(outcomes: Sequence[Outcome]) -> float:
-    """Mean over the trials that reached the target; NaN where none did."""
-    times_s = [outcome.time_s for outcome in outcomes if outcome.kind == "reached"]
-    return statistics.fmean(times_s) if times_s else math.nan
+def median_reached_s(outcomes: Sequence[Outcome]) -> float:
+    """Median over all trials, those that are not known to have reached the target later than all; may be infinite.
+
+    The mean of those that reached it would make a method look fast whose slow trials did not.
+    """
+    return statistics.median(outcome.time_s if outcome.kind == "reached" else math.inf for outcome in outcomes)

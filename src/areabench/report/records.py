@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,25 @@ from numpy.typing import NDArray
 from areabench.tables.spread import Spread
 
 Numbers = NDArray[Any]
+Shorten = Callable[[float], float]
 _DIGITS = 6  # of a number in the page: more than a picture shows or a tooltip needs
+
+
+def _short(value: float) -> float:
+    """Six digits, or one decimal of a large number: what is counted is shown to the last digit."""
+    return round(value, 1) if 1e5 <= abs(value) < 1e15 else float(f"{value:.{_DIGITS}g}")
+
+
+def _time(value: float) -> float:
+    """Seconds: to the microsecond, or six digits of what is shorter than a second."""
+    return round(value, 6) if abs(value) >= 1 else _short(value)
+
+
+def _exact(value: float) -> float:
+    return value
+
+
+_TIME, _EXACT = {"shorten": _time}, {"shorten": _exact}  # for fields of records
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +106,13 @@ class Series:
     trials: int
     planned: int
     diverged: int
+    may_be_best: bool  # all planned trials are there and ended, and none diverged
     states: tuple[Count, ...]
     verdicts: tuple[Count, ...]
     accuracy: Spread | None
     loss: Spread | None
     outcomes: tuple[Outcome, ...]
-    target_s: float  # mean over the trials that reached the target, NaN where none did
+    target_s: float  # median over the trials, infinite unless more than half reached the target
     updates: float  # mean over trials
     server_steps: float
     staleness: Histogram | None
@@ -132,25 +152,26 @@ class Participation:
     expected: Numbers
     low: Numbers  # interval that chance allows
     high: Numbers
+    short: int | None  # clients served less than chance allows; None where nobody knows what to expect
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """A window of the event log: one entry an update in `end_s` and its companions, one a server step in `step_s`."""
 
-    begin_s: float
-    until_s: float
+    begin_s: float = field(metadata=_EXACT)  # all other times are relative to it
+    until_s: float = field(metadata=_TIME)
     run_s: float  # length of the whole run
     clients: int
     shown: int  # updates in the window
     of: int  # updates in the run
-    start_s: Numbers  # when the client began
-    end_s: Numbers  # when its update came in
+    start_s: Numbers = field(metadata=_TIME)  # when the client began
+    end_s: Numbers = field(metadata=_TIME)  # when its update came in
     client: Numbers
     base: Numbers  # version of the model that the update was computed from
     staleness: Numbers
     used: Numbers  # 1: used, 0: refused or after the end
-    step_s: Numbers  # when the server stepped
+    step_s: Numbers = field(metadata=_TIME)  # when the server stepped
     version: Numbers  # what it stepped to
 
 
@@ -217,19 +238,21 @@ def to_json(record: object) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, shorten: Shorten = _short) -> Any:
     """Records as dictionaries, arrays as lists, numbers rounded to what the page needs."""
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        return {
+            item.name: plain(getattr(value, item.name), item.metadata.get("shorten", _short)) for item in fields(value)
+        }
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return plain(value.tolist(), shorten)
     if isinstance(value, tuple | list):
-        return [plain(entry) for entry in value]
-    return _short(value) if isinstance(value, float) else value
+        return [plain(entry, shorten) for entry in value]
+    return _number(value, shorten) if isinstance(value, float) else value
 
 
-def _short(value: float) -> float | int | None:
+def _number(value: float, shorten: Shorten) -> float | int | None:
     if not math.isfinite(value):
         return None
-    rounded = float(f"{value:.{_DIGITS}g}")
+    rounded = shorten(value)
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

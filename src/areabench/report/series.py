@@ -14,9 +14,10 @@ from areabench.figures.data import Cell, Contender, Page, Quantity, Row, arrange
 from areabench.figures.words import title_of
 from areabench.looks import method_colour
 from areabench.report.curves import axes_of
-from areabench.report.outcomes import mean_reached_s, outcome_of
+from areabench.report.outcomes import median_reached_s, outcome_of
 from areabench.report.records import Count, Histogram, Series, Setting
 from areabench.report.sources import Sources, Trial, without_seed
+from areabench.schema import ENDED
 from areabench.sweeps.results import Result
 from areabench.tables.spread import Spread, spread_of
 from areabench.tables.words import describe_rates
@@ -125,18 +126,25 @@ def _series(place: Place, planned: int, target: float, most: int) -> Series:
         trials=len(results),
         planned=max(planned, len(results)),
         diverged=cell.diverged,
+        may_be_best=may_be_best(cell, planned),
         states=_counted(result.status.state.text for result in results),
         verdicts=_counted(trial.verdict for trial in place.trials if trial.verdict),
         accuracy=_spread(cell, "test_accuracy"),
         loss=_spread(cell, "train_loss"),
         outcomes=outcomes,
-        target_s=mean_reached_s(outcomes),
+        target_s=median_reached_s(outcomes),
         updates=statistics.fmean(result.status.updates for result in results),
         server_steps=statistics.fmean(result.status.server_steps for result in results),
         staleness=_histogram(cell.finished or results),
         curves=axes_of(cell.finished or results, most),
         files=tuple(str(result.path) for result in results),
     )
+
+
+def may_be_best(cell: Cell, planned: int) -> bool:
+    """As in tables: a mean over the trials that went well would flatter a series."""
+    ended = all(result.status.state in ENDED for result in cell.results)
+    return ended and not cell.diverged and len(cell.results) >= planned
 
 
 def _counted(words: Iterable[str]) -> tuple[Count, ...]:

@@ -73,7 +73,7 @@ def _distinct(paths: Sequence[Path]) -> list[Path]:
 def _inside(path: Path) -> list[Path]:
     if not path.is_dir() or (path / SWEEP_FILE).is_file():
         return [path]
-    inner = sorted(path.glob("*.h5")) or sorted(file.parent for file in path.glob(f"*/{SWEEP_FILE}"))
+    inner = [*sorted(path.glob("*.h5")), *sorted(file.parent for file in path.glob(f"*/{SWEEP_FILE}"))]
     if not inner:
         raise RunFileError(f"{path}: holds no run file (.h5) and no sweep; give run files, or the folder of a sweep")
     return inner

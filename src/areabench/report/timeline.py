@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.figures.rounds import arrivals_of, beginnings_s
 from areabench.reading import Run
 from areabench.report.records import Timeline
 from areabench.schema import Kind
-
-_UPDATES = (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED)  # what a client sent, whatever became of it
 
 
 @dataclass(frozen=True)
@@ -27,8 +26,7 @@ def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
     """The first `most` updates that came in within the window, or why there are none."""
     if not run.experiment.record.events:
         return "This run kept no event log. Run it with record.events = true to see who sent what when."
-    events = run.events_array
-    sent = events[np.isin(events["kind"], _UPDATES)]
+    sent = arrivals_of(run.events_array)
     inside = sent[(sent["time_s"] >= window.begin_s) & (sent["time_s"] <= window.end_s)]
     if not len(inside):
         return f"No update came in between {window.begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."
@@ -38,16 +36,15 @@ def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
 def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline:
     """Times are relative to the window's beginning, so that they keep their digits late in a long run."""
     begin_s, until_s = window.begin_s, float(updates["time_s"][-1])
-    begun_s = np.maximum(updates["time_s"] - updates["realised_delay_s"] - updates["queue_s"], 0.0)
-    step_s, version = _steps(run.events_array, int(updates["base_version"].min()), until_s)
+    step_s, version = steps_shown(run.events_array, updates["base_version"], Window(begin_s, until_s))
     return Timeline(
         begin_s=begin_s,
-        until_s=until_s,
+        until_s=until_s - begin_s,
         run_s=run.status.end_s,
         clients=run.experiment.clients.count,
         shown=len(updates),
         of=of,
-        start_s=begun_s - begin_s,
+        start_s=beginnings_s(updates) - begin_s,
         end_s=updates["time_s"] - begin_s,
         client=updates["client"],
         base=updates["base_version"],
@@ -58,8 +55,15 @@ def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline
     )
 
 
-def _steps(events: NDArray[Any], oldest: int, until_s: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """When the server made the versions from the oldest that is needed on; version 0 is there from the start."""
-    steps = events[(events["kind"] == Kind.STEP) & (events["version"] >= oldest) & (events["time_s"] <= until_s)]
-    first = [0] if oldest <= 0 else []
+def steps_shown(
+    events: NDArray[Any], bases: NDArray[np.int64], window: Window
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """When the server made the versions of the window and those that its rounds began from; 0 is there from the start.
+
+    Not all since the oldest of them: a slow client's may lie hundreds of thousands of steps back.
+    """
+    steps = events[events["kind"] == Kind.STEP]
+    inside = (steps["time_s"] >= window.begin_s) & (steps["time_s"] <= window.end_s)
+    steps = steps[inside | np.isin(steps["version"], bases)]
+    first = [0] if window.begin_s <= 0 or 0 in bases else []
     return np.append(np.array(first, float), steps["time_s"]), np.append(np.array(first, np.int64), steps["version"])

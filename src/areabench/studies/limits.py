@@ -8,7 +8,7 @@ import numpy as np
 
 from areabench.problem_settings import Quadratic
 from areabench.problems.quadratic import QuadraticProblem
-from areabench.studies.points import Point
+from areabench.studies.points import Point, misfit
 from areabench.studies.statistics import Floats
 
 
@@ -25,8 +25,9 @@ class Limit:
 
 def limit_of(point: Point) -> Limit:
     """The limit of one point of the sweep."""
-    assert isinstance(point.experiment.problem, Quadratic)
-    assert point.experiment.problem.zeta is not None
+    settings = point.experiment.problem
+    if not isinstance(settings, Quadratic) or settings.zeta is None:
+        raise misfit(point.experiment, 'of problem.name = "quadratic" with a problem.zeta')
     distances, predicted = [], []
     shares = point.rates / point.rates.sum()
     for trial, trace in enumerate(point.traces):
@@ -36,8 +37,7 @@ def limit_of(point: Point) -> Limit:
         distances.append(float(np.linalg.norm(late - problem.minimiser)))
         predicted.append(float(np.linalg.norm(weighted_minimiser(problem, shares) - problem.minimiser)))
     ratio = float(point.rates.max() / point.rates.min())
-    method, zeta = point.experiment.method.name, point.experiment.problem.zeta
-    return Limit(method, zeta, ratio, np.array(distances), float(np.mean(predicted)))
+    return Limit(point.experiment.method.name, settings.zeta, ratio, np.array(distances), float(np.mean(predicted)))
 
 
 def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:

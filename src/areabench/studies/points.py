@@ -64,8 +64,17 @@ def points_of(sweep: Sweep) -> list[Point]:
         )
     points: dict[Experiment, list[Trace]] = {}
     for result in sweep.results:
+        if result.experiment.data is not None:
+            raise misfit(result.experiment, "of a problem that draws its own data (quadratic, robust or median)")
         points.setdefault(replace(result.experiment, seed=0), []).append(_read(result.path))
     return [Point(traces[0].experiment, tuple(traces)) for traces in points.values()]
+
+
+def misfit(experiment: Experiment, needed: str) -> UserError:
+    """What to say of a sweep that a study cannot use: which kind it needs."""
+    return UserError(
+        f"{experiment.name}: this study needs a sweep {needed}; `benchmarks/studies` holds some to start from"
+    )
 
 
 def _read(path: Path) -> Trace:
@@ -94,7 +103,8 @@ def gaps_and_bounds(point: Point) -> Gaps:
     events, M = event_probabilities(point.experiment, point.rates), point.experiment.clients.local_steps
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
-        assert is_lipschitz(problem)
+        if not is_lipschitz(problem):
+            raise misfit(point.experiment, f"of Lipschitz problems (robust), not {point.experiment.problem.name}")
         known = lipschitz_constants(Theorem2Schedule(), problem)
         gaps.append(float(trace.average_loss[-1]) - problem.optimum.minimum)
         bounds.append(lipschitz_bound(known, events, M, int(trace.iterations[-1])))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from areabench.problem_settings import Robust
-from areabench.studies.points import Point, gaps_and_bounds, rates_in_words
+from areabench.studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from areabench.studies.statistics import Floats, Interval, fit_slope, spaced
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.recursion import recursion_bound
@@ -42,7 +42,8 @@ class Curve:
 def theorem1_curve(point: Point) -> Curve:
     """E|x_s,K - x*|² over K for one point of the sweep; snapshots are compared at equal times, at their mean K."""
     experiment, problem = point.experiment, point.problem()
-    assert is_smooth(problem)
+    if not is_smooth(problem):
+        raise misfit(experiment, f"of smooth, strongly convex problems (quadratic), not {experiment.problem.name}")
     events = event_probabilities(experiment, point.rates)
     setting = Setting(smooth_constants(problem), events, experiment.clients.local_steps, start_distance(problem))
     shortest = min(len(trace.iterations) for trace in point.traces)
@@ -69,8 +70,10 @@ def theorem2_curves(points: list[Point]) -> list[Curve]:
     """E[f(average) - f*] over K: points that differ in K only make one curve."""
     groups: dict[str, list[Point]] = {}
     for point in points:
-        assert isinstance(point.experiment.problem, Robust)
-        samples = point.experiment.problem.samples
+        problem = point.experiment.problem
+        if not isinstance(problem, Robust):
+            raise misfit(point.experiment, f'of problem.name = "robust", not "{problem.name}"')
+        samples = problem.samples
         title = f"M = {point.experiment.clients.local_steps}, {rates_in_words(point)}, {samples} samples"
         groups.setdefault(title, []).append(point)
     return [_theorem2_curve(title, group) for title, group in groups.items()]

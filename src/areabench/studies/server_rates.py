@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from areabench.experiment import PoissonAggregation
-from areabench.studies.points import Point, gaps_and_bounds, rates_in_words
+from areabench.studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from areabench.studies.statistics import Floats, Interval, resampled_means
 from areabench.theory.server_rate import best_server_rate
 
@@ -60,5 +60,6 @@ def _server_rates(rates: Floats, points: Sequence[Point]) -> ServerRates:
 
 
 def _aggregation_rate(point: Point) -> float:
-    assert isinstance(point.experiment.aggregation, PoissonAggregation)
+    if not isinstance(point.experiment.aggregation, PoissonAggregation):
+        raise misfit(point.experiment, 'over aggregation.rate, with aggregation.name = "poisson"')
     return point.experiment.aggregation.rate

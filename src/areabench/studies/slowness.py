@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from areabench.studies.points import Point
+from areabench.studies.points import Point, misfit
 from areabench.studies.statistics import Floats
 from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.probabilities import EventProbabilities
@@ -38,6 +38,7 @@ def final_distances(point: Point) -> Floats:
 def theorem1_bound(point: Point) -> float:
     """Theorem 1's bound at the end, by the proof's recursion."""
     problem, events = point.problem(), event_probabilities(point.experiment, point.rates)
-    assert is_smooth(problem)
+    if not is_smooth(problem):
+        raise misfit(point.experiment, f"of smooth, strongly convex problems, not {point.experiment.problem.name}")
     setting = Setting(smooth_constants(problem), events, point.experiment.clients.local_steps, start_distance(problem))
     return float(recursion_bound(setting, int(point.traces[0].iterations[-1]))[-1])

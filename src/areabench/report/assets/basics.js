@@ -45,11 +45,19 @@ function tickText(value) {
   return `${digit === 1 ? "" : `${digit}·`}10${raised}`;
 }
 
+// So many decimals; of a small value so many that two digits of it are left.
 function fixed(value, decimals) {
   if (!isNumber(value)) return "–";
+  if (value && Math.abs(value) < 10 ** (1 - decimals)) return format(value, 2);
   return Math.abs(value) < 1e5
     ? value.toLocaleString("en-GB", { minimumFractionDigits: decimals, maximumFractionDigits: decimals })
     : format(value, 3);
+}
+
+// A time within a stretch of so many seconds: as many decimals as tell its parts from each other.
+function timeText(value, span) {
+  const decimals = Math.min(9, Math.max(0, 4 - Math.floor(Math.log10(span))));
+  return value.toLocaleString("en-GB", { maximumFractionDigits: decimals });
 }
 
 function whole(value) {
@@ -132,21 +140,44 @@ const tooltip = {
 
 // ------------------------------------------------------------------------------------------------ looks
 
-// Markers and dashes tell methods apart without colour.
-const DASHES = { area: "", fedbuff: "9 3", "as-fedavg": "9 3 2 3", "s-fedavg": "2 3" };
-const MARKERS = { area: "circle", fedbuff: "square", "as-fedavg": "triangle", "s-fedavg": "diamond" };
+// Markers and dashes tell methods apart without colour, and the first, second ... variant of one method, which share it.
+const DASHES = {
+  area: ["", "18 3", "14 3 2 3 2 3"],
+  fedbuff: ["9 3", "6 2", "9 7"],
+  "as-fedavg": ["9 3 2 3", "9 3 2 3 2 3", "5 2 1 2"],
+  "s-fedavg": ["2 3", "1 2", "3 6"],
+};
+const MARKERS = {
+  area: ["circle", "plus", "hexagon"],
+  fedbuff: ["square", "saltire", "right"],
+  "as-fedavg": ["triangle", "pentagon", "octagon"],
+  "s-fedavg": ["diamond", "thin", "left"],
+};
 
 function dashOf(series) {
-  return DASHES[series.method] ?? "5 3";
+  return ofVariant(DASHES[series.method] ?? ["5 3", "5 3 1 3", "4 5"], series);
 }
 
 function markerOf(series) {
-  return MARKERS[series.method] ?? "down";
+  return ofVariant(MARKERS[series.method] ?? ["down", "star", "bowtie"], series);
+}
+
+function ofVariant(looks, series) {
+  return looks[series.variant % looks.length];
 }
 
 // Black is the colour of the ink, which is light in the dark.
 function inkOf(colour) {
   return colour.toLowerCase() === "#000000" ? "var(--ink)" : colour;
+}
+
+// Corners clockwise from the top at even angles, each as far from the middle as `radii` says.
+function polygon(x, y, radii, size, turn = 0) {
+  const corners = radii.map((radius, index) => {
+    const angle = turn + (2 * Math.PI * index) / radii.length - Math.PI / 2;
+    return `${x + size * radius * Math.cos(angle)},${y + size * radius * Math.sin(angle)}`;
+  });
+  return `M${corners.join("L")}z`;
 }
 
 function marker(kind, x, y, size, attributes) {
@@ -157,6 +188,15 @@ function marker(kind, x, y, size, attributes) {
     diamond: `M${x},${y - size * 1.3}l${size * 1.3},${size * 1.3}l${-size * 1.3},${size * 1.3}l${-size * 1.3},${-size * 1.3}z`,
     cross: `M${x - size},${y - size}L${x + size},${y + size}M${x - size},${y + size}L${x + size},${y - size}`,
     right: `M${x - size},${y - size * 1.2}l${size * 2.1},${size * 1.2}l${-size * 2.1},${size * 1.2}z`,
+    left: `M${x + size},${y - size * 1.2}l${-size * 2.1},${size * 1.2}l${size * 2.1},${size * 1.2}z`,
+    thin: `M${x},${y - size * 1.5}l${size * 0.8},${size * 1.5}l${-size * 0.8},${size * 1.5}l${-size * 0.8},${-size * 1.5}z`,
+    bowtie: `M${x - size},${y - size}v${2 * size}l${2 * size},${-2 * size}v${2 * size}z`,
+    plus: polygon(x, y, [1.6, 0.6, 1.6, 0.6, 1.6, 0.6, 1.6, 0.6], size),
+    saltire: polygon(x, y, [0.6, 1.6, 0.6, 1.6, 0.6, 1.6, 0.6, 1.6], size),
+    star: polygon(x, y, [1.4, 0.6, 1.4, 0.6, 1.4, 0.6, 1.4, 0.6, 1.4, 0.6], size),
+    pentagon: polygon(x, y, [1, 1, 1, 1, 1], size * 1.2),
+    hexagon: polygon(x, y, [1, 1, 1, 1, 1, 1], size * 1.2),
+    octagon: polygon(x, y, [1, 1, 1, 1, 1, 1, 1, 1], size * 1.15, Math.PI / 8),
   }[kind];
   return path ? shape("path", { d: path, ...attributes }) : shape("circle", { cx: x, cy: y, r: size, ...attributes });
 }

@@ -36,6 +36,7 @@ function scalesOf(chart, lines, frame) {
     chart.range || limits((solid.length ? solid : lines).flatMap((line) => [line.x[0], line.x[line.x.length - 1]]));
   const seen = valuesWithin(solid.length ? solid : lines, extent, chart);
   let [low, high] = limits(seen);
+  if (chart.logY && !(low > 0)) [low, high] = [0.1, 1]; // nothing is in view
   if (chart.reference && !chart.logY)
     [low, high] = [Math.min(low, chart.reference.y), Math.max(high, chart.reference.y)];
   const x = chart.logX

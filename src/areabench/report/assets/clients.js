@@ -26,31 +26,35 @@ function participationStrip(detail) {
     );
     clientAxis(svg, part, x, width);
   };
-  const short = part.client.filter((_, index) => part.served[index] < part.low[index]).length;
   return element(
     "div",
     {},
-    drawing(186, draw, `Updates of each client of ${detail.name}, expected and served`),
+    drawing(186, draw, `Updates of each client of ${detail.name}, ${part.short === null ? "" : "expected and "}served`),
     element(
       "p",
       { class: "caption" },
-      `Bars: updates used of ${part.group > 1 ? `each group of ${part.group} clients, ordered by expectation` : "each client"}. Dashes: expected. Shaded: what chance allows. ` +
-        (short
-          ? `${plural(short, part.group > 1 ? "group" : "client")} served less than that.`
-          : "None is served less than that."),
+      `Bars: updates used of ${part.group > 1 ? `each group of ${part.group} clients${part.short === null ? "" : ", ordered by expectation"}` : "each client"}. ` +
+        expectationWords(part.short),
     ),
   );
 }
 
+function expectationWords(short) {
+  if (short === null) return "Nobody knows how often each should have been served.";
+  const few = short ? `${plural(short, "client")} served less than that.` : "None is served less than that.";
+  return `Dashes: expected. Shaded: what chance allows. ${few}`;
+}
+
 function clientBar(part, index, x, y, width, series) {
-  const known = isNumber(part.expected[index]);
+  const known = part.short !== null && isNumber(part.expected[index]);
   const few = known && part.served[index] < part.low[index];
   const name = part.group > 1 ? `from client ${part.client[index]} on` : `client ${part.client[index]}`;
-  const rows = [
-    ["served", format(part.served[index], 5)],
-    ["expected", format(part.expected[index], 4)],
-    ["chance allows", `${format(part.low[index])} to ${format(part.high[index])}`],
-  ];
+  const rows = [["served", format(part.served[index], 5)]];
+  if (known)
+    rows.push(
+      ["expected", format(part.expected[index], 4)],
+      ["chance allows", `${format(part.low[index])} to ${format(part.high[index])}`],
+    );
   if (part.group > 1) rows.push(["least, most", `${part.least[index]}, ${part.most[index]}`]);
   const nodes = [
     shape("rect", {

@@ -88,8 +88,10 @@ function curveChart(series, quantity) {
   };
 }
 
+// Whether all that is drawn of a line, the band too, has a place on a logarithmic axis.
 function positive(line) {
-  return line.mean.some((value) => value > 0) && line.mean.every((value) => !isNumber(value) || value > 0);
+  const drawn = [...line.mean, ...line.low].filter(isNumber);
+  return drawn.length > 0 && drawn.every((value) => value > 0);
 }
 
 function axisControl() {
@@ -166,13 +168,14 @@ function stepChart(series, quantity) {
   const groups = keys.map((key) =>
     series.filter((one) => `${one.label}\n${one.remark}` === key).sort((one, other) => one.step_size - other.step_size),
   );
+  const lines = groups.map((group, index) => stepLine(group, quantity, 4 * (index - (groups.length - 1) / 2)));
   return {
-    lines: groups.map((group, index) => stepLine(group, quantity, 4 * (index - (groups.length - 1) / 2))),
+    lines,
     xLabel: "step size α",
     logX: true,
     whiskers: true,
     yLabel: quantity === "accuracy" ? "final test accuracy (%)" : "final training loss",
-    logY: quantity === "loss",
+    logY: quantity === "loss" && lines.filter((line) => line.mean.length).every(positive),
     range: limits(series.map((one) => one.step_size)),
     tops: series
       .filter((one) => one.diverged)

@@ -13,7 +13,7 @@ class TimelinePicture {
     this.line = timeline;
     this.stepOf = new Map(timeline.version.map((version, index) => [version, timeline.step_s[index]]));
     this.stalest = Math.max(1, ...timeline.staleness);
-    this.whole = [0, Math.max(timeline.until_s - timeline.begin_s, 1e-9)];
+    this.whole = [0, Math.max(timeline.until_s, 1e-9)];
   }
 
   laneY(client) {
@@ -85,7 +85,7 @@ class TimelinePicture {
       pen.moveTo(shifted(tick), this.top);
       pen.lineTo(shifted(tick), height - 36);
       pen.stroke();
-      pen.fillText(format(tick, 6), shifted(tick), height - 22);
+      pen.fillText(timeText(tick, this.view[1] - this.view[0]), shifted(tick), height - 22);
     }
     pen.fillText("time (s)", (LEFT + width - 14) / 2, height - 7);
   }

@@ -24,7 +24,7 @@ function columns() {
     { name: "Trials", sort: (one) => one.trials, cell: trialsCell },
     { name: "Accuracy %", sort: (one) => first(one.accuracy), cell: (one) => spreadCell(one.accuracy, 2), best: -1 },
     { name: "Loss", sort: (one) => first(one.loss), cell: (one) => spreadCell(one.loss, 3), best: 1 },
-    { name: `Time to ${format(data.target)} %`, sort: timeOf, cell: timeCell, best: 1 },
+    { name: `Time to ${format(data.target)} %`, sort: timeOf, cell: timeCell, best: 1, all: reachedByAll },
     { name: "Updates", sort: (one) => one.updates, cell: (one) => whole(one.updates) },
     { name: "Server steps", sort: (one) => one.server_steps, cell: (one) => whole(one.server_steps) },
     {
@@ -44,6 +44,10 @@ function columns() {
 
 function timeOf(one) {
   return mainOutcome(one).kind === "reached" ? one.target_s : null;
+}
+
+function reachedByAll(one) {
+  return one.outcomes.every((outcome) => outcome.kind === "reached");
 }
 
 function timeCell(one) {
@@ -166,18 +170,21 @@ function tableRow(one, list, shown) {
   );
 }
 
+// Means over the trials that went well would flatter a series: only one in which all did can be the best.
 function isBest(one, rivals, column) {
-  const value = column.sort(one);
-  if (!isNumber(value) || rivals.length < 2) return false;
-  return rivals.every(
-    (other) => !isNumber(column.sort(other)) || column.best * value <= column.best * column.sort(other),
-  );
+  const judged = (other) => other.may_be_best && (!column.all || column.all(other)) && isNumber(column.sort(other));
+  if (!judged(one) || rivals.length < 2) return false;
+  const value = column.best * column.sort(one);
+  return rivals.every((other) => !judged(other) || value <= column.best * column.sort(other));
 }
 
 function summaryCaption() {
-  const words = ["Accuracy and loss are those at the end of a run. Bold: the best of its rates and setting."];
+  const words = ["Accuracy and loss are those at the end of a run. Bold: the best of its rates and setting, of rows with all trials and none diverged."];
   if (data.series.some((one) => one.trials > 1))
-    words.push("Means over trials, small their range; diverged, failed and missing runs are never averaged in.");
+    words.push(
+      "Means over trials, small their range; diverged, failed and missing runs are never averaged in. Times are medians, " +
+        "in which trials that did not reach the target count as later than the others.",
+    );
   return element("p", { class: "caption" }, words.join(" "));
 }
 

@@ -110,7 +110,7 @@ function counted(series) {
   return counts;
 }
 
-// What most trials say: the mean of those that reached the target if they are more than half, else the commonest other end.
+// What most trials say: the median if more than half reached the target, else the commonest other end.
 function mainOutcome(series) {
   const counts = counted(series);
   if (2 * (counts.get("reached") || 0) > series.outcomes.length) return { kind: "reached", time_s: series.target_s };
@@ -171,7 +171,7 @@ function outcomeKey(series) {
     { class: "caption" },
     "A mark is a trial. ",
     ...entries,
-    " Solid bars end at the mean of the trials that reached the target, where more than half did; hatched bars reach as far as was " +
-      "looked (the time is longer than that); outlined ones say nothing about the time.",
+    " Solid bars end at the median, where more than half of the trials reached the target; the others count as later than those. " +
+      "Hatched bars reach as far as was looked (the time is longer than that); outlined ones say nothing about the time.",
   );
 }

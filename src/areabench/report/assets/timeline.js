@@ -27,9 +27,15 @@ class TimelineView {
   describe() {
     const line = this.line;
     return (
-      `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, from ${format(line.begin_s)} s to ` +
-      `${format(line.until_s)} s. Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`
+      `Timeline: ${plural(line.shown, "update")} of ${plural(line.clients, "client")}, ${this.bounds()}. ` +
+      `Arrow keys move, plus and minus zoom, 0 shows all, shift and arrow keys go from update to update.`
     );
+  }
+
+  bounds() {
+    const { begin_s, until_s } = this.line;
+    const [from, to] = [begin_s, begin_s + until_s].map((time) => timeText(time, until_s || 1));
+    return `from ${from} s to ${to} s`;
   }
 
   tools() {
@@ -78,7 +84,7 @@ class TimelineView {
     const line = this.line;
     const part =
       line.shown < line.of || line.begin_s > 0
-        ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${format(line.begin_s)} s to ${format(line.until_s)} s of ${format(line.run_s)} s.`
+        ? ` Shown: ${whole(line.shown)} of ${whole(line.of)} updates, ${this.bounds()} of ${format(line.run_s, 6)} s.`
         : "";
     return element(
       "p",
@@ -200,14 +206,21 @@ class TimelineView {
     const near =
       event.offsetY < this.picture.top ? nearest(this.line.step_s, this.picture.x.invert(event.offsetX)) : -1;
     if (near >= 0 && Math.abs(this.picture.x(this.line.step_s[near]) - event.offsetX) < 7) {
-      const used = this.line.base.filter(
-        (base, index) => this.line.used[index] && base + this.line.staleness[index] + 1 === this.line.version[near],
-      ).length;
-      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, [
-        ["made at", this.clock(this.line.step_s[near])],
-        ["updates in it", String(used)],
-      ]);
+      const rows = [["made at", this.clock(this.line.step_s[near])]];
+      if (this.hasAllOf(near)) rows.push(["updates in it", String(this.updatesIn(this.line.version[near]))]);
+      tooltip.show(event.clientX, event.clientY, `version ${this.line.version[near]}`, rows);
     } else tooltip.hide();
+  }
+
+  updatesIn(version) {
+    const { base, staleness, used } = this.line;
+    return base.filter((from, index) => used[index] && from + staleness[index] + 1 === version).length;
+  }
+
+  // Of the first step of a window that begins later than the run, updates may have come in before it.
+  hasAllOf(step) {
+    const { begin_s, step_s } = this.line;
+    return begin_s <= 0 || step > step_s.findIndex((time) => time >= 0);
   }
 
   tell(index, x, y) {
@@ -239,7 +252,7 @@ class TimelineView {
 
   draw() {
     const seen = this.picture.draw(this.view, this.first, this.lanes, this.picked);
-    const [from, to] = this.view.map((time) => format(time + this.line.begin_s, 5));
+    const [from, to] = this.view.map((time) => timeText(time + this.line.begin_s, this.view[1] - this.view[0]));
     this.where.value = `${from} s to ${to} s, ${plural(seen, "update")}`;
   }
 }
