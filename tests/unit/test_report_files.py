@@ -87,6 +87,13 @@ def test_updates_until_a_snapshot_are_the_same_with_and_without_event_log(tmp_pa
     assert logged.server_steps.tolist() == [count // 2 for count in expected]
 
 
+def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -> None:
+    one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
+    sources = gather([one, other], lambda runs: None)
+    assert [trial.remark for trial in sources.trials] == ["one", "other"]
+    assert [series.trials for series in build_report(sources, Path("cache"), Wishes()).series] == [1, 1]
+
+
 # ---------------------------------------------------------------------------------------------------- timeline
 
 
