@@ -82,7 +82,7 @@ def _read_state(group: h5py.Group, form: Any) -> Any:
 
 
 def _number(stored: Any, form: Any) -> Any:
-    """A number of the type it was written with: one that began as 0 may be 0.75 by now, and no whole number any more."""
+    """A number of the type it was written with: what began as 0 may be 0.75 by now."""
     return stored if type(stored) is type(form) else stored.item()
 
 

@@ -49,13 +49,13 @@ def unvouched(experiment: Experiment, trusted: Sequence[str] = ()) -> list[str]:
 
 
 def trust_options(experiment: Experiment, trusted: Sequence[str] = ()) -> str:
-    """The options, ready for a shell, that vouch for the rest of what an experiment names; empty where there is none."""
+    """The options, ready for a shell, that vouch for the rest of what an experiment names; empty for none."""
     folders = experiment.module_folders or ()
     return " ".join(dict.fromkeys(_remedy(path, folders) for path in unvouched(experiment, trusted)))
 
 
 def command_on(command: str, path: Path, experiment: Experiment) -> str:
-    """`areabench COMMAND` on a run file of an experiment, ready for a shell, as the one who made the run would type it."""
+    """`areabench COMMAND` on a run file of an experiment, ready for a shell, as who made the run would type it."""
     return " ".join(filter(None, ["areabench", command, shlex.quote(str(path)), trust_options(experiment)]))
 
 

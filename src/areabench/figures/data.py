@@ -131,7 +131,7 @@ def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
 
 
 def _page_key(experiment: Experiment) -> Experiment:
-    """What all results of a page share; where modules lie is told of runs of one's own code only, and changes nothing."""
+    """What all results of a page share; where modules lie is told of runs of one's own code only."""
     return replace(experiment, name="", module_folders=None, method=Area(step_size=1.0), rates=UniformRates(), seed=0)
 
 
