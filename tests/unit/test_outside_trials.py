@@ -70,6 +70,10 @@ SPLITS: list[tuple[dict[str, str], str]] = [
     ({"parts": "[[0.5], [1]]"}, "gave client 0 row numbers of type float64"),
     ({"parts": "[[0, 12], [1]]"}, "gave client 0 rows from 0 to 12; give row numbers from 0 to 11"),
     ({"parts": "[[0, 0], [1]]"}, "gave client 0 some row twice"),
+    (
+        {"parts": "(labels[clients + len(labels)] for client in range(clients))"},
+        "failed (IndexError: index 14 is out of bounds for axis 0 with size 12 at mine.py, line 3); mend it, or",
+    ),
     ({"parts": "np.array_split(np.random.default_rng().permutation(12), 2)"}, "gives other parts each time"),
 ]
 DELAYS: list[tuple[dict[str, str], str]] = [
