@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
+from tests.unit import outside
 from tests.unit.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli import main
+from areabench.config import parse_experiment
 from areabench.errors import UserError
+from areabench.schema import CLIENT, State, Status
 from areabench.watching.command import Wishes, frames
+from areabench.watching.counts import Counts
 from areabench.watching.follower import Follower
-from areabench.watching.tail import Tail
+from areabench.watching.frame import frame_of
+from areabench.watching.tail import About, Look, Tail
 from areabench.watching.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
@@ -50,6 +57,14 @@ def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
         (1, 1, 2.0, True),
     ]
     assert frame.size_bytes == path.stat().st_size
+
+
+@pytest.mark.parametrize("section", ["method", "delays"])
+def test_no_rate_is_promised_of_parts_from_outside(section: str) -> None:
+    about = About(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
+    status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
+    look = Look(about, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
+    assert math.isnan(frame_of("run.h5", look, 1.0, 0.0, (None, "")).rates.nominal)
 
 
 def test_lately_is_the_last_ten_seconds(path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from areabench.experiment import Experiment, SFedAvg
 from areabench.fairness import Expected, expected_updates
+from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.schema import Kind, State
 from areabench.tables.words import describe_setting
 from areabench.verdict import TOLERANCE
@@ -24,7 +25,7 @@ class Rates:
 
     recent: float
     overall: float
-    nominal: float  # NaN for a method that calls its clients
+    nominal: float  # NaN for a method that calls its clients, and for methods and delays from outside the package
 
 
 @dataclass(frozen=True)
@@ -165,9 +166,10 @@ def _expected(look: Look) -> Expected:
 
 
 def _nominal(look: Look, expected: Expected) -> float:
-    if isinstance(look.about.experiment.method, SFedAvg):
+    experiment = look.about.experiment
+    if isinstance(experiment.method, SFedAvg | OutsideMethod) or isinstance(experiment.delays, OutsidePart):
         return math.nan
-    if look.about.experiment.delays.name != "trace":
+    if experiment.delays.name != "trace":
         return float(look.about.clients["rate"].sum())
     return float(expected.mean.sum()) / look.time_s if look.time_s > 0 else math.nan
 
