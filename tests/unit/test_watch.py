@@ -25,6 +25,7 @@ from areabench.watching.follower import Follower
 from areabench.watching.frame import frame_of
 from areabench.watching.tail import About, Look, Tail
 from areabench.watching.tail import Writer as Seen
+from areabench.watching.words import one_line
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
 SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
@@ -121,13 +122,29 @@ def test_events_that_no_run_writes_are_refused(writer: Writer, path: Path) -> No
         Follower(path, 0.0, None).look()
 
 
-def test_without_an_event_log_the_end_tells(path: Path) -> None:
+def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with writing(path, EXPERIMENT + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
         frame = Follower(path, 0.0, None).look()
         assert (frame.counted, frame.time_s, frame.progress) == (False, 4.0, 0.4)
+        assert (frame.updates, frame.server_steps, frame.discarded, frame.refused, frame.lost) == (None,) * 5
+        assert [client.served for client in frame.clients] == [None, None]
+        assert "updates" not in one_line(frame)
+        assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["updates"], found["lost"], found["rates"]) == (
+            None, None, {"recent": None, "overall": None, "nominal": 4.0}
+        )  # fmt: skip
         writer.end()
-        assert Follower(path, 0.0, None).look().counted
+        ended = Follower(path, 0.0, None).look()
+        assert (ended.counted, ended.updates) == (True, 0)
+
+
+def test_iterations_that_nobody_counts_are_no_progress(path: Path) -> None:
+    text = EXPERIMENT.replace("horizon_s = 10.0", "iterations = 20")
+    with writing(path, text + "[record]\nevents = false\n") as writer:
+        writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
+        assert Follower(path, 0.0, None).look().progress is None
 
 
 # ---------------------------------------------------------------------------------------------------- how it ends
