@@ -96,6 +96,21 @@ def test_only_new_events_are_read(writer: Writer, path: Path, monkeypatch: pytes
     assert read == [(0, 4), (4, 7)]
 
 
+def test_a_trace_is_read_once(path: Path) -> None:
+    trace = path.with_name("trace.csv")
+    trace.write_text("client,delay_s\n0,0.5\n1,1.0\n")
+    text = f'{EXPERIMENT}[delays]\nname = "trace"\nfile = "{trace}"\n'
+    follower = Follower(path, 0.0, None)
+    with writing(path, text) as writer:
+        writer.write("event UPDATE 2.0 0 0")
+        assert [client.expected for client in follower.look().clients] == [4.0, 2.0]
+        trace.unlink()
+        writer.write("event UPDATE 4.0 0 0")
+        frame = follower.look()
+    assert [client.expected for client in frame.clients] == [8.0, 4.0]
+    assert frame.rates.nominal == 3.0
+
+
 def test_many_events_are_read_in_blocks(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -152,8 +152,10 @@ def _totals(look: Look) -> _Totals:
         return _Totals()
     if status.state != State.RUNNING:
         return _Totals(status.updates, status.server_steps, status.discarded, status.refused, counts.lost)
-    kinds = (Kind.UPDATE, Kind.STEP, Kind.DISCARDED, Kind.REFUSED)
-    return _Totals(*(int(counts.kinds[kind]) for kind in kinds), lost=counts.lost)
+    kinds = {kind: int(counts.kinds[kind]) for kind in Kind}
+    return _Totals(
+        kinds[Kind.UPDATE], kinds[Kind.STEP], kinds[Kind.DISCARDED], kinds[Kind.REFUSED], counts.lost
+    )  # fmt: skip
 
 
 def _rates(look: Look, expected: Expected) -> Rates:
@@ -193,7 +195,7 @@ def _expected(look: Look) -> Expected:
         return Expected(unknown, unknown, unknown)
     tolerance = 0.0 if about.transport == "simulator" else TOLERANCE
     rates = about.clients["rate"].astype(np.float64)
-    return expected_updates(about.experiment, rates, time_s, look.counts.updates, tolerance)
+    return expected_updates(about.experiment, rates, time_s, look.counts.updates, tolerance, about.traces)
 
 
 def _nominal(look: Look, expected: Expected) -> float:
