@@ -75,10 +75,15 @@ def _read_state(group: h5py.Group, form: Any) -> Any:
         elif isinstance(value, tuple):
             values[name] = tuple(group[name][:].tolist())
         elif isinstance(value, int | float):
-            values[name] = type(value)(group.attrs[name])
+            values[name] = _number(group.attrs[name], value)
         else:
             values[name] = group[name][:] if name in group else None
     return type(form)(**values)
+
+
+def _number(stored: Any, form: Any) -> Any:
+    """A number of the type it was written with: what began as 0 may be 0.75 by now."""
+    return stored if type(stored) is type(form) else stored.item()
 
 
 def _read_flights(file: h5py.File) -> tuple[Flight, ...]:

@@ -70,7 +70,9 @@ def check(path: Path, overrides: Sequence[str], ended_in: Path | None, output: O
     goes_on = state is None and can_go_on(ended_in, experiment)
     words = state.text if state is not None else "holds no run of this experiment that has ended"
     if goes_on:
-        words = f"has not ended, and can go on from its checkpoint: areabench resume {ended_in}"
+        from areabench.trust import command_on
+
+        words = f"has not ended, and can go on from its checkpoint: {command_on('resume', ended_in, experiment)}"
     record = {"file": ended_in, "state": state, "can_go_on": goes_on}
     output.answer(lambda: f"{ended_in}: {words}\n", lambda: record)
     return 4 if goes_on else int(state is None)

@@ -54,6 +54,14 @@ class Dataset:
     classes: int
     scale: float
 
+    def digest(self) -> str:
+        """The SHA-256 of all samples, with their types and shapes, and of the scale."""
+        found = hashlib.sha256(repr((self.classes, self.scale)).encode())
+        for array in (self.train_features, self.train_labels, self.test_features, self.test_labels):
+            found.update(f"{array.dtype} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
 
 @dataclass(frozen=True)
 class IdxFile:

@@ -23,8 +23,6 @@ from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.lane_recorder import evaluate_lanes, play_lanes
 from areabench.lanes import lane_scenario
 from areabench.outside.modules import changes, loaded, modules_of, to_text
-from areabench.outside.problem import try_problem
-from areabench.outside_settings import OutsidePart
 from areabench.problem_settings import Logistic, Median, Robust
 from areabench.problems.base import Metrics, Problem, Vector
 from areabench.problems.callables import place_in
@@ -32,7 +30,7 @@ from areabench.progress import ProgressLine
 from areabench.provenance import gather_provenance
 from areabench.reading import Run
 from areabench.recording import Recorder
-from areabench.scenario import Scenario, build_scenario
+from areabench.scenario import Scenario, build_scenario, try_parts
 from areabench.schema import ENDED, Provenance, State, Status
 from areabench.surroundings import Surroundings
 from areabench.transports.simulator import Simulator
@@ -42,7 +40,7 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     """One run in the simulator."""
     scenario = build_scenario(experiment, around.cache, experiment.module_folders or ())
     progress = progress_line(experiment, around)
-    solve_ahead(scenario, progress)
+    solve_ahead(scenario, progress, around.cache)
     provenance = _simulator_provenance(experiment, around)
     recorder = open_recorder(scenario, around)
     recorder.begin(provenance, scenario.client_table())
@@ -56,7 +54,7 @@ def resume_simulation(run: Run, around: Surroundings, folders: Sequence[str] = (
     """
     scenario = build_scenario(run.experiment, around.cache, folders)
     progress = progress_line(run.experiment, around)
-    solve_ahead(scenario, progress)
+    solve_ahead(scenario, progress, around.cache)
     checkpoint = checkpoint_of(run, scenario)
     recorder = continue_recorder(run, checkpoint, run.clients_array)
     return _simulate(scenario, recorder, progress, around, checkpoint)
@@ -193,14 +191,13 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
     return status
 
 
-def solve_ahead(scenario: Scenario, progress: ProgressLine) -> None:
-    """Solve for the minimiser where a distance or a step size needs it, and try a problem from outside.
+def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None:
+    """Solve for the minimiser where a distance or a step size needs it, and try data and problem from outside.
 
     No clock runs yet, and a failure costs nothing.
     """
     settings, problem = scenario.experiment.problem, scenario.problem
-    if isinstance(settings, OutsidePart):
-        try_problem(settings, problem, scenario.experiment.method.step_size)
+    try_parts(scenario, cache)
     wanted = isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser)
     if wanted or isinstance(scenario.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
         progress.close("solving for constants and minimiser")

@@ -18,6 +18,7 @@ from areabench.outside_settings import OutsideMethod, OutsidePart
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
 Counts = NDArray[np.float64]
+Traces = Sequence["array[float]"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +30,27 @@ class Expected:
     high: Counts
 
 
+def traces_of(experiment: Experiment, clients: int) -> Traces:
+    """The delays (s) of each client that a trace tells; none where there is no trace, or where it is gone."""
+    try:
+        return read_trace(Path(experiment.delays.file), clients) if isinstance(experiment.delays, TraceDelays) else ()
+    except UserError:  # the run is long over and its trace may be gone
+        return ()
+
+
 def expected_updates(
-    experiment: Experiment, rates: Counts, duration_s: float, updates: int, tolerance: float
+    experiment: Experiment,
+    rates: Counts,
+    duration_s: float,
+    updates: int,
+    tolerance: float,
+    traces: Traces | None = None,
 ) -> Expected:
     """What each client should have contributed in `duration_s`.
 
     Cycles may be longer than their delays by the share `tolerance`: the lower end of the interval allows for that.
     Of a method that calls its clients, the number of all `updates` is taken as given.
+    `traces` are those of `traces_of`: who asks again and again reads them once.
     """
     method, clients = experiment.method, len(rates)
     if isinstance(method, SFedAvg):
@@ -51,8 +66,11 @@ def expected_updates(
             return Expected(mean, low, poisson_interval(mean, CHANCE / clients)[1])
         case FixedDelays():
             return _counted(lambda span_s: np.floor(rates * span_s + 1e-9), duration_s, tolerance)
-        case TraceDelays(file=file):
-            return _expected_by_trace(Path(file), clients, duration_s, tolerance)
+        case TraceDelays():
+            found = traces_of(experiment, clients) if traces is None else traces
+            if not found:
+                return _unknown(clients)
+            return _counted(lambda span_s: trace_counts(found, span_s), duration_s, tolerance)
         case OutsidePart():
             return _unknown(clients)
 
@@ -63,21 +81,13 @@ def _unknown(clients: int) -> Expected:
     return Expected(unknown, unknown, unknown)
 
 
-def _expected_by_trace(path: Path, clients: int, duration_s: float, tolerance: float) -> Expected:
-    try:
-        traces = read_trace(path, clients)
-    except UserError:  # the run is long over and its trace may be gone
-        return _unknown(clients)
-    return _counted(lambda span_s: trace_counts(traces, span_s), duration_s, tolerance)
-
-
 def _counted(count: Callable[[float], Counts], duration_s: float, tolerance: float) -> Expected:
     """Delays that are known: the number that fit, and one up or down for where the first and the last one fall."""
     mean = count(duration_s)
     return Expected(mean, np.maximum(count(duration_s / (1 + tolerance)) - 1, 0), mean + 1)
 
 
-def trace_counts(traces: Sequence[array[float]], duration_s: float) -> Counts:
+def trace_counts(traces: Traces, duration_s: float) -> Counts:
     """How many delays of each trace, again and again from its beginning, fit into `duration_s`."""
     counts = []
     for trace in traces:

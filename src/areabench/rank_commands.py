@@ -6,7 +6,6 @@ Worker ranks load this module, so it loads nothing that only the server needs.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import traceback
@@ -142,8 +141,17 @@ def report(status: Status, output: Path) -> int:
         f"steps, {status.discarded:,} discarded{_faults(status)}"
     )
     if status.state == State.STOPPED:
-        print(f"to go on: areabench resume {shlex.quote(str(output))}")
+        print(f"to go on: {_resume_command(output)}")
     return exit_code(status)
+
+
+def _resume_command(output: Path) -> str:
+    """What to type, with whose code it calls: the run is the user's own."""
+    from areabench.reading import open_run
+    from areabench.trust import command_on
+
+    with open_run(output) as run:
+        return command_on("resume", output, run.experiment)
 
 
 def _faults(status: Status) -> str:

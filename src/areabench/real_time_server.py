@@ -48,7 +48,7 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     """Solve what must be solved ahead and open the run file; returns what plays the run."""
     experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
-    solve_ahead(scenario, progress)
+    solve_ahead(scenario, progress, around.cache)
     seed, modules = experiment.seed, to_text(loaded(experiment))
     origin = gather_provenance("mpi", around.command, around.threads, seed, world.library, hosts, modules)
     recorder = open_recorder(scenario, around)
@@ -62,7 +62,7 @@ def prepare_again(
     """The same for a run that is resumed."""
     experiment, hosts = scenario.experiment, list(stage.hosts)
     progress = progress_line(experiment, around)
-    solve_ahead(scenario, progress)
+    solve_ahead(scenario, progress, around.cache)
     with open_run(around.output_for(experiment)) as run:
         recorder = continue_recorder(run, checkpoint, scenario.client_table(stage.placement, hosts))
     return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.standing))

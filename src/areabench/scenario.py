@@ -19,11 +19,11 @@ from areabench.client import Client
 from areabench.delays import Delays, client_rates
 from areabench.errors import UserError
 from areabench.experiment import Clients, Experiment, Theorem1Schedule, Theorem2Schedule
-from areabench.outside.calling import check_parts
+from areabench.outside.calling import check_parts, refuse
 from areabench.outside.data import try_delays
 from areabench.outside.method import try_method
 from areabench.outside.paths import named_code
-from areabench.outside.problem import outside_problem
+from areabench.outside.problem import outside_problem, try_problem
 from areabench.outside_settings import OutsideMethod, OutsidePart
 from areabench.partition import split
 from areabench.placement import Placement
@@ -53,6 +53,7 @@ class Scenario:
     start: Vector
     rates: NDArray[np.float64]  # updates a second, one a client
     samples: NDArray[np.int64]  # training samples held, one entry a client
+    data_digest: str  # of a data set from outside the package; empty for all others
 
     @cached_property
     def theorem(self) -> Schedule | None:
@@ -117,23 +118,40 @@ def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] =
     check_parts(experiment, folders)
     count = experiment.clients.count
     rates = client_rates(experiment.rates, count, experiment.seed)
-    problem, samples = _build_problem(experiment, cache)
+    held = _load(experiment, cache)
+    problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
     if isinstance(experiment.method, OutsideMethod):
         try_method(experiment.method, experiment, start)
     if isinstance(experiment.delays, OutsidePart):
         try_delays(experiment.delays, rates, experiment.seed)
-    return Scenario(experiment, problem, build_method(experiment), start, rates, samples)
+    return Scenario(experiment, problem, build_method(experiment), start, rates, samples, _digest(experiment, held))
 
 
-def _build_problem(experiment: Experiment, cache: Path) -> tuple[Problem, NDArray[np.int64]]:
+def try_parts(scenario: Scenario, cache: Path) -> None:
+    """Build data and problem from outside the package a second time, which must come out the same; try the problem."""
+    experiment, settings, data = scenario.experiment, scenario.experiment.problem, scenario.experiment.data
+    if not isinstance(settings, OutsidePart) and not isinstance(data, OutsidePart):
+        return
+    held = _load(experiment, cache)
+    if isinstance(data, OutsidePart) and _digest(experiment, held) != scenario.data_digest:
+        refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
+    if isinstance(settings, OutsidePart):
+        again = outside_problem(settings, experiment.clients, experiment.seed, held)
+        try_problem(settings, scenario.problem, again, experiment.method.step_size)
+
+
+def _digest(experiment: Experiment, held: Held | None) -> str:
+    return held.data.digest() if held is not None and isinstance(experiment.data, OutsidePart) else ""
+
+
+def _build_problem(experiment: Experiment, held: Held | None) -> tuple[Problem, NDArray[np.int64]]:
     """The problem, and how many training samples each client holds."""
     settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
     if isinstance(settings, DrawnSettings):
         problem = _build_drawn(settings, clients, seed)
         return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
-    held = _load(experiment, cache)
     samples = np.array([len(part) for part in held.parts] if held else [0] * clients.count, dtype=np.int64)
     if isinstance(settings, OutsidePart):
         return outside_problem(settings, clients, seed, held), samples
@@ -143,7 +161,7 @@ def _build_problem(experiment: Experiment, cache: Path) -> tuple[Problem, NDArra
 
 def _load(experiment: Experiment, cache: Path) -> Held | None:
     """The data and who holds what of it, where there is any."""
-    if experiment.data is None or experiment.split is None:
+    if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
         return None
     data, problem = datasets.load(experiment.data, cache), experiment.problem
     if data.train_features.dtype != np.uint8 and not isinstance(problem, OutsidePart):

@@ -30,18 +30,33 @@ def scenario_of(run: Run, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
 
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:
     """Refuse an experiment out of a run file that names code which the user has not named: `trusted` import paths."""
-    unknown = [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
+    unknown = unvouched(experiment, trusted)
     if unknown:
-        remedies = dict.fromkeys(_remedy(path, experiment.module_folders or ()) for path in unknown)
         raise UserError(
             f"{source}: would import and call {', '.join(map(repr, unknown))}, which this run file names; if you "
-            f"trust that code, add {' '.join(remedies)}"
+            f"trust that code, add {trust_options(experiment, trusted)}"
         )
     for each in trusted:
         if (file := vouched_file(each)) is not None and not file.is_file():
             raise UserError(
                 f"{OPTION} {each}: there is no such file; give the path of a module (.py), or module:function"
             )
+
+
+def unvouched(experiment: Experiment, trusted: Sequence[str] = ()) -> list[str]:
+    """The import paths of an experiment that are neither harmless nor named by the user."""
+    return [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
+
+
+def trust_options(experiment: Experiment, trusted: Sequence[str] = ()) -> str:
+    """The options, ready for a shell, that vouch for the rest of what an experiment names; empty for none."""
+    folders = experiment.module_folders or ()
+    return " ".join(dict.fromkeys(_remedy(path, folders) for path in unvouched(experiment, trusted)))
+
+
+def command_on(command: str, path: Path, experiment: Experiment) -> str:
+    """`areabench COMMAND` on a run file of an experiment, ready for a shell, as who made the run would type it."""
+    return " ".join(filter(None, ["areabench", command, shlex.quote(str(path)), trust_options(experiment)]))
 
 
 def _remedy(path: str, folders: Sequence[str]) -> str:

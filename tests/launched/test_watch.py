@@ -26,7 +26,7 @@ def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
     watching.join(LIMIT_S)
     assert (ended.code, ended.errors) == (0, "")
     assert seen[0].state == "waiting"
-    assert any(0 < frame.updates < seen[-1].updates for frame in seen)  # it was seen on its way
+    assert any(0 < (frame.updates or 0) < (seen[-1].updates or 0) for frame in seen)  # it was seen on its way
     assert (seen[-1].state, seen[-1].transport, seen[-1].ranks) == ("done", "mpi", 3)
     with logistic.recorded() as run:
         assert run.status.state == State.DONE

@@ -88,6 +88,36 @@ def test_a_state_of_all_that_a_checkpoint_holds(stop_at: Callable[[int], None], 
     assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
 
 
+def test_a_number_that_changes_its_type_is_resumed_as_it_was(stop_at: Callable[[int], None], tmp_path: Path) -> None:
+    after = "State(state.model + gain * state.buffer.mean() + state.share, share=0.75 - state.share / 2)"
+    path = write(tmp_path / "there", "method", fields="share: float = 0", after=after)
+    assert main(["simulate", str(path), "-o", "whole.h5"]) == 0
+    stop_at(13)
+    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
+    stop_at(10**9)
+    trust = ["--trust-module", str(path.parent / "mine.py")]
+    assert main(["resume", "cut.h5", *trust]) == 0
+    assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
+    assert main(["replay", "cut.h5", *trust]) == 0
+
+
+def test_what_is_handed_out_to_go_on_goes_on(
+    stop_at: Callable[[int], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "there", "method")
+    stop_at(9)
+    assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
+    command = "areabench resume cut.h5 --trust-module ../there/mine.py"
+    assert f"to go on: {command}\n" in capsys.readouterr().out
+    assert main(["check", str(path), "--ended-in", "cut.h5"]) == 4
+    assert capsys.readouterr().out.endswith(f": {command}\n")
+    stop_at(4)
+    assert main(command.split()[1:]) == 4  # once more
+    assert f"to go on: {command}\n" in capsys.readouterr().out
+    stop_at(10**9)
+    assert main(command.split()[1:]) == 0
+
+
 def test_a_run_is_not_resumed_with_another_module(
     stop_at: Callable[[int], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

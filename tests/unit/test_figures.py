@@ -32,6 +32,7 @@ from areabench.experiment import (
 )
 from areabench.figures.data import arrange, band, choose, staleness_shares
 from areabench.figures.words import rates_name, title_of
+from areabench.outside_settings import OutsideMethod
 from areabench.partition import count_labels
 from areabench.problem_settings import Dirichlet, Iid, Logistic, Quadratic, Synthetic
 from areabench.schema import State, Status
@@ -128,6 +129,14 @@ def test_one_page_with_a_row_a_rates_setting_and_methods_in_one_order() -> None:
 def test_trials_are_those_that_differ_in_the_seed_only() -> None:
     (page,) = arrange([result(seed=1), result(seed=2), result("fedbuff", seed=1)])
     assert [len(one.cells[0].results) for one in page.rows[0].contenders] == [2, 1]
+
+
+def test_a_method_of_ones_own_is_on_the_page_of_the_others() -> None:
+    method = OutsideMethod(name="mine:make", step_size=1.0)
+    own = replace(EXPERIMENT, name="own", module_folders=("/there",), method=method)
+    (page,) = arrange([result("fedbuff"), replace(result(), experiment=own)])
+    assert [one.label for one in page.rows[0].contenders] == ["FedBuff", "make"]
+    assert page.slug == ""
 
 
 def test_pages_that_differ_have_names_and_titles_that_differ() -> None:

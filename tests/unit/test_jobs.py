@@ -11,6 +11,7 @@ from pathlib import Path
 
 import h5py
 import pytest
+from tests.unit import outside
 
 from areabench import launch
 from areabench.cli import main
@@ -301,6 +302,13 @@ def test_a_run_is_warned_before_the_walltime_and_resumed(
     assert (done.returncode, done.stdout) == (4, "stopped\n")
     done = in_bash(script, tmp_path)
     assert (done.returncode, done.stdout) == (3, "resume a run.h5 --progress never\n")
+
+
+def test_a_run_of_ones_own_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outside.write(tmp_path / "my code", "method")
+    script = written("'my code/tiny.toml' --transport simulator --runs run.h5", capsys)
+    assert """    4) task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
+    assert '    4) task=(resume "$run_file") ;;' in written("try.toml", capsys)
 
 
 def test_the_warning_goes_to_the_tasks_of_srun_or_else_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from areabench.cli import main
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
+DRAWN = "def drawn(bowl):\n    bowl.point = np.random.standard_normal(2)\n    return bowl"
 METHODS: list[tuple[dict[str, str], str]] = [
     ({"method": "None"}, "returned NoneType; let it return areabench.extend.Method"),
     ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); mend it, or its settings"),
@@ -45,6 +46,11 @@ PROBLEMS: list[tuple[dict[str, str], str]] = [
     ({"start": "np.array([np.nan, 1.0])"}, "has a start() with entries that are not finite; start elsewhere"),
     ({"start": "np.random.default_rng().standard_normal(2)"}, "starts elsewhere each time; draw from stream(seed,"),
     ({"noise": "np.random.default_rng().standard_normal(2)"}, "gives another result for the same round of client 0"),
+    ({"problem": "Bowl(np.random.randint(2**31))"}, "gives another first round of client 0 each time it is made; draw"),
+    (
+        {"dimension": "2; point = None", "start": "self.point", "problem": "drawn(Bowl(seed))\n\n" + DRAWN},
+        "starts elsewhere each time it is made; draw from stream(seed, ...) only where it is made",
+    ),
     ({"skip": "pass"}, "gives another second round after skip(1) than after a first one; let skip(rounds) draw"),
     ({"descend": "return model[0]"}, "has a descend() that returned what is float64, not an array"),
     ({"descend": "model += 1"}, "failed in a first trial (ValueError: output array is read-only at mine.py"),
@@ -57,6 +63,8 @@ DATA: list[tuple[dict[str, str], str]] = [
     ({"labels": "np.arange(12.0)"}, "gave train_labels of type float64 and shape (12,) for 12 samples, not int64"),
     ({"labels": "np.arange(11) % 3"}, "gave train_labels of type int64 and shape (11,) for 12 samples, not int64"),
     ({"labels": "np.arange(12)"}, "gave train_labels from 0 to 11, not 0 to classes - 1 = 2"),
+    ({"features": "np.random.randint(0, 256, (12, 2)).astype(np.uint8)"}, "gives other data each time; draw from a"),
+    ({"labels": "np.random.permutation(np.arange(12) % 3)"}, "gives other data each time; draw from a generator"),
     ({"scale": "float('nan')"}, "gave the scale nan; give a finite number, such as 1.0"),
     (
         {"features": "np.arange(24.0).reshape(12, 2)"},
@@ -70,6 +78,10 @@ SPLITS: list[tuple[dict[str, str], str]] = [
     ({"parts": "[[0.5], [1]]"}, "gave client 0 row numbers of type float64"),
     ({"parts": "[[0, 12], [1]]"}, "gave client 0 rows from 0 to 12; give row numbers from 0 to 11"),
     ({"parts": "[[0, 0], [1]]"}, "gave client 0 some row twice"),
+    (
+        {"parts": "(labels[clients + len(labels)] for client in range(clients))"},
+        "failed (IndexError: index 14 is out of bounds for axis 0 with size 12 at mine.py, line 3); mend it, or",
+    ),
     ({"parts": "np.array_split(np.random.default_rng().permutation(12), 2)"}, "gives other parts each time"),
 ]
 DELAYS: list[tuple[dict[str, str], str]] = [

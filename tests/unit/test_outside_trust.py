@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -17,7 +19,9 @@ from areabench.config import parse_experiment, to_toml
 from areabench.errors import UserError
 from areabench.outside.modules import Module, of_text, to_text
 from areabench.reading import open_run
-from areabench.trust import check_trusted
+from areabench.report.command import Wishes, build_report
+from areabench.report.sources import gather
+from areabench.trust import check_trusted, command_on, trust_options
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -58,6 +62,31 @@ def test_replay_names_the_file_to_look_at(run: Path, tmp_path: Path, capsys: pyt
     )
     assert main(["replay", "run.h5", "--trust-module", "../there/mine.py"]) == 0
     assert (tmp_path / "mark").exists()
+
+
+def test_options_for_what_is_not_harmless(tmp_path: Path) -> None:
+    named = parse_experiment(experiment("method"))
+    assert trust_options(named) == "--trust-module mine:make"
+    assert trust_options(named, ["mine:make"]) == ""
+    write(tmp_path / "my code", "method")
+    there = replace(named, module_folders=(str(tmp_path / "my code"),))
+    assert trust_options(there) == "--trust-module '../my code/mine.py'"
+    assert command_on("resume", Path("a run.h5"), there) == (
+        "areabench resume 'a run.h5' --trust-module '../my code/mine.py'"
+    )
+    plain = parse_experiment(experiment("method").replace("mine:make", "area").replace("settings = {}", ""))
+    assert command_on("replay", Path("run.h5"), plain) == "areabench replay run.h5"
+
+
+def test_the_report_offers_commands_that_work_and_says_what_they_execute(run: Path) -> None:
+    (detail,) = build_report(gather([run], lambda runs: None), Path("cache"), Wishes()).details
+    _, replay, again = detail.commands
+    assert replay.value == "areabench replay run.h5 --trust-module ../there/mine.py"
+    assert again.value.splitlines()[1] == "areabench simulate run-again.toml --output run-again.h5"
+    warning = "(this executes code which the run file names: mine:make; do so only if you trust it)"
+    assert replay.name.endswith(warning)
+    assert again.name.endswith(warning)
+    assert main(shlex.split(replay.value)[1:]) == 0
 
 
 @pytest.mark.parametrize("section", SOURCES)

@@ -21,7 +21,7 @@ from areabench.reading import open_run
 from areabench.report.arguments import span
 from areabench.report.command import Wishes, build_report
 from areabench.report.labels import labels_of
-from areabench.report.records import Report, Timeline
+from areabench.report.records import Entry, Report, Timeline
 from areabench.report.sources import gather
 from areabench.report.timeline import Window, steps_shown, timeline_of
 from areabench.schema import EVENT, Kind
@@ -89,6 +89,13 @@ def test_updates_until_a_snapshot_are_the_same_with_and_without_event_log(tmp_pa
     assert logged.server_steps.tolist() == [count // 2 for count in expected]
 
 
+def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -> None:
+    one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
+    sources = gather([one, other], lambda runs: None)
+    assert [trial.remark for trial in sources.trials] == ["one", "other"]
+    assert [series.trials for series in build_report(sources, Path("cache"), Wishes()).series] == [1, 1]
+
+
 # ---------------------------------------------------------------------------------------------------- timeline
 
 
@@ -130,6 +137,15 @@ def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:
     assert "record.events" in detail.no_timeline
     assert detail.participation is not None
     assert detail.commands[1].value == f"areabench replay {tmp_path}/run.h5"
+
+
+def test_a_run_is_made_again_beside_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (detail,) = built(simulated(Path(), "run")).details
+    assert detail.commands[2] == Entry(
+        "make it again from its file alone",
+        "areabench show run.h5 --toml > run-again.toml\nareabench simulate run-again.toml --output run-again.h5",
+    )
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0:2.5", (0.0, 2.5)), (":3", (0.0, 3.0)), ("1:", (1.0, np.inf))])

@@ -27,7 +27,7 @@ from areabench.experiment import (
 from areabench.problem_settings import Dirichlet, Logistic, Mnist
 from areabench.schema import State, Status
 from areabench.sweeps.results import Result
-from areabench.tables.build import SweepTable, build_tables
+from areabench.tables.build import SweepTable, build_tables, setting_of
 from areabench.tables.cells import Cell
 from areabench.tables.comma import CELL_COLUMNS, PAPER_COLUMNS, to_csv
 from areabench.tables.forms import Entry, Group, Heading, Sheet, latex, markdown, to_latex, to_markdown, to_text
@@ -194,6 +194,11 @@ def test_other_settings_make_other_tables_and_titles_tell_them_apart() -> None:
     titles = [built.title for built in build_tables(planned, [first, longer, finer], ALL)]
     assert titles[1] == "n = 128, M = 1, non-IID, horizon 20 s, problem.batch_size = 32"
     assert "problem.batch_size = 64" in titles[2]
+
+
+def test_where_modules_lie_makes_no_other_table() -> None:
+    experiment = run().experiment
+    assert setting_of(replace(experiment, name="own", module_folders=("/there",))) == setting_of(experiment)
 
 
 def test_variants_of_a_method_are_told_apart() -> None:

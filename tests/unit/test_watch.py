@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
+from tests.unit import outside
 from tests.unit.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli import main
+from areabench.config import parse_experiment
 from areabench.errors import UserError
+from areabench.schema import CLIENT, State, Status
 from areabench.watching.command import Wishes, frames
+from areabench.watching.counts import Counts
 from areabench.watching.follower import Follower
-from areabench.watching.tail import Tail
+from areabench.watching.frame import frame_of
+from areabench.watching.tail import About, Look, Tail
 from areabench.watching.tail import Writer as Seen
+from areabench.watching.words import one_line
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
 SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
@@ -52,6 +60,14 @@ def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
     assert frame.size_bytes == path.stat().st_size
 
 
+@pytest.mark.parametrize("section", ["method", "delays"])
+def test_no_rate_is_promised_of_parts_from_outside(section: str) -> None:
+    about = About(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
+    status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
+    look = Look(about, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
+    assert math.isnan(frame_of("run.h5", look, 1.0, 0.0, (None, "")).rates.nominal)
+
+
 def test_lately_is_the_last_ten_seconds(path: Path) -> None:
     with writing(path, EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 100.0")) as writer:
         writer.write(*(f"event UPDATE {second}.5 0 0" for second in range(30)))
@@ -80,6 +96,21 @@ def test_only_new_events_are_read(writer: Writer, path: Path, monkeypatch: pytes
     assert read == [(0, 4), (4, 7)]
 
 
+def test_a_trace_is_read_once(path: Path) -> None:
+    trace = path.with_name("trace.csv")
+    trace.write_text("client,delay_s\n0,0.5\n1,1.0\n")
+    text = f'{EXPERIMENT}[delays]\nname = "trace"\nfile = "{trace}"\n'
+    follower = Follower(path, 0.0, None)
+    with writing(path, text) as writer:
+        writer.write("event UPDATE 2.0 0 0")
+        assert [client.expected for client in follower.look().clients] == [4.0, 2.0]
+        trace.unlink()
+        writer.write("event UPDATE 4.0 0 0")
+        frame = follower.look()
+    assert [client.expected for client in frame.clients] == [8.0, 4.0]
+    assert frame.rates.nominal == 3.0
+
+
 def test_many_events_are_read_in_blocks(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -106,13 +137,29 @@ def test_events_that_no_run_writes_are_refused(writer: Writer, path: Path) -> No
         Follower(path, 0.0, None).look()
 
 
-def test_without_an_event_log_the_end_tells(path: Path) -> None:
+def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with writing(path, EXPERIMENT + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
         frame = Follower(path, 0.0, None).look()
         assert (frame.counted, frame.time_s, frame.progress) == (False, 4.0, 0.4)
+        assert (frame.updates, frame.server_steps, frame.discarded, frame.refused, frame.lost) == (None,) * 5
+        assert [client.served for client in frame.clients] == [None, None]
+        assert "updates" not in one_line(frame)
+        assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["updates"], found["lost"], found["rates"]) == (
+            None, None, {"recent": None, "overall": None, "nominal": 4.0}
+        )  # fmt: skip
         writer.end()
-        assert Follower(path, 0.0, None).look().counted
+        ended = Follower(path, 0.0, None).look()
+        assert (ended.counted, ended.updates) == (True, 0)
+
+
+def test_iterations_that_nobody_counts_are_no_progress(path: Path) -> None:
+    text = EXPERIMENT.replace("horizon_s = 10.0", "iterations = 20")
+    with writing(path, text + "[record]\nevents = false\n") as writer:
+        writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
+        assert Follower(path, 0.0, None).look().progress is None
 
 
 # ---------------------------------------------------------------------------------------------------- how it ends

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.unit import outside
+from tests.unit.test_outside import elsewhere
 from tests.unit.watched import EXPERIMENT, WRITER, Writer, write_run, writing
 
 from areabench.cli import main
@@ -20,6 +22,8 @@ from areabench.watching.command import Wishes, frames
 from areabench.watching.follower import Follower
 from areabench.watching.quality import Evaluator
 from areabench.watching.tail import Tail
+
+__all__ = ["elsewhere"]  # pytest finds the fixture here
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1"]
 
@@ -78,6 +82,31 @@ def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
     assert evaluator.other_than() is None  # it takes no more
 
 
+def evaluated(folder: Path, trusted: str) -> Evaluator:
+    """What became of a snapshot of a run whose problem is `mine:make`."""
+    evaluator = Evaluator(folder / "run.h5", folder, (trusted,))
+    snapshot = np.zeros(1, [("time_s", "f8"), ("version", "i8")])[0]
+    evaluator.offer(parse_experiment(outside.experiment("problem")), snapshot, np.array([2.0, 0.0]))
+    evaluator.wait(20.0)
+    return evaluator
+
+
+def test_a_file_that_the_user_vouches_for_is_found_in_its_folder(tmp_path: Path) -> None:
+    module = outside.write(tmp_path / "there", "problem").with_name("mine.py")
+    found = evaluated(tmp_path, str(module))
+    assert found.trouble == ""
+    assert found.latest is not None
+    assert found.latest.train_loss == 2.0  # |(2, 0)|^2 / 2
+
+
+def test_another_file_of_that_name_in_the_current_folder_is_not_executed(tmp_path: Path) -> None:
+    module = outside.write(tmp_path / "there", "problem").with_name("mine.py")
+    Path("mine.py").write_text("from pathlib import Path\nPath('mark').touch()\n")
+    found = evaluated(tmp_path, str(module))
+    assert found.latest is not None
+    assert not Path("mark").exists()
+
+
 # ---------------------------------------------------------------------------------------------------- not disturbed
 
 
@@ -91,7 +120,7 @@ def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
         assert run.stdout is not None
         assert run.stdin is not None
         assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
-        midway = [follower.look().updates for _ in range(5)]
+        midway = [follower.look().updates or 0 for _ in range(5)]
         run.stdin.close()
         *_, last = frames(follower, Wishes(interval_s=0.01))
     assert run.returncode == 0
@@ -100,5 +129,5 @@ def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
         assert one.events_array.tobytes() == other.events_array.tobytes()
         assert one.models.tobytes() == other.models.tobytes()
         assert one.metrics_array.tobytes() == other.metrics_array.tobytes()
-        assert 0 < midway[-1] < last.updates == one.status.updates
+        assert 0 < midway[-1] < (last.updates or 0) == one.status.updates
     assert main(["replay", str(watched)]) == 0

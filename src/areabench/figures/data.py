@@ -123,12 +123,16 @@ def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
     groups: dict[Experiment, dict[RateSettings, list[Result]]] = {}
     for result in results:
         experiment = result.experiment
-        key = replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0)
-        groups.setdefault(key, {}).setdefault(experiment.rates, []).append(result)
+        groups.setdefault(_page_key(experiment), {}).setdefault(experiment.rates, []).append(result)
     return tuple(
         Page(next(iter(rows.values()))[0].experiment, differences, tuple(_row(*row) for row in rows.items()))
         for differences, rows in zip(_differences(list(groups)), groups.values(), strict=True)
     )
+
+
+def _page_key(experiment: Experiment) -> Experiment:
+    """What all results of a page share; where modules lie is told of runs of one's own code only."""
+    return replace(experiment, name="", module_folders=None, method=Area(step_size=1.0), rates=UniformRates(), seed=0)
 
 
 def _row(rates: RateSettings, results: Sequence[Result]) -> Row:

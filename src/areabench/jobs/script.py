@@ -115,6 +115,7 @@ def _run(request: Request, work: Work, words: Words) -> list[str]:
     """One run; a job that is started again keeps what is there."""
     typed = shlex.join([str(request.file), *_overrides(request)])
     command = "run" if request.transport == MPI else "simulate"
+    resumed = ["resume", '"$run_file"', work.trust]
     kept = '"${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"'
     return [
         f"run_file={shlex.quote(str(work.output))}",
@@ -130,7 +131,7 @@ def _run(request: Request, work: Work, words: Words) -> list[str]:
         '  case "$status" in',
         "    0) exit 0 ;;",
         f'    1) mv -v -- "$run_file" {kept}; rm -f -- "$run_file.checkpoint" ;;',
-        '    4) task=(resume "$run_file") ;;',
+        f"    4) task=({' '.join(filter(None, resumed))}) ;;",
         '    *) exit "$status" ;;',
         "  esac",
         "fi",

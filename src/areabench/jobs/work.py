@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from areabench.config import load_experiment
@@ -18,6 +18,7 @@ from areabench.sweeps.reading import load_sweep
 from areabench.sweeps.run import MPI
 from areabench.sweeps.share import Share
 from areabench.toml_reading import read_text, read_toml
+from areabench.trust import trust_options
 
 SET_UP_S = 120.0  # modules, environment and Python from a shared file system, once a job
 RANK_S = 0.5  # more set-up a rank
@@ -37,6 +38,7 @@ class Work:
     ranks: int  # 0 in the simulator
     walltime_s: float  # of the longest task
     formula: str  # of the walltime
+    trust: str = ""  # options with which a single run is resumed that calls code of the user's own
 
 
 def work_of(request: Request) -> Work:
@@ -49,7 +51,8 @@ def work_of(request: Request) -> Work:
         raise UserError(f"{option}: {request.file} is one run; add a section [sweep] to it, or leave {option} out")
     experiment = load_experiment(request.file, request.overrides)
     name = f"{experiment.name}-{slug(experiment.method.name)}-{experiment.seed}"
-    return _work(request, name, Path(f"{name}{_ending(request)}.h5"), [[experiment]], sweep=False)
+    work = _work(request, name, Path(f"{name}{_ending(request)}.h5"), [[experiment]], sweep=False)
+    return replace(work, trust=trust_options(experiment))
 
 
 def _sweep(request: Request) -> Work:

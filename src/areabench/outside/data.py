@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _TRIED = 16  # delays of each of the first clients that are drawn before a run begins
 _TRIED_CLIENTS = 4
+_PARTS = "let it return an array of row numbers a client"
 
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -76,10 +77,14 @@ def outside_split(settings: OutsidePart, labels: NDArray[np.int64], clients: int
 def _drawn_parts(settings: OutsidePart, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[Any]]:
     generator = stream(seed, Purpose.SPLIT)
     parts = call("split", settings, labels=labels, clients=clients, generator=generator)
+    if not hasattr(parts, "__iter__"):
+        refuse("split", settings, f"returned {type(parts).__name__}", _PARTS)
+    with blaming("split", settings):  # its code may be a generator, and fail only now
+        found = list(parts)
     try:
-        return [np.asarray(part) for part in parts]
+        return [np.asarray(part) for part in found]
     except (TypeError, ValueError):
-        refuse("split", settings, f"returned {type(parts).__name__}", "let it return an array of row numbers a client")
+        refuse("split", settings, f"returned {type(parts).__name__}", _PARTS)
 
 
 def _part_flaw(part: NDArray[Any], samples: int) -> str:

@@ -32,11 +32,15 @@ def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: He
     return problem  # type: ignore[no-any-return]  # by all that was seen
 
 
-def try_problem(settings: OutsidePart, problem: Problem, step_size: float) -> None:
-    """Two rounds of the first client, skipped ones, and an evaluation: what each returns, and whether it repeats."""
+def try_problem(settings: OutsidePart, problem: Problem, again: Problem, step_size: float) -> None:
+    """Two rounds of the first client, skipped ones, and an evaluation: what each returns, and whether it repeats.
+
+    `again` is the same problem, made a second time: every rank and every replay makes its own.
+    """
     trial = _Trial(settings, problem)
     with blaming("problem", settings, _FIRST_TRIAL):
         trial.rounds(step_size)
+        trial.made_again(again, step_size)
         trial.evaluation()
 
 
@@ -75,6 +79,15 @@ class _Trial:
         if second.tobytes() != self._descended(late, first, step_size).tobytes():
             self.refuse("gives another second round after skip(1) than after a first one", _SKIP)
 
+    def made_again(self, again: Any, step_size: float) -> None:
+        """A constructor must not draw from elsewhere than the seed."""
+        if self._problem.start().tobytes() != again.start().tobytes():
+            self.refuse("starts elsewhere each time it is made", _SEED)
+        start = self._frozen(self._problem.start())
+        first, second = (self._descended(each.local(0), start, step_size) for each in (self._problem, again))
+        if first.tobytes() != second.tobytes():
+            self.refuse("gives another first round of client 0 each time it is made", _SEED)
+
     def _descended(self, worker: Any, model: Vector, step_size: float) -> Vector:
         found = worker.descend(model, step_size)
         if flaw := vector_flaw(found, model):
@@ -103,5 +116,6 @@ class _Trial:
 
 
 _STREAMS = "draw random numbers from stream(seed, Purpose.SAMPLES, client) only"
+_SEED = "draw from stream(seed, ...) only where it is made, not from np.random"
 _SKIP = "let skip(rounds) draw what so many rounds draw"
 _METRICS = "give one entry a model, or use Metrics.of"

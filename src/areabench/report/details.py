@@ -20,6 +20,7 @@ from areabench.report.series import Place
 from areabench.report.sources import SIMULATOR
 from areabench.report.timeline import Window, timeline_of
 from areabench.tables.diagnosis import diagnosis_text
+from areabench.trust import command_on, unvouched
 
 MOST_DETAILS = 12
 _MOST_ENTRIES = 256  # bars of clients
@@ -76,12 +77,20 @@ def _diagnosis(run: Run) -> tuple[Diagnosis | None, str]:
 def _commands(run: Run) -> Iterator[Entry]:
     """How it was made, and how it is made again."""
     path, provenance = shlex.quote(str(run.path)), run.provenance
-    again = shlex.quote(f"{run.path.stem}-again.toml")
+    again, output = (shlex.quote(f"{run.path.stem}-again.{ending}") for ending in ("toml", "h5"))
     start = "simulate" if provenance.transport == SIMULATOR else f"launch --ranks {provenance.ranks}"
     yield Entry("made by", provenance.command)
-    yield Entry("replay it from its file, and compare every bit", f"areabench replay {path}")
-    new = f"areabench show {path} --toml > {again}\nareabench {start} {again}"
-    yield Entry("make it again from its file alone", new)
+    warning = _warning(run)
+    replay = command_on("replay", run.path, run.experiment)
+    yield Entry(f"replay it from its file, and compare every bit{warning}", replay)
+    new = f"areabench show {path} --toml > {again}\nareabench {start} {again} --output {output}"
+    yield Entry(f"make it again from its file alone{warning}", new)
+
+
+def _warning(run: Run) -> str:
+    """What a command on a run file executes beside areabench: a stranger may have written the file."""
+    named = ", ".join(unvouched(run.experiment))
+    return f" (this executes code which the run file names: {named}; do so only if you trust it)" if named else ""
 
 
 def participation_of(clients: NDArray[np.void]) -> Participation:

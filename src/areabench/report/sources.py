@@ -50,7 +50,12 @@ class Sources:
 
 def without_seed(experiment: Experiment) -> Experiment:
     """What the trials of a point share."""
-    return replace(experiment, seed=0)
+    return replace(_without_place(experiment), seed=0)
+
+
+def _without_place(experiment: Experiment) -> Experiment:
+    """Without what a run is called and where its modules lie, which changes nothing that happens."""
+    return replace(experiment, name="", module_folders=None)
 
 
 def gather(paths: Sequence[Path], progress: Progress) -> Sources:
@@ -157,7 +162,7 @@ def _what(member: Member) -> str:
 def _told_apart(trials: Sequence[Trial]) -> Iterator[Trial]:
     """The trials with remarks, so that only those are averaged that are repetitions with other seeds."""
     several = len({trial.transport for trial in trials}) > 1
-    seen = Counter((trial.result.experiment, trial.transport) for trial in trials)
+    seen = Counter((_without_place(trial.result.experiment), trial.transport) for trial in trials)
     twice = {without_seed(experiment) for (experiment, _), count in seen.items() if count > 1}
     for trial in trials:
         state = trial.result.status.state

@@ -88,8 +88,8 @@ def build_tables(
 
 
 def setting_of(experiment: Experiment) -> Experiment:
-    """What all runs of a table share: the experiment with method, rates, seed and name put out of the way."""
-    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="")
+    """What all runs of a table share: method, rates, seed, name and where modules lie are put out of the way."""
+    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
 
 
 def _build_table(

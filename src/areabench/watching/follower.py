@@ -119,7 +119,8 @@ def _waiting(path: Path, reason: str, last: Frame | None) -> Frame:
     nan = float("nan")
     return Frame(
         file=str(path), state=WAITING, reason=reason, name="", method="", step_size=nan, setting="", transport="",
-        ranks=0, time_s=0.0, horizon_s=None, iterations=None, progress=None, speed=nan, left_s=nan, updates=0,
-        server_steps=0, discarded=0, refused=0, lost=(), rates=Rates(nan, nan, nan), staleness=Staleness(nan, ()),
-        snapshots=0, quality=None, quality_remark="", clients=(), counted=False, size_bytes=0, age_s=nan,
+        ranks=0, time_s=0.0, horizon_s=None, iterations=None, progress=None, speed=nan, left_s=nan, updates=None,
+        server_steps=None, discarded=None, refused=None, lost=None, rates=Rates(nan, nan, nan),
+        staleness=Staleness(nan, ()), snapshots=0, quality=None, quality_remark="", clients=(), counted=False,
+        size_bytes=0, age_s=nan,
     )  # fmt: skip

@@ -105,11 +105,12 @@ class Evaluator:
         self._free_from_s = ended_s + max(_LEAST_PAUSE_S, _PAUSE_SHARE * (ended_s - began_s))
 
     def _build(self, experiment: Experiment) -> Problem:
+        from areabench.outside.paths import trusted_folders
         from areabench.scenario import build_scenario
         from areabench.trust import check_trusted
 
         check_trusted(experiment, self._source, self._trusted)
-        return build_scenario(experiment, self._cache).problem
+        return build_scenario(experiment, self._cache, trusted_folders(self._trusted)).problem
 
 
 def _give_way(*, entirely: bool) -> None:

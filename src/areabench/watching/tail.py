@@ -10,6 +10,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from areabench.claim import lock_seen
 from areabench.config import parse_experiment
 from areabench.errors import RunFileError, UserError
 from areabench.experiment import Experiment
+from areabench.fairness import Traces, traces_of
 from areabench.messages import digest
 from areabench.opening import DAMAGE, damaged, open_for_reading
 from areabench.problems.base import Vector
@@ -50,6 +52,11 @@ class About:
     ranks: int
     hosts: tuple[str, ...]
     clients: NDArray[Any]  # rows of CLIENT
+
+    @cached_property
+    def traces(self) -> Traces:
+        """The clients' delays (s), where a trace tells them: it may be long, and is read once."""
+        return traces_of(self.experiment, len(self.clients))
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _time(frame: Frame, glyphs: Glyphs) -> Line:
 
 
 def _updates(frame: Frame) -> str:
-    if not frame.counted:
+    if not frame.counted or frame.updates is None or frame.server_steps is None:
         return "no event log is kept: they are told at the end"
     rates, parts = frame.rates, [f"{frame.updates:,}"]
     if not math.isnan(rates.overall):
@@ -140,7 +140,8 @@ def one_line(frame: Frame) -> str:
     if frame.state == WAITING:
         return f"waiting     {frame.reason}"
     of = f" / {frame.horizon_s:g}" if frame.horizon_s is not None else ""
-    parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s", f"{frame.updates:,} updates"]
+    parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s"]
+    parts += [] if frame.updates is None else [f"{frame.updates:,} updates"]
     if not math.isnan(frame.rates.recent):
         nominal = "" if math.isnan(frame.rates.nominal) else f" of {frame.rates.nominal:.4g}"
         parts.append(f"{frame.rates.recent:.4g}{nominal}/s")
