@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from areabench.looks import METHOD_COLOURS
 from areabench.progress import duration
+from areabench.schema import State
 from areabench.tables.diagnosis import size
 from areabench.tables.runs import number
 from areabench.watching.clients import client_lines
@@ -68,7 +69,7 @@ def _labelled(label: str, *spans: Span) -> Line:
 def _time(frame: Frame, glyphs: Glyphs) -> Line:
     of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     words = [f"{frame.time_s:.2f}{of} s"]
-    if frame.speed > 0 and abs(frame.speed - 1) > 0.05:
+    if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
         words.append(f"{frame.speed:.3g} s a second")
     if not math.isnan(frame.left_s):
         words.append(f"{duration(frame.left_s)} left")

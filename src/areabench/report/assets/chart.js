@@ -212,12 +212,19 @@ function drawLabels(svg, lines, scales, frame, range) {
   }
   for (const { line, y } of places) {
     svg.append(
-      shape("text", { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) }, line.label),
+      shape("text", { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) }, fitted(line.label, frame)),
     );
   }
 }
 
 // Step sizes at which trials diverged: crosses above the data.
+
+// A label as long as the room beside the lines; the legend and the tooltips have it whole.
+function fitted(label, frame) {
+  const most = Math.floor((frame.width - frame.right - 10) / 7);
+  return label.length > most ? `${label.slice(0, most - 1)}…` : label;
+}
+
 function drawTops(svg, chart, scales, frame) {
   if (!frame.strip) return;
   svg.append(
