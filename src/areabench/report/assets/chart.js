@@ -212,12 +212,14 @@ function drawLabels(svg, lines, scales, frame, range) {
   }
   for (const { line, y } of places) {
     svg.append(
-      shape("text", { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) }, fitted(line.label, frame)),
+      shape(
+        "text",
+        { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) },
+        fitted(line.label, frame),
+      ),
     );
   }
 }
-
-// Step sizes at which trials diverged: crosses above the data.
 
 // A label as long as the room beside the lines; the legend and the tooltips have it whole.
 function fitted(label, frame) {
@@ -225,6 +227,7 @@ function fitted(label, frame) {
   return label.length > most ? `${label.slice(0, most - 1)}…` : label;
 }
 
+// Step sizes at which trials diverged: crosses above the data.
 function drawTops(svg, chart, scales, frame) {
   if (!frame.strip) return;
   svg.append(
