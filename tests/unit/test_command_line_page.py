@@ -54,8 +54,8 @@ def test_the_page_has_all_keys_of_theory(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_page_has_every_variable_that_is_read() -> None:
-    source = Path(cli.__file__).read_text(encoding="utf-8")
-    source += (Path(cli.__file__).parent / "terminal.py").read_text(encoding="utf-8")
+    package = Path(cli.__file__).parent
+    source = "".join((package / name).read_text(encoding="utf-8") for name in ("cli.py", "terminal.py", "datasets.py"))
     variables = set(re.findall(r'environ(?:ment)?\.get\("([A-Z_]+)"', source))
     assert {"NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"} == variables
     assert all(f"`{variable}`" in PAGE for variable in variables)
