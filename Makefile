@@ -246,14 +246,14 @@ docs-reference: $(VENV)/installed ## write docs/experiment-file.md and docs/comm
 
 # ------------------------------------------------------------------------------------------------- tests
 
-# What only computes has both cores; what starts MPI, a browser or commands keeps time, so it has the machine to itself.
-COMPUTING_TESTS := tests/unit tests/simulator
+# Two at a time, but for what keeps time on MPI: that has the machine to itself.
+PAIRED_TESTS := tests/unit tests/simulator tests/commands tests/browser
 
 test: lint docs browser $(VENV)/torch-installed ## check style and types, build the site, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
-	$(BIN)/python -m pytest -n 2 $(COMPUTING_TESTS)
-	$(BIN)/python -m pytest $(patsubst %,--ignore=%,$(COMPUTING_TESTS))
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PAIRED_TESTS)
+	$(BIN)/python -m pytest $(patsubst %,--ignore=%,$(PAIRED_TESTS))
 	$(BIN)/python tests/inrank/start.py
 	@$(MAKE) --no-print-directory notebooks
 	@$(MAKE) --no-print-directory campaign-part

@@ -14,6 +14,8 @@ from tests.commands.workplace import LIMIT_S, Workplaces
 
 BLOCKS = [block for document in documents() for block in blocks_of(document)]
 STEPS = [step for document in documents() for step in steps_of(document)]
+# With several workers (-n 2 --dist loadgroup) one executes all of a document, in order.
+STEPS_BY_DOCUMENT = [pytest.param(step, marks=pytest.mark.xdist_group(str(step.document))) for step in STEPS]
 
 
 def _name(step: Step) -> str:
@@ -29,7 +31,7 @@ def workplaces(tmp_path_factory: pytest.TempPathFactory) -> Workplaces:
 @pytest.mark.skipif(not (ROOT / ".venv" / "installed").exists(), reason="needs the .venv that make has made")
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
-@pytest.mark.parametrize("step", STEPS, ids=_name)
+@pytest.mark.parametrize("step", STEPS_BY_DOCUMENT, ids=_name)
 def test_what_documents_show_runs(step: Step, workplaces: Workplaces) -> None:
     outcome, codes = workplaces[step.document].reach(step), exit_codes_of(step.text)
     assert outcome.code in codes, f"{step}\nexit code {outcome.code}, expected {sorted(codes)}:\n{outcome.output}"
