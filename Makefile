@@ -219,7 +219,7 @@ bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport a
 bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
 	@$(BIN)/python benchmarks/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
-bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (two minutes)
+bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (seconds)
 	@$(BIN)/python benchmarks/bench_report.py
 
 soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
