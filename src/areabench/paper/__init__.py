@@ -1,1 +1,0 @@
-"""The published tables, and ours beside them."""

@@ -1,1 +1,0 @@
-"""Saves what can be saved of a damaged run file."""

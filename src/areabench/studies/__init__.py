@@ -1,1 +1,0 @@
-"""What the numerical studies compute from finished sweeps: errors, slopes, limits, beside what the theory says."""

@@ -1,1 +1,0 @@
-"""Sweeps: files that describe many runs, running them, reading them."""

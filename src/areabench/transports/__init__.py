@@ -1,1 +1,0 @@
-"""The transports: each owns a clock and drives the same rules."""

@@ -1,1 +1,0 @@
-"""`areabench watch`: a run under way, followed from its file alone."""
