@@ -109,44 +109,44 @@ demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot th
 
 # The step sizes stand in this file, so it counts as a source. A run that failed, diverged or was interrupted is kept
 # under another name, so that make does not take it for done; the trap lets the shell outlive an interrupt to do so.
-$(DEMO_RUNS): runs/demo/%.h5: benchmarks/demo.toml Makefile | $(VENV)/installed
+$(DEMO_RUNS): runs/demo/%.h5: benchmarks/experiments/demo/demo.toml Makefile | $(VENV)/installed
 	@mkdir -p runs/demo && rm -f '$@'
 	@trap : INT TERM; \
-	$(BIN)/areabench launch benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \
+	$(BIN)/areabench launch benchmarks/experiments/demo/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \
 	  || { status=$$?; if [ -e '$@' ]; then mv -f '$@' 'runs/demo/$*.failed.h5'; \
 	       echo "error: the run failed; its file is kept as runs/demo/$*.failed.h5" >&2; fi; exit $$status; }
 
 # ----------------------------------------------------------------------------------------- paper's tables
 
-VARIANTS := $(wildcard benchmarks/tables/*_100s.toml benchmarks/tables/*_equal.toml)
-TABLES := $(filter-out $(VARIANTS),$(wildcard benchmarks/tables/M_*.toml))
+VARIANTS := $(wildcard benchmarks/experiments/paper/tables/*_100s.toml benchmarks/experiments/paper/tables/*_equal.toml)
+TABLES := $(filter-out $(VARIANTS),$(wildcard benchmarks/experiments/paper/tables/M_*.toml))
 
 # TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
 TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))
 TABLE_RUNS := runs/tables$(if $(TRIALS),-$(TRIALS))
-RESULTS := $(if $(TRIALS),$(TABLE_RUNS),benchmarks)
+RESULTS := $(if $(TRIALS),$(TABLE_RUNS),benchmarks/results)
 
 # What is done is not done again: an interrupted sweep goes on, and a changed file runs again what it changed.
-tables: $(VENV)/installed ## regenerate the paper's eight tables: benchmarks/RESULTS.md (about an hour; TRIALS=1: a quick look)
+tables: $(VENV)/installed ## regenerate the paper's eight tables: benchmarks/results/RESULTS.md (about an hour; TRIALS=1: a quick look)
 	@echo "the eight tables"
 	@$(BIN)/areabench sweep $(TABLES) --output $(TABLE_RUNS) $(TRIALS_FLAG)
 	@echo "their variants: the printed horizon of n = 4, M = 50, and the equal-sized split"
 	@$(BIN)/areabench sweep $(VARIANTS) --output $(TABLE_RUNS) $(TRIALS_FLAG)
 	@$(MAKE) --no-print-directory figures
-	@$(BIN)/areabench table $(patsubst benchmarks/tables/%.toml,$(TABLE_RUNS)/%,$(TABLES) $(VARIANTS)) --page $(RESULTS)/RESULTS.md
+	@$(BIN)/python analysis/results_page.py $(patsubst benchmarks/experiments/paper/tables/%.toml,$(TABLE_RUNS)/%,$(TABLES) $(VARIANTS)) $(RESULTS)/RESULTS.md
 
 figures: $(VENV)/installed ## draw the figures of that page from the runs of `make tables`
 	@for table in M_1_n_128_non_iid M_50_n_128_non_iid; do \
 	  $(BIN)/areabench figures $(TABLE_RUNS)/$$table --output $(RESULTS)/figures/$$table || exit; done
 	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
-	  $(BIN)/areabench figures --split benchmarks/tables/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
+	  $(BIN)/areabench figures --split benchmarks/experiments/paper/tables/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
 
 # On an idle machine: whatever else runs takes the cores that the delays need. RANKS=3 puts the clients on two ranks.
-TABLE_MPI := benchmarks/tables_mpi/M_1_n_128_non_iid.toml
+TABLE_MPI := benchmarks/experiments/paper/tables_mpi/M_1_n_128_non_iid.toml
 TABLE_MPI_RUNS := runs/table-mpi$(if $(TRIALS),-$(TRIALS))
-TABLE_MPI_PAGES := $(if $(TRIALS),$(TABLE_MPI_RUNS),benchmarks)
+TABLE_MPI_PAGES := $(if $(TRIALS),$(TABLE_MPI_RUNS),benchmarks/results)
 
-table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs of 15 s: benchmarks/TABLE_MPI.md (a quarter of an hour)
+table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs of 15 s: benchmarks/results/TABLE_MPI.md (a quarter of an hour)
 	@$(BIN)/areabench sweep $(TABLE_MPI) --transport mpi $(if $(RANKS),--ranks $(RANKS)) --output $(TABLE_MPI_RUNS)/real $(TRIALS_FLAG)
 	@$(BIN)/areabench sweep $(TABLE_MPI) --output $(TABLE_MPI_RUNS)/simulated $(TRIALS_FLAG)
 	@$(BIN)/python analysis/table_mpi.py $(TABLE_MPI_RUNS)/real $(TABLE_MPI_RUNS)/simulated $(TABLE_MPI_PAGES)/TABLE_MPI.md
@@ -154,22 +154,22 @@ table-mpi: $(VENV)/installed ## run one table of the paper in real time, 48 runs
 # ------------------------------------------------------------------------------------------------ studies
 
 STUDY_RUNS := runs/studies$(if $(TRIALS),-$(TRIALS))
-STUDY_PAGES := $(if $(TRIALS),$(STUDY_RUNS),benchmarks/studies)
+STUDY_PAGES := $(if $(TRIALS),$(STUDY_RUNS),benchmarks/results/studies)
 
-study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems: benchmarks/studies/RATES.md (a quarter of an hour)
-	@$(BIN)/areabench sweep benchmarks/studies/rates_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
+study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems: benchmarks/results/studies/RATES.md (a quarter of an hour)
+	@$(BIN)/areabench sweep benchmarks/experiments/studies/rates_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_rates.py $(STUDY_RUNS) $(STUDY_PAGES)/RATES.md
 
-study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/studies/BIAS.md (likewise)
-	@$(BIN)/areabench sweep benchmarks/studies/bias_*.toml benchmarks/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
+study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/results/studies/BIAS.md (likewise)
+	@$(BIN)/areabench sweep benchmarks/experiments/studies/bias_*.toml benchmarks/experiments/studies/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
 
 # The pictures of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW_RUNS := runs/message-flow
 
 message-flow: $(VENV)/installed ## draw who worked when in two small runs: docs/message-flow-*.svg (seconds)
-	@$(BIN)/areabench simulate benchmarks/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
-	@$(BIN)/areabench simulate benchmarks/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
+	@$(BIN)/areabench simulate benchmarks/experiments/demo/message_flow.toml --force --output $(FLOW_RUNS)/area.h5
+	@$(BIN)/areabench simulate benchmarks/experiments/demo/message_flow.toml --set method.name=s-fedavg --set method.step_size=0.05 \
 	  --set method.clients_per_round=2 --force --output $(FLOW_RUNS)/s-fedavg.h5
 	@$(BIN)/python analysis/message_flow.py $(FLOW_RUNS)/area.h5 $(FLOW_RUNS)/s-fedavg.h5 docs
 
@@ -191,39 +191,39 @@ $(VENV)/notebooks-installed: $(VENV)/installed
 	@touch $@
 
 # The demo in virtual time, and short sweeps: what the notebooks look at where there is nothing larger.
-$(SMALL_DEMO): runs/notebooks/demo/%.h5: benchmarks/demo.toml src/areabench/schema.py Makefile | $(VENV)/installed
+$(SMALL_DEMO): runs/notebooks/demo/%.h5: benchmarks/experiments/demo/demo.toml src/areabench/runfile/schema.py Makefile | $(VENV)/installed
 	@mkdir -p runs/notebooks/demo
-	@$(BIN)/areabench simulate benchmarks/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' --force \
+	@$(BIN)/areabench simulate benchmarks/experiments/demo/demo.toml --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' --force \
 	  || { rm -f '$@'; exit 1; }
 
-runs/notebooks/swept: $(SMALL_SWEEPS) $(wildcard benchmarks/studies/*.toml benchmarks/tables/*.toml) src/areabench/schema.py | $(VENV)/installed
+runs/notebooks/swept: $(SMALL_SWEEPS) $(wildcard benchmarks/experiments/studies/*.toml benchmarks/experiments/paper/tables/*.toml) src/areabench/runfile/schema.py | $(VENV)/installed
 	@$(BIN)/areabench sweep $(SMALL_SWEEPS) --output runs/notebooks
 	@touch $@
 
 # ------------------------------------------------------------------------------------------- benchmarks
 
 tune-demo: $(VENV)/installed ## simulate the demo with seven step sizes a method, to choose from
-	@$(BIN)/areabench sweep benchmarks/tune_demo.toml
+	@$(BIN)/areabench sweep benchmarks/experiments/demo/tune_demo.toml
 	@$(BIN)/areabench table runs/tune_demo --keep all
 
 bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
-	@$(BIN)/python benchmarks/bench_simulator.py
+	@$(BIN)/python benchmarks/perf/bench_simulator.py
 
 bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
-	@$(BIN)/python benchmarks/cost.py --output runs/cost
+	@$(BIN)/python benchmarks/perf/cost.py --output runs/cost
 
 # The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
-bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/MPI.md (six to eight minutes)
-	@$(BIN)/python benchmarks/bench_mpi.py --output benchmarks/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
+bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH : benchmarks/results/MPI.md (six to eight minutes)
+	@$(BIN)/python benchmarks/perf/bench_mpi.py --output benchmarks/results/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
 
 bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
-	@$(BIN)/python benchmarks/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
+	@$(BIN)/python benchmarks/perf/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
 bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (seconds)
-	@$(BIN)/python benchmarks/bench_report.py
+	@$(BIN)/python benchmarks/perf/bench_report.py
 
-soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/SOAK.md
-	@$(BIN)/python benchmarks/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/SOAK.md
+soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/results/SOAK.md
+	@$(BIN)/python benchmarks/perf/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/results/SOAK.md
 
 $(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
 	@echo "installing areabench and MPICH into $(VENV)-mpich"
@@ -241,13 +241,13 @@ docs: $(VENV)/tests-installed ## build the documentation into build/site, warnin
 
 docs-reference: $(VENV)/installed ## write docs/experiment-file.md and docs/commands.md anew from the code
 	@mkdir -p build
-	$(BIN)/python -m areabench.reference > build/experiment-file.md && mv build/experiment-file.md docs
-	$(BIN)/python -m areabench.command_reference > build/commands.md && mv build/commands.md docs
+	$(BIN)/python -m docs.reference.experiment_file > build/experiment-file.md && mv build/experiment-file.md docs
+	$(BIN)/python -m docs.reference.commands > build/commands.md && mv build/commands.md docs
 
 # ------------------------------------------------------------------------------------------------- tests
 
 # Two at a time, but for what keeps time on MPI: that has the machine to itself.
-PAIRED_TESTS := tests/unit tests/simulator tests/commands tests/browser
+PAIRED_TESTS := tests/ground tests/experiment tests/methods tests/problems tests/timing tests/theory tests/engine tests/runfile tests/transports tests/launch tests/sweeps tests/results tests/views tests/cli tests/analysis tests/perf tests/campaign tests/documents tests/browser
 
 test: lint docs browser $(VENV)/torch-installed ## check style and types, build the site, run all tests, those inside MPI ranks included
 	@[ ! -e tests/mpi ] || \
@@ -270,7 +270,7 @@ browser: ## install Debian's Chromium and its driver for the tests of the report
 # The demo in virtual time, so that the picture is the same each time.
 report-picture: browser $(VENV)/tests-installed ## draw docs/report.png: the report of the simulated demo in a browser
 	@for run in area=10 fedbuff=1 as-fedavg=5 s-fedavg=3; do \
-	  $(BIN)/areabench simulate benchmarks/demo.toml --set "method.name=$${run%=*}" --set "method.step_size=$${run#*=}" \
+	  $(BIN)/areabench simulate benchmarks/experiments/demo/demo.toml --set "method.name=$${run%=*}" --set "method.step_size=$${run#*=}" \
 	    --output "runs/report-picture/$${run%=*}.h5" --force || exit; done
 	@$(BIN)/areabench report runs/report-picture -o runs/report-picture/report.html --force
 	@$(BIN)/python -m tests.browser.screenshot runs/report-picture/report.html docs/report.png
@@ -289,7 +289,7 @@ test-system-mpi: ## run and replay on Debian's Open MPI with mpi4py built agains
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends gcc libc6-dev libopenmpi-dev openmpi-bin; } >/dev/null && \
 	  $(MAKE) --no-print-directory install VENV=.venv-system MPI=system MPICC=mpicc.openmpi && \
 	  .venv-system/bin/areabench doctor && mkdir -p runs && \
-	  .venv-system/bin/areabench launch benchmarks/demo.toml --set stop.horizon_s=2 --output runs/system-mpi.h5 --force && \
+	  .venv-system/bin/areabench launch benchmarks/experiments/demo/demo.toml --set stop.horizon_s=2 --output runs/system-mpi.h5 --force && \
 	  .venv-system/bin/areabench replay runs/system-mpi.h5; fi
 
 test-slurm: $(VENV)/tests-installed ## submit job scripts to a real one-node Slurm; root installs Debian's, without it this is skipped

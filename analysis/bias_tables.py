@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
-from areabench.figures.study_limits import NAMES
-from areabench.paper.page_tables import markdown_table
-from areabench.studies.limits import Limit
-from areabench.studies.server_rates import ServerRates
-from areabench.studies.slowness import Slowness
-from areabench.studies.statistics import spread
+from paper.page_tables import markdown_table
+from studies.figure_limits import NAMES
+from studies.limits import Limit
+from studies.server_rates import ServerRates
+from studies.slowness import Slowness
+from studies.statistics import spread
 
 
 def limit_table(limits: Sequence[Limit]) -> str:

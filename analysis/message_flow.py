@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import areabench
-from areabench import figures
+from areabench.views import figures
 
 
 def main(run_files: Sequence[str], folder: Path) -> None:

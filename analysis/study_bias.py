@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 
 from bias_tables import limit_table, server_rate_table, slowness_table
+from studies.figure_limits import draw_limits
+from studies.figure_server_rates import draw_server_rates
+from studies.figure_slowness import draw_slowness
+from studies.limits import limit_of
+from studies.points import gaps_and_bounds, read_points
+from studies.server_rates import server_rates
+from studies.slowness import final_distances, slowness_of, theorem1_bound
 
-from areabench.figures.study_limits import draw_limits
-from areabench.figures.study_server_rates import draw_server_rates
-from areabench.figures.study_slowness import draw_slowness
-from areabench.figures.style import save
-from areabench.studies.limits import limit_of
-from areabench.studies.points import gaps_and_bounds, read_points
-from areabench.studies.server_rates import server_rates
-from areabench.studies.slowness import final_distances, slowness_of, theorem1_bound
+from areabench.views.figures.style import save
 
 PAGE = """\
 # Bias under uneven rates, and what slows AREA down
@@ -24,7 +24,7 @@ the trials.
 
 ## The limits: only AREA's is the minimiser
 
-[bias_ratio.toml](bias_ratio.toml): quadratics without noise whose minimiser x* is known, eight clients whose rates are
+[bias_ratio.toml](../../experiments/studies/bias_ratio.toml): quadratics without noise whose minimiser x* is known, eight clients whose rates are
 in geometric progression, the same number of iterations for all. Updates that count as often as they come lead to the
 minimiser of Σ p_i f_i (dotted), not to that of the mean of f_i. Its distance from x* grows with the ratio of the rates
 and with zeta, the distance of the clients' own minimisers. At ratio 1 nothing is uneven, and what FedBuff and AS-FedAvg
@@ -38,7 +38,7 @@ The limit is the mean model of the last tenth of a run:
 {limits}
 ## p_min or q_bar?
 
-[bias_probabilities.toml](bias_probabilities.toml) and [its twin](bias_probabilities_lipschitz.toml): one or four of
+[bias_probabilities.toml](../../experiments/studies/bias_probabilities.toml) and [its twin](../../experiments/studies/bias_probabilities_lipschitz.toml): one or four of
 eight clients are slow, at the same rates. Theorem 1's bound and step sizes depend on the slowest client (p_min);
 Theorem 2's on the mean of 1/p_i (q_bar). Where the two lines of a panel fall together, its axis is what counts.
 
@@ -52,7 +52,7 @@ l1 regression, Theorem 2's step size, E[f(average) - f*]:
 {lipschitz}
 ## The best server rate
 
-[server_rate.toml](server_rate.toml): the same number of iterations at nine server rates about lambda_s*, with
+[server_rate.toml](../../experiments/studies/server_rate.toml): the same number of iterations at nine server rates about lambda_s*, with
 Theorem 2's step size at each. Up to a term of order 1/K the bound is least at lambda_s* =
 sqrt(Σ lambda_i/((2/n) Σ 1/lambda_i)).
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from areabench.figures.study_rates import draw_rates
-from areabench.figures.style import save
-from areabench.paper.page_tables import markdown_table
-from areabench.studies.points import read_points
-from areabench.studies.rates import FITTED_FROM, Curve, theorem1_curve, theorem2_curves
+from paper.page_tables import markdown_table
+from studies.figure_rates import draw_rates
+from studies.points import read_points
+from studies.rates import FITTED_FROM, Curve, theorem1_curve, theorem2_curves
+
+from areabench.views.figures.style import save
 
 
 def table(curves: list[Curve], power: str) -> str:
@@ -31,7 +32,7 @@ def table(curves: list[Curve], power: str) -> str:
 PAGE = """\
 # The rates of the two theorems, measured
 
-`make study-rates` runs [rates_smooth.toml](rates_smooth.toml) and [rates_lipschitz.toml](rates_lipschitz.toml) in the
+`make study-rates` runs [rates_smooth.toml](../../experiments/studies/rates_smooth.toml) and [rates_lipschitz.toml](../../experiments/studies/rates_lipschitz.toml) in the
 simulator and writes this page. AREA has the theorems' own step sizes, the server steps at the arrivals of a Poisson
 process with the rate lambda_s* of each setting. Intervals are 95 %, by resampling the trials.
 
@@ -41,7 +42,7 @@ process with the rate lambda_s* of each setting. Intervals are 95 %, by resampli
 
 Strongly convex quadratics (mu = 1, L = 2, zeta = 1, sigma = 1). The step sizes are c/(k + d), so the slope is fitted
 over K + d, from K = {from_:g} d on; for large K the two are the same. The bounds are those of `areabench.theory`, whose
-constants differ from print in places ([corrections](../../docs/theory-corrections.md)): the recursion iterates the
+constants differ from print in places ([corrections](../../../docs/theory-corrections.md)): the recursion iterates the
 lemmas' own inequalities, the closed form sums them up.
 
 {first}

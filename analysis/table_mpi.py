@@ -10,19 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from paper.origin import read_makers
+from paper.page_tables import entry_table, paragraph
+
 import areabench
-from areabench.comparison import RunComparison, compare_runs
 from areabench.errors import UserError
-from areabench.paper.origin import read_makers
-from areabench.paper.page_tables import entry_table, paragraph
-from areabench.sweeps.reading import Sweep
-from areabench.tables.build import build_tables
-from areabench.tables.cells import Cell, Comparison
-from areabench.tables.forms import Entry
-from areabench.tables.retention import named_rule
-from areabench.tables.sheets import spread_word
-from areabench.tables.spread import Spread
-from areabench.tables.words import describe_rates, describe_setting, method_labels
+from areabench.experiment.labels import describe_rates, describe_setting, method_labels
+from areabench.results.cells import Cell, Comparison
+from areabench.results.comparison import RunComparison, compare_runs
+from areabench.results.grouping import build_tables
+from areabench.results.retention import named_rule
+from areabench.results.statistics import Spread
+from areabench.sweeps.read import Sweep
+from areabench.views.tables.forms import Entry
+from areabench.views.tables.sheets import spread_word
 
 TOLERANCE_PERCENT = 2.0
 TARGET = 80.0  # test accuracy in percent
@@ -243,7 +244,7 @@ def page_of(real: Sweep, simulated: Sweep, command: str) -> str:
     times_legend = (
         f"Time to {TARGET:g} % accuracy: mean over the trials that reached it, the paper's from its ρ; not reached: by "
         "half or more. Updates: mean over trials. The last two columns are means over trials of what `areabench "
-        "compare` prints ([formulas](../docs/comparing.md))."
+        "compare` prints ([formulas](../../docs/comparing.md))."
     )
     return PAGE.format(
         setting=paragraph(setting),

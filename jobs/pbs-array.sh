@@ -1,5 +1,5 @@
 #!/bin/bash
-# The sweep benchmarks/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
 #   the server, and 8 worker ranks of up to 16 clients each.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
@@ -24,4 +24,4 @@ areabench="$(command -v areabench)"
 
 # A job that is started again goes on: runs that are done are not done again.
 mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core \
-  "$areabench" sweep benchmarks/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$PBS_ARRAY_INDEX/10"
+  "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$PBS_ARRAY_INDEX/10"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# One run of benchmarks/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of one client each.
+# One run of benchmarks/experiments/paper/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of one client each.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N paper-area-1
@@ -21,13 +21,13 @@ export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread 
 areabench="$(command -v areabench)"
 
 run_file=runs/paper-area-1-mpi.h5
-task=(run benchmarks/paper.toml --output "$run_file")
+task=(run benchmarks/experiments/paper/paper.toml --output "$run_file")
 
 # A job that is started again does not repeat a run that has ended, and goes on with one that has a
 #   checkpoint; one without is kept, and begun anew.
 if [ -e "$run_file" ]; then
   status=0
-  "$areabench" check benchmarks/paper.toml --ended-in "$run_file" || status=$?
+  "$areabench" check benchmarks/experiments/paper/paper.toml --ended-in "$run_file" || status=$?
   case "$status" in
     0) exit 0 ;;
     1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"; rm -f -- "$run_file.checkpoint" ;;

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The sweep benchmarks/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each in the simulator,
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each in the simulator,
 #   on 8 cores.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
@@ -20,4 +20,4 @@ export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread 
 areabench="$(command -v areabench)"
 
 # A job that is started again goes on: runs that are done are not done again.
-"$areabench" sweep benchmarks/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs 8 --share "$PBS_ARRAY_INDEX/10"
+"$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs 8 --share "$PBS_ARRAY_INDEX/10"

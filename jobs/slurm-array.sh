@@ -1,5 +1,5 @@
 #!/bin/bash
-# The sweep benchmarks/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
 #   the server, and 8 worker ranks of up to 16 clients each.
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=M_1_n_128_non_iid
@@ -27,4 +27,4 @@ areabench="$(command -v areabench)"
 
 # A job that is started again goes on: runs that are done are not done again.
 srun --mpi=pmix --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
-  "$areabench" sweep benchmarks/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$SLURM_ARRAY_TASK_ID/10"
+  "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$SLURM_ARRAY_TASK_ID/10"

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.labels import without_step_size
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    Logistic,
+    NearlyIid,
+)
+from areabench.experiment.records import (
     ConstantSchedule,
     EveryUpdates,
     Experiment,
@@ -19,14 +27,18 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.paper.published import PublishedCell, published_group
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid
-from areabench.sweeps.results import Result
-from areabench.tables.build import SweepTable
-from areabench.tables.cells import Cell, Comparison
-from areabench.tables.retention import SINGLE_PRECISION_GAP, best_by, every, is_finite, largest_finite
-from areabench.tables.spread import DECIMALS, Spread
-from areabench.tables.words import without_step_size
+from areabench.results.cells import Cell, Comparison
+from areabench.results.grouping import SweepTable
+from areabench.results.published import PublishedCell, published_group
+from areabench.results.retention import (
+    SINGLE_PRECISION_GAP,
+    best_by,
+    every,
+    is_finite,
+    largest_finite,
+)
+from areabench.results.statistics import DECIMALS, Spread
+from areabench.sweeps.read import Result
 
 RHO_TOLERANCE = 0.05
 _DIGIT = 10.0**-DECIMALS

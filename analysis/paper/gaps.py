@@ -5,12 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from areabench.paper.agreement import Match, distance, loss_ratio, misses_by_a_digit, ranges_overlap
-from areabench.paper.page_tables import accuracy_entry, bullets, cell_word, entry_table, loss_entry, paragraph
-from areabench.paper.published import PublishedCell
-from areabench.tables.cells import Comparison
-from areabench.tables.forms import Entry
-from areabench.tables.sheets import signed, spread_word
+from paper.agreement import (
+    Match,
+    distance,
+    loss_ratio,
+    misses_by_a_digit,
+    ranges_overlap,
+)
+from paper.page_tables import (
+    accuracy_entry,
+    bullets,
+    cell_word,
+    entry_table,
+    loss_entry,
+    paragraph,
+)
+
+from areabench.results.cells import Comparison
+from areabench.results.published import PublishedCell
+from areabench.views.tables.forms import Entry
+from areabench.views.tables.sheets import signed, spread_word
 
 _NOISY = 1.5  # largest published loss over the smallest
 

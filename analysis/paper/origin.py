@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from areabench.attributes import read_attributes
+from paper.page_tables import paragraph
+
+from areabench.engine.events import Provenance
 from areabench.errors import UserError
-from areabench.opening import DAMAGE, open_file
-from areabench.paper.page_tables import paragraph
-from areabench.reading import open_run
-from areabench.schema import Provenance
-from areabench.sweeps.reading import Sweep
+from areabench.runfile.layout import read_attributes
+from areabench.runfile.open import DAMAGE, open_file
+from areabench.runfile.read import open_run
+from areabench.sweeps.read import Sweep
 
 
 @dataclass(frozen=True)

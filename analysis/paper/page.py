@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from areabench.errors import UserError
-from areabench.paper.agreement import (
+from paper.agreement import (
     RHO_TOLERANCE,
     Counts,
     Match,
@@ -20,15 +19,23 @@ from areabench.paper.agreement import (
     matches,
     with_equal_sizes,
 )
-from areabench.paper.gaps import disagreement
-from areabench.paper.origin import origin
-from areabench.paper.page_tables import bullets, horizons_table, markdown_table, paragraph, retention_table
-from areabench.paper.published import METHOD_LABELS, PublishedCell, published_cells
-from areabench.sweeps.reading import Sweep
-from areabench.tables.build import SweepTable, build_tables
-from areabench.tables.forms import markdown, to_markdown
-from areabench.tables.retention import SINGLE_PRECISION_GAP, final_gap, named_rule
-from areabench.tables.sheets import own_notes, paper_sheet, shared_notes
+from paper.gaps import disagreement
+from paper.origin import origin
+from paper.page_tables import (
+    bullets,
+    horizons_table,
+    markdown_table,
+    paragraph,
+    retention_table,
+)
+
+from areabench.errors import UserError
+from areabench.results.grouping import SweepTable, build_tables
+from areabench.results.published import METHOD_LABELS, PublishedCell, published_cells
+from areabench.results.retention import SINGLE_PRECISION_GAP, final_gap, named_rule
+from areabench.sweeps.read import Sweep
+from areabench.views.tables.forms import markdown, to_markdown
+from areabench.views.tables.sheets import own_notes, paper_sheet, shared_notes
 
 
 def write_results(sweeps: Sequence[Sweep], output: Path, command: str) -> None:

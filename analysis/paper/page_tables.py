@@ -6,12 +6,12 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from areabench.looks import method_label
-from areabench.paper.agreement import Kept, Match
-from areabench.paper.published import METHOD_LABELS
-from areabench.tables.forms import Entry, markdown, markdown_entry, markdown_line
-from areabench.tables.sheets import fixed, rho_word, spread_word
-from areabench.tables.words import describe_rates, describe_setting
+from paper.agreement import Kept, Match
+
+from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.results.published import METHOD_LABELS
+from areabench.views.tables.forms import Entry, markdown, markdown_entry, markdown_line
+from areabench.views.tables.sheets import fixed, rho_word, spread_word
 
 
 def paragraph(words: str) -> str:

@@ -7,13 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.limits import Limit
+from studies.points import Point
+from studies.statistics import band
 
-from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
-from areabench.figures.style import dress, label_log_axis, look_of, styled
-from areabench.looks import method_label
-from areabench.studies.limits import Limit
-from areabench.studies.points import Point
-from areabench.studies.statistics import band
+from areabench.experiment.labels import method_label
+from areabench.views.figures.style import (
+    common_legend,
+    dress,
+    entitle,
+    grid,
+    label_log_axis,
+    look_of,
+    styled,
+    trials_name,
+    typeset,
+)
 
 NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
 

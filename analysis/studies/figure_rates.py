@@ -7,12 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.rates import Curve
+from studies.statistics import band
 
-from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
-from areabench.figures.style import dress, label_log_axis, styled
-from areabench.looks import METHOD_COLOURS
-from areabench.studies.rates import Curve
-from areabench.studies.statistics import band
+from areabench.experiment.labels import METHOD_COLOURS
+from areabench.views.figures.style import (
+    common_legend,
+    dress,
+    entitle,
+    grid,
+    label_log_axis,
+    styled,
+    trials_name,
+    typeset,
+)
 
 _NAMES = ("E|x_s,K - x*|²", "E[f(average) - f*]")  # what the theorems bound
 

@@ -7,11 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.server_rates import ServerRates
+from studies.statistics import Band, Floats, band
 
-from areabench.figures.paper import common_legend, entitle, grid, trials_name, typeset
-from areabench.figures.style import dress, label_log_axis, look_of, styled
-from areabench.studies.server_rates import ServerRates
-from areabench.studies.statistics import Band, Floats, band
+from areabench.views.figures.style import (
+    common_legend,
+    dress,
+    entitle,
+    grid,
+    label_log_axis,
+    look_of,
+    styled,
+    trials_name,
+    typeset,
+)
 
 
 @styled

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from studies.slowness import Slowness
+from studies.statistics import band
 
-from areabench.figures.style import dress, label_log_axis, styled
-from areabench.studies.slowness import Slowness
-from areabench.studies.statistics import band
+from areabench.views.figures.style import dress, label_log_axis, styled
 
 
 @styled

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from studies.points import Point, misfit
+from studies.statistics import Floats
 
-from areabench.problem_settings import Quadratic
+from areabench.experiment.problem_records import Quadratic
 from areabench.problems.quadratic import QuadraticProblem
-from areabench.studies.points import Point, misfit
-from areabench.studies.statistics import Floats
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from studies.statistics import Floats
 
+from areabench.engine.events import State
+from areabench.engine.plugins.trust import check_trusted
+from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment import Experiment, Theorem2Schedule
+from areabench.experiment.records import Experiment, Theorem2Schedule
 from areabench.problems.base import Problem
-from areabench.reading import open_run
-from areabench.scenario import build_scenario
-from areabench.schema import State
-from areabench.studies.statistics import Floats
-from areabench.sweeps.reading import Sweep, open_sweep
-from areabench.theorems import event_probabilities, is_lipschitz, lipschitz_constants
-from areabench.theory.lipschitz import lipschitz_bound
-from areabench.trust import check_trusted
+from areabench.runfile.read import open_run
+from areabench.sweeps.read import Sweep, open_sweep
+from areabench.theory.applied import event_probabilities, is_lipschitz, lipschitz_constants
+from areabench.theory.theorem2 import lipschitz_bound
 
 _NO_DATA = Path()  # the studies' problems draw their own
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
+from studies.statistics import Floats, Interval, fit_slope, spaced
 
-from areabench.problem_settings import Robust
-from areabench.studies.points import Point, gaps_and_bounds, misfit, rates_in_words
-from areabench.studies.statistics import Floats, Interval, fit_slope, spaced
-from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
-from areabench.theory.recursion import recursion_bound
-from areabench.theory.setting import Setting
-from areabench.theory.strongly_convex import closed_bound
+from areabench.experiment.problem_records import Robust
+from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
+from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound
 
 _POINTS = 40  # of a curve
 FITTED_FROM = 3.0  # of a curve of Theorem 1 the part from K = 3d on is fitted

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
+from studies.statistics import Floats, Interval, resampled_means
 
-from areabench.experiment import PoissonAggregation
-from areabench.studies.points import Point, gaps_and_bounds, misfit, rates_in_words
-from areabench.studies.statistics import Floats, Interval, resampled_means
-from areabench.theory.server_rate import best_server_rate
+from areabench.experiment.records import PoissonAggregation
+from areabench.theory.theorem2 import best_server_rate
 
 
 @dataclass(frozen=True)

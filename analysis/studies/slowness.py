@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from studies.points import Point, misfit
+from studies.statistics import Floats
 
-from areabench.studies.points import Point, misfit
-from areabench.studies.statistics import Floats
-from areabench.theorems import event_probabilities, is_smooth, smooth_constants, start_distance
+from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.probabilities import EventProbabilities
-from areabench.theory.recursion import recursion_bound
-from areabench.theory.setting import Setting
+from areabench.theory.theorem1 import Setting, recursion_bound
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from statistics import median
 import numpy as np
 from bench_sizes import PAPER, SMALL_FILES, Sizes, logistic, nothing, seconds
 
-from areabench.config import load_experiment
-from areabench.experiment import Area, AsFedAvg, Experiment, FedBuff
-from areabench.lane_recorder import evaluate_lanes, play_lanes
-from areabench.lanes import lane_scenario
+from areabench.engine.lanes import lane_scenario
+from areabench.engine.scenario import build_scenario
+from areabench.experiment.parse import load_experiment
+from areabench.experiment.records import Area, AsFedAvg, Experiment, FedBuff
 from areabench.problems.logistic import FLOAT, LogisticProblem
-from areabench.scenario import build_scenario
 from areabench.sweeps.plan import load_sweep
+from areabench.transports.simulator import evaluate_lanes, play_lanes
 
 # ---------------------------------------------------------------------------------------------------- a pass
 

@@ -1,6 +1,6 @@
 """What launchers do when a rank dies or a signal comes: which signals the other ranks get, and after how long.
 
-make bench-launchers, or: python benchmarks/bench_launchers.py [--tries N] [--output FILE] PYTHON ...
+make bench-launchers, or: python benchmarks/perf/bench_launchers.py [--tries N] [--output FILE] PYTHON ...
 
 Each PYTHON belongs to an environment that has areabench and an MPI with its mpirun, e.g. .venv/bin/python for Open MPI
 and .venv-mpich/bin/python for MPICH. Needs Linux. docs/faults.md states what was found.
@@ -26,8 +26,8 @@ from bench_page import describe_machine
 from launcher_page import Case, Tried, Way, page
 
 from areabench.errors import UserError
-from areabench.launch import Tolerance, launcher_flags, tolerance_flags
-from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
+from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
+from areabench.launch.mpirun import Tolerance, launcher_flags, tolerance_flags
 
 RANKS, VICTIM = 4, 2
 _START_LIMIT_S, _END_LIMIT_S = 60.0, 5.0

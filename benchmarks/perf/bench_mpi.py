@@ -1,6 +1,6 @@
 """How close the MPI transport comes to a bare mpi4py loop: messages a second with no delays, on one machine.
 
-make bench-mpi, or: python benchmarks/bench_mpi.py [--quick] [--output FILE] PYTHON ...
+make bench-mpi, or: python benchmarks/perf/bench_mpi.py [--quick] [--output FILE] PYTHON ...
 
 Each PYTHON belongs to an environment that has areabench and an MPI with its mpirun, e.g. .venv/bin/python for Open MPI
 and .venv-mpich/bin/python for MPICH. Both sides run in the same launch on the same ranks, in short pieces in turns.
@@ -23,8 +23,8 @@ from mpi_page import page
 from mpi_plan import FULL, QUICK, Effort, Launch, Report, plan_launches, report_from
 
 from areabench.errors import UserError
-from areabench.launch import Launcher, ask_launcher, launcher_flags
-from areabench.mpi_family import MPI_DEFAULTS
+from areabench.launch.families import MPI_DEFAULTS
+from areabench.launch.mpirun import Launcher, ask_launcher, launcher_flags
 
 _SET_UP_S = 120.0  # what a launch of 129 ranks may take besides its pieces, on a busy machine
 _PATIENCE_S = 10.0

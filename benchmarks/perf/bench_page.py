@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from areabench.provenance import gather_provenance
+from areabench.runfile.provenance import gather_provenance
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 FOLDER = Path("runs/bench-report")
 SWEEP = """

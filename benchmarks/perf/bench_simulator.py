@@ -1,6 +1,6 @@
 """How close the simulator comes to its floor: one run to the bare gradient, a pass of 21 lanes to two bare products.
 
-make bench-simulator, or: OPENBLAS_NUM_THREADS=1 python benchmarks/bench_simulator.py [--quick] [--output FILE]
+make bench-simulator, or: OPENBLAS_NUM_THREADS=1 python benchmarks/perf/bench_simulator.py [--quick] [--output FILE]
 
 What is compared is measured in the same process in turns, and the median of the turns is shown. Run and
 pass are timed without loading the data and without evaluation, which has a row of its own.
@@ -21,12 +21,12 @@ from bench_lanes import EvaluationCost, PassCost, measure_evaluation, measure_pa
 from bench_page import describe_machine, markdown_table
 from bench_sizes import FULL, PAPER, QUICK, SMALL_FILES, Sizes, logistic, nothing, seconds
 
-from areabench.config import load_experiment, to_toml
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.parse import load_experiment, to_toml
 from areabench.problems.logistic import LocalLogistic, LogisticProblem
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
-from areabench.scenario import Scenario, build_scenario
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
 from areabench.transports.simulator import Simulator
 
 # ---------------------------------------------------------------------------------------------------- one run

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from areabench.engine.scenario import Scenario
 from areabench.problems.logistic import LogisticProblem
-from areabench.scenario import Scenario
 
-PAPER = Path(__file__).parent / "paper.toml"
+PAPER = Path(__file__).parents[1] / "experiments" / "paper" / "paper.toml"
 SMALL_FILES = ("record.events=false", "record.models=last")
 
 

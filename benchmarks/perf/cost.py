@@ -1,6 +1,6 @@
 """What a simulated update costs, in time and memory, against clients n, parameters d and local steps M.
 
-make bench-cost, or: python benchmarks/cost.py [--quick] [--memory-gb 8] [--output runs/cost]
+make bench-cost, or: python benchmarks/perf/cost.py [--quick] [--memory-gb 8] [--output runs/cost]
 
 Each point is a process of its own on one thread. Writes cost.md, cost.png and cost.svg.
 """
@@ -31,8 +31,8 @@ from cost_plan import (
 from cost_point import Cost, measure_apart
 
 from areabench.errors import UserError
-from areabench.experiment import Experiment
-from areabench.looks import METHOD_NAMES
+from areabench.experiment.labels import METHOD_NAMES
+from areabench.experiment.records import Experiment
 
 CLAIM_BYTES = 1e9
 TITLES: dict[Letter, str] = {

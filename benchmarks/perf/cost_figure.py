@@ -11,8 +11,14 @@ from cost_point import Cost
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from areabench.figures.style import dress, label_log_axis, look_of, save, styled
-from areabench.looks import METHOD_NAMES
+from areabench.experiment.labels import METHOD_NAMES
+from areabench.views.figures.style import (
+    dress,
+    label_log_axis,
+    look_of,
+    save,
+    styled,
+)
 
 _ACROSS: dict[Letter, str] = {"n": "clients n", "d": "parameters d", "M": "local steps M"}
 _FIXED: dict[Letter, str] = {"n": "d = 7,840, M = 1", "d": "n = 128, M = 1", "M": "n = 128, d = 7,840"}

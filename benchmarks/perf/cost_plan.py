@@ -9,7 +9,14 @@ from typing import Literal
 
 from cost_point import Cost
 
-from areabench.experiment import (
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    Iid,
+    Logistic,
+    Mnist,
+    Synthetic,
+)
+from areabench.experiment.records import (
     Area,
     AsFedAvg,
     Clients,
@@ -20,7 +27,6 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.problem_settings import Dirichlet, Iid, Logistic, Mnist, Synthetic
 
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=1.0),

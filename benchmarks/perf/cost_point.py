@@ -1,6 +1,6 @@
 """One point of the cost benchmark, in a process of its own: so its peak memory is its own.
 
-python benchmarks/cost_point.py CACHE < experiment.toml     prints one line of JSON
+python benchmarks/perf/cost_point.py CACHE < experiment.toml     prints one line of JSON
 
 Seconds are those of the processor, which a busy machine
 disturbs less than those on the wall.
@@ -18,18 +18,18 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# Only what every run imports too: the peak of a process starts at that of the process that began it.
-from areabench.config import parse_experiment, to_toml
+from areabench.engine.events import State, Status
+from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.execute import simulate
-from areabench.experiment import Experiment
-from areabench.lane_recorder import LaneRecorder
-from areabench.memory import peak_bytes
+
+# Only what every run imports too: the peak of a process starts at that of the process that began it.
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.records import Experiment
+from areabench.host import peak_bytes
 from areabench.progress import Style
-from areabench.scenario import build_scenario
-from areabench.schema import State, Status
-from areabench.surroundings import Surroundings
-from areabench.transports.simulator import Simulator
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
+from areabench.transports.simulator import LaneRecorder, Simulator
 
 
 @dataclass(frozen=True)

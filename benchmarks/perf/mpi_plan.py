@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from areabench.messages import HEADER_BYTES
+from areabench.engine.messages import HEADER_BYTES
 
 DTYPE = np.dtype(np.float32)
 PAPER_BYTES = HEADER_BYTES + 7_840 * DTYPE.itemsize

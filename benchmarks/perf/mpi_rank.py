@@ -1,6 +1,6 @@
 """The program of every rank of the MPI benchmark: rank 0 serves and counts, the others are clients.
 
-mpirun -n RANKS python benchmarks/mpi_rank.py LAUNCH.json REPORT.json
+mpirun -n RANKS python benchmarks/perf/mpi_rank.py LAUNCH.json REPORT.json
 
 All that is compared is measured in this one launch in turns: the bare loop in several ways to wait, then areabench.
 """
@@ -20,7 +20,7 @@ from mpi_bare import serve_bare, work_bare
 from mpi_plan import STYLES, Cell, Launch, Measured, Piece, Report, launch_from
 from mpi_sides import AREABENCH, bare_clients, play_depth
 
-from areabench.transports.waiting import sharpen_sleep
+from areabench.transports.clock import sharpen_sleep
 from areabench.transports.world import World
 
 

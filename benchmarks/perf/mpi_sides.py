@@ -14,26 +14,40 @@ import numpy as np
 from mpi_bare import WAITS
 from mpi_plan import DTYPE, STYLES, Piece
 
-from areabench.algorithms import build_method
-from areabench.config import to_toml
-from areabench.evaluation import NoTarget
-from areabench.experiment import Area, Clients, Experiment, Record, Stop
-from areabench.lane_recorder import LaneRecorder
-from areabench.messages import HEADER_BYTES, Flag, Order, Tag, Update, UpdateHeader, pack_update, tag_of
-from areabench.onlookers import Handling
-from areabench.placement import place
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Problem, Vector
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
-from areabench.scenario import Scenario
-from areabench.schema import State, Status
-from areabench.transports.mpi import Buffer, MpiServerLink
+from areabench.arrays import Vector
+from areabench.engine.conductor import Handling
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import State, Status
+from areabench.engine.messages import (
+    HEADER_BYTES,
+    Flag,
+    Order,
+    Tag,
+    Update,
+    UpdateHeader,
+    pack_update,
+    tag_of,
+)
+from areabench.engine.placement import place
+from areabench.engine.scenario import Scenario, build_method
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    Experiment,
+    Record,
+    Stop,
+)
+from areabench.problems.base import Problem
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.transports.clock import Clock
+from areabench.transports.mpi_server import Buffer, MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
-from areabench.transports.serve import RealTimeServer, Watchers
-from areabench.transports.server_link import ServerLink
-from areabench.transports.waiting import Clock
-from areabench.transports.work import Seat, Worker
+from areabench.transports.server_loop import RealTimeServer, ServerLink, Watchers
+from areabench.transports.simulator import LaneRecorder
+from areabench.transports.worker_loop import Seat, Worker
 from areabench.transports.world import World
 
 # ---------------------------------------------------------------------------------------------------- the wire

@@ -1,6 +1,6 @@
 """A long run at a high rate on MPI: whether memory stays flat, the run file grows evenly and latency does not drift.
 
-make soak, or: python benchmarks/soak.py [--minutes 60] [--clients 32] [--rate 1000] [--ranks N] [--page FILE]
+make soak, or: python benchmarks/perf/soak.py [--minutes 60] [--clients 32] [--rate 1000] [--ranks N] [--page FILE]
 
 Samples go to samples.csv as they come, so that nothing is lost with a crash; --read makes the page of what is there.
 """

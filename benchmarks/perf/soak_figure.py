@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from soak_page import Soak
 from soak_reading import SHARES
 
-from areabench.figures.style import dress, save, styled
-from areabench.looks import METHOD_COLOURS
+from areabench.experiment.labels import METHOD_COLOURS
+from areabench.views.figures.style import dress, save, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
 

@@ -13,7 +13,7 @@ from bench_page import describe_machine, markdown_table
 from soak_reading import SHARES, WINDOW_S, Window
 from soak_samples import Samples, Series
 
-from areabench.schema import State, Status
+from areabench.engine.events import State, Status
 
 MOST_GROWTH_MB_AN_HOUR = 4.0  # of a rank that hosts clients
 MOST_SERVER_GROWTH_MB_AN_HOUR = 8.0  # it keeps an even sample of the times of updates: 4 to 8 MB, halved when full
@@ -127,7 +127,7 @@ def _latency_verdict(soak: Soak, share: int) -> Verdict:
 def page(soak: Soak, figure: str) -> str:
     """The whole page."""
     lines = [f"- {'holds' if verdict.holds else '**does not hold**'}: {verdict.text}" for verdict in verdicts(soak)]
-    command = f"python benchmarks/soak.py --minutes {soak.minutes:g} --clients {soak.clients} --rate {soak.rate:g}"
+    command = f"python benchmarks/perf/soak.py --minutes {soak.minutes:g} --clients {soak.clients} --rate {soak.rate:g}"
     if soak.ranks != soak.clients + 1:
         command += f" --ranks {soak.ranks}"
     parts = [

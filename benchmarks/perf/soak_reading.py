@@ -11,8 +11,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.schema import Kind, Status
-from areabench.status_record import status_of
+from areabench.engine.events import Kind, Status
+from areabench.runfile.layout import status_of
 
 WINDOW_S = 60.0
 _ROWS_A_BLOCK = 65_536  # 8 MB

@@ -7,8 +7,9 @@ import re
 import sys
 from collections.abc import Iterable
 
-from areabench.arguments import build_parser
-from areabench.reference import reference_table
+from reference.experiment_file import reference_table
+
+from areabench.cli.parser import build_parser
 
 _INTRODUCTION = """\
 # Commands

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from areabench.config import name_of, options_of
-from areabench.experiment import Experiment
-from areabench.keys import Limits
-from areabench.outside_settings import Settings
+from areabench.experiment.fields import Limits, Settings
+from areabench.experiment.parse import name_of, options_of
+from areabench.experiment.records import Experiment
 
 _INTRODUCTION = """\
 # The experiment file

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from areabench.reading import Run, open_run
-    from areabench.sweeps.reading import Sweep, open_sweep
+    from areabench import theory
+    from areabench.runfile.read import Run, open_run
+    from areabench.sweeps.read import Sweep, open_sweep
+    from areabench.views import figures
 
 __version__ = "0.1.0"
-__all__ = ["Run", "Sweep", "__version__", "open_run", "open_sweep"]
+__all__ = ["Run", "Sweep", "__version__", "figures", "open_run", "open_sweep", "theory"]
+
+_HOMES = {"Run": "runfile.read", "open_run": "runfile.read", "Sweep": "sweeps.read", "open_sweep": "sweeps.read"}
+_ROOMS = {"figures": "views.figures", "theory": "theory"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the reading side when it is first asked for: a rank that computes does not need it."""
-    if name in ("Run", "open_run"):
-        from areabench import reading
-
-        return getattr(reading, name)
-    if name in ("Sweep", "open_sweep"):
-        from areabench.sweeps import reading as sweep
-
-        return getattr(sweep, name)
+    """Import a public name when it is first used: a rank that computes needs none of them."""
+    if name in _ROOMS:
+        return import_module(f"areabench.{_ROOMS[name]}")
+    if name in _HOMES:
+        return getattr(import_module(f"areabench.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'areabench' has no attribute {name!r}")

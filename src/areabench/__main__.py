@@ -1,5 +1,7 @@
 """python -m areabench."""
 
-from areabench.cli import entry
+from __future__ import annotations
+
+from areabench.cli.main import entry
 
 entry()

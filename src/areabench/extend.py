@@ -8,10 +8,10 @@ function of each section is called with and what it returns. These names stay; e
 
 from __future__ import annotations
 
-from areabench.algorithms.base import Method, Report, Step
-from areabench.algorithms.buffered import Buffer
-from areabench.datasets import Dataset
-from areabench.problems.base import LocalProblem, Metrics, Problem, Vector
+from areabench.arrays import Vector
+from areabench.methods.base import Buffer, Method, Report, Step
+from areabench.problems.base import LocalProblem, Metrics, Problem
+from areabench.problems.datasets import Dataset
 from areabench.problems.minibatches import Minibatches
 from areabench.streams import Purpose, stream
 

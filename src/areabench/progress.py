@@ -7,10 +7,12 @@ writes whole lines with a mark, and the launching process turns them into one li
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import IO
 
 _REFRESH_S = 0.2
 _MARK = "areabench progress: "
@@ -124,8 +126,6 @@ def write_live(text: str) -> None:
 
 def write_coloured(text: str) -> None:
     """The same in colour."""
-    from areabench.painting import painted_line  # with rich, which only a terminal needs
-
     width = _width()
     sys.stderr.write(f"\r{painted_line(f'{text[:width]:<{width}}')}" + ("" if text else "\r"))
     sys.stderr.flush()
@@ -160,3 +160,28 @@ def _width() -> int:
 def _write_marked(text: str) -> None:
     sys.stderr.write(f"{_MARK}{text}\n")
     sys.stderr.flush()
+
+
+def has_blocks(stream: IO[str]) -> bool:
+    """Whether bars may be drawn with the characters that are made for it."""
+    return str(getattr(stream, "encoding", "")).lower().replace("-", "") == "utf8"
+
+
+def painted_line(text: str) -> str:
+    """A progress line with its bar in colour, for stderr."""
+    from rich.console import Console  # only a terminal needs rich
+    from rich.text import Text
+
+    terminal = Console(
+        file=sys.stderr, force_terminal=True, color_system="standard", legacy_windows=False, no_color=False, width=1000
+    )
+    shown = Text(text)
+    if found := re.search(r"\[(#*)(\.*)\]", text):
+        filled, empty = ("━", "━") if has_blocks(sys.stderr) else ("#", ".")
+        line = Text.assemble((filled * len(found[1]), "green"), (empty * len(found[2]), "bright_black"))
+        shown = Text.assemble(text[: found.start()], " ", line, " ", text[found.end() :])
+    for found in re.finditer(r"\d\S* failed", shown.plain):
+        shown.stylize("bold red", *found.span())
+    with terminal.capture() as captured:
+        terminal.print(shown, end="", soft_wrap=True)
+    return captured.get()

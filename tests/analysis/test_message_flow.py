@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 

@@ -66,9 +66,9 @@ def test_only_the_reading_side_is_imported(path: Path) -> None:
     [
         ("import areabench", True),
         ("from areabench import open_run, figures", True),
-        ("from areabench.theory.recursion import recursion_bound", True),
-        ("from areabench.reading import Run", False),
-        ("import areabench.scenario", False),
+        ("from areabench.theory.theorem1 import recursion_bound", True),
+        ("from areabench.runfile.read import Run", False),
+        ("import areabench.engine.scenario", False),
         ("from areabench import scenario", False),
         ("def later():\n    import h5py", False),
     ],

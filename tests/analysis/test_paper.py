@@ -8,10 +8,26 @@ from dataclasses import replace
 
 import pytest
 
-from areabench.experiment import Area, Clients, Experiment, FedBuff, NormalRates, Stop, UniformRates
-from areabench.paper.published import published, published_cells, published_group
-from areabench.problem_settings import Digits, Dirichlet, DirichletEqual, Iid, Logistic, Mnist, NearlyIid
-from areabench.tables.spread import Spread
+from areabench.experiment.problem_records import (
+    Digits,
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    Logistic,
+    Mnist,
+    NearlyIid,
+)
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    Experiment,
+    FedBuff,
+    NormalRates,
+    Stop,
+    UniformRates,
+)
+from areabench.results.published import published, published_cells, published_group
+from areabench.results.statistics import Spread
 
 FIRST = Experiment(
     clients=Clients(count=128, local_steps=1),

@@ -12,10 +12,32 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from paper.agreement import (
+    at_recovered_horizon,
+    count,
+    curve_rho,
+    distance,
+    fit_bound,
+    is_recovered,
+    kept_groups,
+    matches,
+)
+from paper.origin import read_makers
+from paper.page import published_tables, results_page, write_results
 
-from areabench.cli import main
+from areabench.cli.main import main
+from areabench.cli.table import print_tables
+from areabench.engine.events import State, Status
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    Logistic,
+    Mnist,
+    NearlyIid,
+)
+from areabench.experiment.records import (
     Area,
     Clients,
     EveryPeriod,
@@ -28,28 +50,12 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.paper.agreement import (
-    at_recovered_horizon,
-    count,
-    curve_rho,
-    distance,
-    fit_bound,
-    is_recovered,
-    kept_groups,
-    matches,
-)
-from areabench.paper.origin import read_makers
-from areabench.paper.page import published_tables, results_page, write_results
-from areabench.paper.published import published_cells
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, Mnist, NearlyIid
-from areabench.schema import State, Status
+from areabench.results.cells import Cell
+from areabench.results.published import published_cells
+from areabench.results.retention import named_rule
+from areabench.results.statistics import Spread
 from areabench.sweeps.plan import Member, SweepPlan
-from areabench.sweeps.reading import Failure, Sweep, open_sweep
-from areabench.sweeps.results import Result
-from areabench.tables.cells import Cell
-from areabench.tables.commands import print_tables
-from areabench.tables.retention import named_rule
-from areabench.tables.spread import Spread
+from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
 
 AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
 FEDBUFF_1 = FedBuff(step_size=1.0)  # 0.74 (0.73 - 0.75), 0.29; and 85.38 (84.74 - 86.21), 0.81 (0.79 - 0.82), 0.46

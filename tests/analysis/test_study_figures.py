@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from studies.limits import Limit
+from studies.points import Point, Trace
+from studies.server_rates import ServerRates
 
-from areabench.config import parse_experiment
-from areabench.experiment import Experiment
-from areabench.studies.limits import Limit
-from areabench.studies.points import Point, Trace
-from areabench.studies.server_rates import ServerRates
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
 
 pytest.importorskip("matplotlib")
 
-from areabench.figures.study_limits import draw_limits
-from areabench.figures.study_server_rates import draw_server_rates
+from studies.figure_limits import draw_limits
+from studies.figure_server_rates import draw_server_rates
 
 EXPERIMENT = """
 [problem]

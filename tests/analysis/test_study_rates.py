@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from studies.points import points_of
 
-from areabench import figures
-from areabench.cli import main
-from areabench.studies.points import points_of
-from areabench.sweeps.reading import open_sweep
+from areabench.cli.main import main
+from areabench.sweeps.read import open_sweep
+from areabench.views import figures
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import h5py
 import pytest
+from paper.agreement import at_recovered_horizon
 
 import areabench
-from areabench.cli import main
+from areabench.cli.main import main
 from areabench.errors import UserError
-from areabench.paper.agreement import at_recovered_horizon
-from areabench.paper.published import published, published_cells
+from areabench.results.published import published, published_cells
+from areabench.results.statistics import Spread
 from areabench.sweeps.plan import load_sweep
-from areabench.tables.spread import Spread
 
 ROOT = Path(__file__).parents[2]
 SWEEP_FILE = ROOT / "benchmarks" / "tables_mpi" / "M_1_n_128_non_iid.toml"

@@ -10,7 +10,7 @@ from selenium.webdriver import Chrome
 from tests.browser.drive import browser, complaints, load, missing, resize
 from tests.browser.examples import HOSTILE, four_methods, simulate, small_sweep
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import h5py
 
-from areabench.cli import main
-from areabench.experiment import UniformRates
-from areabench.sweeps.reading import open_sweep
+from areabench.cli.main import main
+from areabench.experiment.records import UniformRates
+from areabench.sweeps.read import open_sweep
 
 HOSTILE = "</script><script>window.attacked = 1</script><img src=x onerror='window.attacked = 1'>"
 _EXPERIMENT = """

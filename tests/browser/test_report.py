@@ -13,7 +13,7 @@ from selenium.webdriver.support.ui import Select
 from tests.browser.drive import complaints, load, resize
 from tests.browser.examples import HOSTILE, negative_losses
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 
 def one(driver: Chrome, selector: str) -> WebElement:

@@ -23,7 +23,7 @@ from tests.campaign.page import Origin, page
 from tests.campaign.processes import end_own
 from tests.campaign.run import run_case
 
-from areabench.provenance import gather_provenance
+from areabench.runfile.provenance import gather_provenance
 
 
 def main(arguments: Sequence[str]) -> int:

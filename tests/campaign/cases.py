@@ -17,7 +17,7 @@ from tests.campaign.kinds import (
     kinds,
 )
 
-from areabench.schema import Reason
+from areabench.engine.events import Reason
 
 EARLIEST, LATEST = 0.0, 0.85  # the fault's moment, as a share of the run
 LENGTHS = (-8, -64, 8)  # bytes by which an update of a wrong length is longer

@@ -14,9 +14,9 @@ from tests.campaign.invariant import broken_invariant
 from tests.campaign.kinds import DONE, MPI, Act, Expected
 from tests.campaign.processes import Ended
 
+from areabench.engine.events import Kind, Reason, State, Status
 from areabench.errors import UserError
-from areabench.reading import Run, open_run
-from areabench.schema import Kind, Reason, State, Status
+from areabench.runfile.read import Run, open_run
 
 OVERTIME_S = 20.0  # how long after its horizon a run on MPI may take to end, evaluation included
 LATE_S = 0.7  # a fault so shortly before the end of a run may come too late to be seen

@@ -13,7 +13,7 @@ from tests.campaign.findings import Finding
 from tests.campaign.processes import Ended
 
 from areabench.errors import UserError
-from areabench.reading import open_run
+from areabench.runfile.read import open_run
 
 READING = {"show": (0, 2), "summary": (0, 2), "diagnose": (0, 2), "replay": (0, 1, 2)}  # and their exit codes
 RECOVERING = (0, 2)

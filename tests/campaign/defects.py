@@ -50,7 +50,7 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.load = bad
 """
 _HEADER = """
-from areabench.transports import mpi_worker
+from areabench.transports.simulator import mpi_worker
 
 pack, send = mpi_worker.pack_update, mpi_worker.MpiWorkerLink.send
 
@@ -70,7 +70,7 @@ _LENGTH = """
 import numpy
 from mpi4py import MPI
 
-from areabench.messages import HEADER_BYTES, Tag, pack_update, tag_of
+from areabench.engine.messages import HEADER_BYTES, Tag, pack_update, tag_of
 from areabench.transports.mpi_worker import MpiWorkerLink
 
 send = MpiWorkerLink.send
@@ -90,7 +90,7 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.send = bad
 """
 _SLOW = """
-from areabench.client import Client
+from areabench.engine.client import Client
 
 work = Client.work
 
@@ -105,7 +105,7 @@ if RANK == VICTIM + 1:
 _GRADIENT = """
 import numpy
 
-from areabench.problems.{module} import {local}
+from areabench.problems.base.{module} import {local}
 
 descend = {local}.descend
 victims = []  # the objects in the order in which they first work

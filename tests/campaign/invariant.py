@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench.reading import Run, open_run
-from areabench.scenario import Scenario, build_scenario
-from areabench.schema import Kind
+from areabench.engine.events import Kind
+from areabench.engine.scenario import Scenario, build_scenario
+from areabench.runfile.read import Run, open_run
 from areabench.transports.replay import Difference, Replay
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from areabench.schema import Reason, State
+from areabench.engine.events import Reason, State
 
 MPI, SIMULATOR = "mpi", "simulator"
 

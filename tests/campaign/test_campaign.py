@@ -26,9 +26,9 @@ from tests.campaign.log import append_log, read_log
 from tests.campaign.page import Origin, page
 from tests.campaign.processes import RANK_VARIABLES, TOKEN, processes_of, rank_process, start
 
-from areabench import cli
-from areabench.config import parse_experiment
-from areabench.schema import Reason, State
+from areabench.cli import main as cli
+from areabench.engine.events import Reason, State
+from areabench.experiment.parse import parse_experiment
 
 AREA = """
 [problem]

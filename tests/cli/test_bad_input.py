@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.texts import BLOBS, QUADRATIC
+from tests.support.texts import BLOBS, QUADRATIC
 
-from areabench import datasets
-from areabench.arguments import build_parser
-from areabench.cli import main
-from areabench.reading import Run, open_run
-from areabench.schema import State
+from areabench.cli.main import main
+from areabench.cli.parser import build_parser
+from areabench.engine.events import State
+from areabench.problems import datasets
+from areabench.runfile.read import Run, open_run
 
 LOGISTIC = QUADRATIC.replace('"quadratic"\ndimension = 3', '"logistic"') + BLOBS
 TRACE = QUADRATIC + '[delays]\nname = "trace"\nfile = "delays.csv"\n'
@@ -48,10 +48,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty current folder, also for the cache; no command may get as far as starting mpirun."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("areabench.cli.build_parser", the_parser)
+    monkeypatch.setattr("areabench.cli.main.build_parser", the_parser)
     monkeypatch.setattr(sys, "path", list(sys.path))
     loaded = set(sys.modules)
-    monkeypatch.setattr("areabench.commands.mpirun_command", lambda *_: pytest.fail("mpirun would be started"))
+    monkeypatch.setattr("areabench.cli.run.mpirun_command", lambda *_: pytest.fail("mpirun would be started"))
     yield tmp_path
     for name in [name for name in sys.modules if name not in loaded and name.startswith("net_")]:
         del sys.modules[name]
@@ -149,7 +149,7 @@ def case_name(case: Case) -> str:
     return " ".join(case.overrides)[:40]
 
 
-FAR = (  # found by tests/simulator/test_properties.py: numbers beyond what can be computed with
+FAR = (  # found by tests/transports/test_properties.py: numbers beyond what can be computed with
     Case(("problem.dimension=9223372036854775807",), ("problem.dimension", ">= 1 and <= 1000000000000")),
     Case(("problem.curvature_max=1e300",), ("problem.curvature_max", ">= 1e-15 and <= 1e+15")),
     Case(("problem.zeta=1", "problem.heterogeneity=1e-300"), ("problem.zeta: 1.0 cannot be reached", "at least 1e-15")),
@@ -312,7 +312,7 @@ def test_what_is_closed_to_the_user(arguments: str, folder: Path) -> None:
         if parent.is_relative_to(tempfile.gettempdir()) and parent != Path(tempfile.gettempdir()):
             parent.chmod(0o755)
     script = (
-        "import contextlib, io, os, sys\nfrom areabench.cli import main\n"
+        "import contextlib, io, os, sys\nfrom areabench.cli.main import main\n"
         "with contextlib.redirect_stdout(io.StringIO()):\n"  # Python itself may be closed to the other: load all of it
         "    assert main(['simulate', 'try.toml', '-o', 'first.h5']) == main(['show', 'first.h5']) == 0\n"
         "os.setuid(65534)\nsys.exit(main(sys.argv[1:]))"
@@ -410,7 +410,7 @@ def test_data_with_a_wrong_checksum(folder: Path, monkeypatch: pytest.MonkeyPatc
         (package / f"{file.name}.gz").write_bytes((whole / f"{file.name}.gz").read_bytes())
     last = datasets.MNIST_FILES[-1]
     (package / f"{last.name}.gz").write_bytes(gzip.compress(last.header + bytes(10_000)))
-    monkeypatch.setattr("areabench.datasets.resources.files", lambda _: folder / "package")
+    monkeypatch.setattr("areabench.problems.datasets.resources.files", lambda _: folder / "package")
     for command in (COMMANDS["simulate"], COMMANDS["figures"]):
         message = refused(command, (), capsys)
         assert f"{last.name} in the package has MD5 " in message
@@ -419,7 +419,7 @@ def test_data_with_a_wrong_checksum(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_data_that_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip  # noqa: E501
     Path(FILE).write_text(MNIST, encoding="utf-8")
-    monkeypatch.setattr("areabench.datasets.resources.files", lambda _: folder / "nothing")
+    monkeypatch.setattr("areabench.problems.datasets.resources.files", lambda _: folder / "nothing")
     for name in (*BUILDING, "figures"):
         assert "train-images-idx3-ubyte.gz in the package cannot be unpacked" in refused(COMMANDS[name], (), capsys)
 

@@ -13,11 +13,12 @@ from typing import Any
 import h5py
 import pytest
 
-from areabench import __version__, cli
-from areabench.cli import main
-from areabench.config import load_experiment, parse_experiment
-from areabench.reading import open_run
-from areabench.schema import State
+from areabench import __version__
+from areabench.cli import main as cli
+from areabench.cli.main import main
+from areabench.engine.events import State
+from areabench.experiment.parse import load_experiment, parse_experiment
+from areabench.runfile.read import open_run
 
 EXPERIMENT = """
 name = "tiny"
@@ -75,12 +76,12 @@ def in_process(
     *arguments: str, before: str = "", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """`areabench ARGUMENTS` in a process of its own, after some lines of Python."""
-    script = f"import sys\n{before}\nfrom areabench.cli import main\nsys.exit(main(sys.argv[1:]))"
+    script = f"import sys\n{before}\nfrom areabench.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     return finished([sys.executable, "-c", script, *arguments], environment or {})
 
 
 def finished(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    source = str(Path(cli.__file__).parents[1])
+    source = str(Path(cli.__file__).parents[2])
     surroundings = {**os.environ, "PYTHONPATH": source, **environment}
     return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60, check=False)
 
@@ -132,7 +133,7 @@ def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("usage: areabench COMMAND ...\n")
-    assert "\n  areabench simulate benchmarks/demo.toml --output runs/first.h5\n" in captured.err
+    assert "\n  areabench simulate benchmarks/experiments/demo/demo.toml --output runs/first.h5\n" in captured.err
     listed = captured.err.split()
     assert all(command in listed for command in COMMANDS)
 
@@ -301,7 +302,7 @@ def test_interruption(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("areabench.execute.Simulator.run", interrupt)
+    monkeypatch.setattr("areabench.transports.session.Simulator.run", interrupt)
     assert main(["simulate", str(experiment), "-o", "run.h5"]) == 130
     assert complaint(capsys) == "areabench: interrupted"
     with open_run("run.h5") as recorded:
@@ -412,7 +413,7 @@ def test_a_plot_without_matplotlib(
     real = builtins.__import__
 
     def without(name: str, *arguments: Any) -> Any:
-        if name.startswith(("matplotlib", "areabench.figures.runs")):
+        if name.startswith(("matplotlib", "areabench.views.figures.runs")):
             raise ImportError("No module named 'matplotlib'")
         return real(name, *arguments)
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import h5py
 import pytest
-from tests.unit import outside
+from tests.support import own_parts as outside
 
-from areabench import launch
-from areabench.cli import main
-from areabench.jobs import command
-from areabench.reading import open_run
-from areabench.schema import State
-from areabench.status_record import pack_status
+from areabench.cli import job as command
+from areabench.cli.main import main
+from areabench.engine.events import State
+from areabench.launch import mpirun as launch
+from areabench.runfile.layout import pack_status
+from areabench.runfile.read import open_run
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = """

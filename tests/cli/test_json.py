@@ -13,14 +13,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from tests.unit.texts import QUADRATIC
-from tests.unit.watched import write_run
+from tests.support.texts import QUADRATIC
+from tests.support.watched import write_run
 
-from areabench.as_json import plain, to_json
-from areabench.cli import main
-from areabench.reading import open_run
-from areabench.reading_calls import READING
-from areabench.schema import State
+from areabench.cli.main import READING, main
+from areabench.engine.events import State
+from areabench.runfile.read import open_run
+from areabench.views.json import plain, to_json
 
 SPLIT = """\
 [problem]
@@ -228,18 +227,18 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "inside"),
     [
-        (["show", "tiny.h5"], "areabench.reading.Run.__init__"),
-        (["summary", "tiny.h5"], "areabench.reading.Run.__init__"),
-        (["compare", "tiny.h5", "tiny.h5"], "areabench.comparison.compare_runs"),
-        (["diagnose", "tiny.h5"], "areabench.reading.Run.__init__"),
+        (["show", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
+        (["summary", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
+        (["compare", "tiny.h5", "tiny.h5"], "areabench.results.comparison.compare_runs"),
+        (["diagnose", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
         (["replay", "tiny.h5"], "areabench.transports.replay.Replay.run"),
-        (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.recovery.command._save"),
-        (["theory", "tiny.toml"], "areabench.theory_findings.find"),
-        (["check", "tiny.toml"], "areabench.commands.load_experiment"),
-        (["table", "grid"], "areabench.tables.commands.open_sweep"),
-        (["figures", "grid"], "areabench.figures.commands.open_sweep"),
-        (["watch", "tiny.h5"], "areabench.watching.tail.Tail.look"),
-        (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.jobs.command.work_of"),
+        (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
+        (["theory", "tiny.toml"], "areabench.results.advice.find"),
+        (["check", "tiny.toml"], "areabench.cli.run.load_experiment"),
+        (["table", "grid"], "areabench.cli.table.open_sweep"),
+        (["figures", "grid"], "areabench.cli.figures.open_sweep"),
+        (["watch", "tiny.h5"], "areabench.views.watch.tail.Tail.look"),
+        (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
     ],
 )
 def test_every_command_can_be_interrupted(

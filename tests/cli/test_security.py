@@ -14,13 +14,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tests.unit.texts import BLOBS, QUADRATIC
+from tests.support.texts import BLOBS, QUADRATIC
 
 import areabench
-from areabench.cli import main
-from areabench.config import parse_experiment, to_toml
+from areabench.cli.main import main
+from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
-from areabench.trust import check_trusted
+from areabench.experiment.parse import parse_experiment, to_toml
 
 MARKER = "marker.txt"
 STRANGER = f"""
@@ -133,7 +133,7 @@ def test_replay_needs_no_word_for_the_examples(folder: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     "module",
     [
-        "areabench.problems.examples.more:make", "areabench.problems.examplesx:make", "areabench.cli:main",
+        "areabench.problems.examples.more:make", "areabench.problems.base.examplesx:make", "areabench.cli.main:main",
         "areabench.problems.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
     ],
 )  # fmt: skip
@@ -273,7 +273,7 @@ def test_a_run_neither_connects_nor_unpickles(folder: Path) -> None:
     Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     script = """
 import sys
-from areabench.cli import main
+from areabench.cli.main import main
 seen = set()
 sys.addaudithook(lambda event, _: seen.add(event))
 for arguments in ("simulate try.toml -o run.h5", "show run.h5", "summary run.h5", "replay run.h5"):
@@ -291,8 +291,8 @@ print(sorted(event for event in seen - {"socket.gethostname"} if event.startswit
 
 def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom areabench.datasets import prepare\n"
-        "from areabench.problem_settings import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
+        "import os, sys\nfrom pathlib import Path\nfrom areabench.problems.datasets import prepare\n"
+        "from areabench.experiment.problem_records import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], timeout=60, check=True)
     made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]

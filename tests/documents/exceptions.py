@@ -9,14 +9,14 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from tests.commands.documents import ROOT
+from tests.documents.documents import ROOT
 
 # Programs that a document may call; others are a mistake, or belong to the list below.
 PROGRAMS = (
     ".venv/bin/areabench", ".venv/bin/python", ".venv/bin/mpirun", ".venv/bin/mpiexec", "make", "source", "eval",
 )  # fmt: skip
 UNKNOWN = (
-    f"is none of {', '.join(PROGRAMS)}, and not in the list of tests/commands/exceptions.py; write it as one of these, "
+    f"is none of {', '.join(PROGRAMS)}, and not in the list of tests/documents/exceptions.py; write it as one of these, "
     "or list it there with the reason"
 )
 

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from areabench import cli
-from areabench.arguments import build_parser
-from areabench.completion.grammar import grammar
-from areabench.overview import commands_of
-from areabench.reading_calls import READING
-from areabench.watching.frame import Frame
+from areabench.cli import main as cli
+from areabench.cli.main import READING, commands_of
+from areabench.cli.parser import build_parser
+from areabench.views.watch.frame import Frame
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")

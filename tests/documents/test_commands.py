@@ -8,9 +8,9 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from tests.commands.documents import ROOT, Step, blocks_of, documents, steps_of
-from tests.commands.exceptions import exit_codes_of, reason_not_to_execute
-from tests.commands.workplace import LIMIT_S, Workplaces
+from tests.documents.documents import ROOT, Step, blocks_of, documents, steps_of
+from tests.documents.exceptions import exit_codes_of, reason_not_to_execute
+from tests.documents.workplace import LIMIT_S, Workplaces
 
 BLOCKS = [block for document in documents() for block in blocks_of(document)]
 STEPS = [step for document in documents() for step in steps_of(document)]

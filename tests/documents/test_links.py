@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.commands.documents import ROOT, documents, prose_of
-
-from areabench.command_reference import options_of_commands
+from docs.reference.commands import options_of_commands
+from tests.documents.documents import ROOT, documents, prose_of
 
 _CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 _LINK = re.compile(r"\]\(\s*<?(?P<target>[^)\s>]+)")

@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.commands import documents
-from tests.commands.documents import Step, blocks_of, prose_of, steps_of
-from tests.commands.exceptions import UNKNOWN, exit_codes_of, is_known, reason_not_to_execute
-from tests.commands.workplace import Workplace, carry_out, shortened
+from tests.documents import documents
+from tests.documents.documents import Step, blocks_of, prose_of, steps_of
+from tests.documents.exceptions import UNKNOWN, exit_codes_of, is_known, reason_not_to_execute
+from tests.documents.workplace import Workplace, carry_out, shortened
 
 PAGE = """\
 # A page

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.commands.documents import ROOT
+from docs.reference.commands import command_reference, options_of_commands
+from tests.documents.documents import ROOT
 
-from areabench.command_reference import command_reference, options_of_commands
-from areabench.layout import DIAGNOSIS
-from areabench.schema import (
+from areabench.engine.events import Kind, Provenance, Reason, State
+from areabench.runfile.layout import DIAGNOSIS
+from areabench.runfile.schema import (
     CLIENT,
     DIAGNOSIS_CLIENT,
     EVENT,
@@ -21,10 +22,6 @@ from areabench.schema import (
     SCHEMA_VERSION,
     SNAPSHOT,
     STATUS,
-    Kind,
-    Provenance,
-    Reason,
-    State,
 )
 
 RUN_FILE = (ROOT / "docs" / "run-file.md").read_text(encoding="utf-8")

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.commands.documents import ROOT, Step, steps_of
-from tests.commands.exceptions import STOPPED, UNKNOWN, exit_codes_of, is_known, reason_not_to_execute
+from tests.documents.documents import ROOT, Step, steps_of
+from tests.documents.exceptions import STOPPED, UNKNOWN, exit_codes_of, is_known, reason_not_to_execute
 
-from areabench.arguments import build_parser
+from areabench.cli.parser import build_parser
 
 _LINKED = {".venv", "src", "tests"}
 _LEFT_OUT = ("runs", "build", "dist", ".*", "__pycache__", "*.egg-info")
@@ -28,9 +28,7 @@ _WHOLE = "benchmarks.whole"  # as they are in the repository
 _HORIZON_S = 1.0  # that no experiment exceeds
 _OF_MAKE = re.compile(r"(MAKE.*|MFLAGS|MPI|MPICC|PYTHON|VENV|TRIALS|RANKS|PYTEST.*)$")  # another MPI would be installed
 LIMIT_S = 180.0  # for a command
-STOPPED_RUN = (
-    ".venv/bin/areabench simulate benchmarks/quadratic.toml --set stop.horizon_s=5000 -o runs/stopped.h5  # Ctrl-C"
-)
+STOPPED_RUN = ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=5000 -o runs/stopped.h5  # Ctrl-C"
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,15 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.aggregation import Criterion, build_criterion
-from areabench.algorithms import as_fedavg, build_method, s_fedavg
-from areabench.conductor import Conductor
-from areabench.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
-from areabench.experiment import (
+from areabench.arrays import Vector
+from areabench.engine.conductor import Conductor, TargetWatch
+from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
+from areabench.engine.events import Kind, State, Status
+from areabench.engine.messages import Order, Update, UpdateHeader, digest
+from areabench.engine.scenario import build_method
+from areabench.engine.server import Server
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
     AggregationSettings,
     AsFedAvg,
     Clients,
@@ -29,15 +33,14 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.messages import Order, Update, UpdateHeader, digest
-from areabench.onlookers import TargetWatch
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Metrics, Vector
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.criteria import Criterion, build_criterion
+from areabench.methods.s_fedavg import s_fedavg
+from areabench.problems.base import Metrics
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
-from areabench.schema import CLIENT, Kind, State, Status
-from areabench.server import Server
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT
 from areabench.streams import Purpose, stream
 
 EXPERIMENT = Experiment(

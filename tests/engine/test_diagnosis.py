@@ -17,25 +17,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.as_json import to_json
-from areabench.cli import main
-from areabench.config import parse_experiment
-from areabench.diagnosed import diagnosis_of
-from areabench.diagnosis import SHARES, Diagnosis, Observed, diagnose
+from areabench.cli.main import main
+from areabench.engine.diagnosis import SHARES, Cause, Diagnosis, Observed, diagnose
+from areabench.engine.events import Event, Kind, State
+from areabench.engine.messages import Flag
+from areabench.engine.timings import TIMING
 from areabench.errors import RunFailure, RunFileError
-from areabench.execute import simulate
-from areabench.footprint import Footprint
-from areabench.messages import Flag
+from areabench.experiment.parse import parse_experiment
+from areabench.host import Footprint
 from areabench.progress import Style
-from areabench.provenance import gather_provenance
-from areabench.reading import open_run
-from areabench.recording import Recorder
-from areabench.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE, Event, Kind, State
-from areabench.surroundings import Surroundings
-from areabench.tables.diagnosis import diagnosis_text, size
-from areabench.tables.runs import describe_run
-from areabench.timings import TIMING
-from areabench.verdict import Cause
+from areabench.results.diagnosis import diagnosis_of
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
+from areabench.views.json import to_json
+from areabench.views.text import describe_run, diagnosis_text, size
 
 EXPERIMENT = """
 name = "tiny"
@@ -307,7 +306,7 @@ def test_diagnose_as_json(simulated: Path, tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize("changes", [{}, {"idle_s": math.nan, "footprints": ()}, {"served": np.array([100, 10, 98])}])
 def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.diagnosis import draw_diagnosis
+    from areabench.views.figures.diagnosis import draw_diagnosis
 
     seen = observed(**changes)
     figure = draw_diagnosis(diagnose(seen), seen.experiment)
@@ -320,13 +319,13 @@ def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
 
 def test_figure_of_a_run_without_updates() -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.diagnosis import draw_diagnosis
+    from areabench.views.figures.diagnosis import draw_diagnosis
 
     seen = observed(rows=rows(0), served=np.zeros(3, int))
     assert len(draw_diagnosis(diagnose(seen), seen.experiment).axes) == 2
 
 
 def test_a_rank_that_only_computes_does_not_load_scipy() -> None:
-    code = "import sys, areabench.diagnosis, areabench.transports.serve; print('scipy' in sys.modules)"
+    code = "import sys, areabench.engine.diagnosis, areabench.transports.server_loop; print('scipy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"

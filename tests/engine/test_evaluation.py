@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from areabench.evaluation import evaluate_models, loss_wanted
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Metrics, Vector
+from areabench.arrays import Vector
+from areabench.engine.evaluation import evaluate_models, loss_wanted
+from areabench.engine.events import Kind, State, Status
+from areabench.engine.state import Tally
+from areabench.experiment.problem_records import Quadratic
+from areabench.problems.base import Metrics
 from areabench.problems.quadratic import QuadraticProblem
-from areabench.schema import Kind, State, Status
-from areabench.tally import Tally
 
 
 class Counting(QuadraticProblem):

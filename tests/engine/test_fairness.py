@@ -9,9 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.config import parse_experiment
-from areabench.experiment import Experiment
-from areabench.fairness import CHANCE, binomial_interval, expected_updates, poisson_interval, trace_counts
+from areabench.engine.fairness import (
+    CHANCE,
+    binomial_interval,
+    expected_updates,
+    poisson_interval,
+    trace_counts,
+)
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
 
 EXPERIMENT = """
 [clients]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areabench.messages import (
+from areabench.engine.messages import (
     HEADER_BYTES,
     PROTOCOL_VERSION,
     Flag,

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.simulator.test_resume import contents, stop_at
-from tests.unit.outside import write
-from tests.unit.test_outside import elsewhere
+from tests.engine.test_plugins import elsewhere
+from tests.support.own_parts import write
+from tests.transports.test_resume import contents, stop_at
 
 import areabench
-from areabench.cli import main
-from areabench.config import load_experiment
-from areabench.delays import Delays
-from areabench.outside.data import outside_delays, outside_split
-from areabench.outside_settings import OutsidePart
+from areabench.cli.main import main
+from areabench.engine.events import State
+from areabench.engine.plugins.trials import outside_delays, outside_split
+from areabench.experiment.fields import OutsidePart
+from areabench.experiment.parse import load_experiment
 from areabench.problems.callables import look_in
-from areabench.reading import open_run
-from areabench.schema import State
+from areabench.runfile.read import open_run
+from areabench.timing.delays import Delays
 
 __all__ = ["elsewhere", "stop_at"]  # pytest finds the fixtures here
 
@@ -223,7 +223,7 @@ def test_what_the_page_quotes_is_in_the_example() -> None:
 
 def test_the_page_names_everything_that_can_be_imported() -> None:
     from areabench import extend
-    from areabench.outside.calling import GIVEN
+    from areabench.engine.plugins.load import GIVEN
 
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     assert [name for name in extend.__all__ if f"`{name}`" not in page] == []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.outside import write
-from tests.unit.test_outside import elsewhere, refused
+from tests.engine.test_plugins import elsewhere, refused
+from tests.support.own_parts import write
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import h5py
 import pytest
-from tests.unit.outside import SOURCES, experiment, source, write
-from tests.unit.test_outside import elsewhere
+from tests.engine.test_plugins import elsewhere
+from tests.support.own_parts import SOURCES, experiment, source, write
 
 import areabench
-from areabench.attributes import read_attributes, write_attributes
-from areabench.cli import main
-from areabench.config import parse_experiment, to_toml
+from areabench.cli.main import main
+from areabench.cli.report import Wishes, build_report
+from areabench.engine.plugins.modules import Module, of_text, to_text
+from areabench.engine.plugins.trust import check_trusted, command_on, trust_options
 from areabench.errors import UserError
-from areabench.outside.modules import Module, of_text, to_text
-from areabench.reading import open_run
-from areabench.report.command import Wishes, build_report
-from areabench.report.sources import gather
-from areabench.trust import check_trusted, command_on, trust_options
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.runfile.layout import read_attributes, write_attributes
+from areabench.runfile.read import open_run
+from areabench.views.report.sources import gather
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.outside import SOURCES, experiment, source, write
+from tests.support.own_parts import SOURCES, experiment, source, write
 
-from areabench.cli import main
-from areabench.reading import open_run
+from areabench.cli.main import main
+from areabench.runfile.read import open_run
 
 
 @pytest.fixture(autouse=True)

@@ -12,21 +12,39 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.aggregation import build_criterion
-from areabench.algorithms import build_method
-from areabench.client import Client
-from areabench.conductor import Conductor
+from areabench.engine.client import Client
+from areabench.engine.conductor import Conductor
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import Kind, Reason, State, Status
+from areabench.engine.messages import (
+    AGAIN,
+    HEADER_BYTES,
+    Flag,
+    Order,
+    Update,
+    UpdateHeader,
+    flaw_of,
+    pack_update,
+)
+from areabench.engine.scenario import build_method
+from areabench.engine.server import Server
 from areabench.errors import RunFailure
-from areabench.evaluation import NoTarget
-from areabench.experiment import Area, Clients, EveryUpdates, Experiment, MethodSettings, SFedAvg, Stop
-from areabench.fault_settings import Faults
-from areabench.messages import AGAIN, HEADER_BYTES, Flag, Order, Update, UpdateHeader, flaw_of, pack_update
-from areabench.problem_settings import Quadratic
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    EveryUpdates,
+    Experiment,
+    Faults,
+    MethodSettings,
+    SFedAvg,
+    Stop,
+)
+from areabench.methods.criteria import build_criterion
 from areabench.problems.quadratic import quadratic_from
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
-from areabench.schema import CLIENT, Kind, Reason, State, Status
-from areabench.server import Server
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT
 
 START = np.array([8.0, 0.0])
 EXPERIMENT = Experiment(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from areabench.algorithms import area, as_fedavg, s_fedavg
-from areabench.averaging import ErgodicMean
-from areabench.client import Client
-from areabench.experiment import ConstantSchedule, InverseRootSchedule, InverseSchedule
-from areabench.messages import Flag, Order
+from areabench.engine.client import Client
+from areabench.engine.messages import Flag, Order
+from areabench.engine.server import ErgodicMean, Server
+from areabench.experiment.records import ConstantSchedule, InverseRootSchedule, InverseSchedule
+from areabench.methods.area import area
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.s_fedavg import s_fedavg
+from areabench.methods.schedules import Schedule, build_schedule
 from areabench.problems.quadratic import quadratic_from
-from areabench.server import Server
-from areabench.stepsizes import Schedule, build_schedule
 
 START = np.array([8.0, 8.0])
 HALVING: Schedule = build_schedule(InverseSchedule(offset=1.0), 8.0)  # alpha_k = 8/(1 + k)

@@ -9,10 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench import footprint
-from areabench.footprint import Footprint, Meter, fullest_host, memory_bytes, process_began_at
-from areabench.messages import Flag, UpdateHeader
-from areabench.timings import TIMING, Timings
+from areabench import host as footprint
+from areabench.engine.messages import Flag, UpdateHeader
+from areabench.engine.timings import TIMING, Timings
+from areabench.host import (
+    Footprint,
+    Meter,
+    fullest_host,
+    memory_bytes,
+    process_began_at,
+)
 
 
 def header(client: int, drawn_s: float = 0.5, flags: Flag = Flag.NONE) -> UpdateHeader:

@@ -9,9 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.messages import Flag
-from areabench.timings import TIMING
-from areabench.verdict import Case, Cause, Excess, Loads, excess_of, judge, round_stretches
+from areabench.engine.diagnosis import (
+    Case,
+    Cause,
+    Excess,
+    Loads,
+    excess_of,
+    judge,
+    round_stretches,
+)
+from areabench.engine.messages import Flag
+from areabench.engine.timings import TIMING
 
 IDLE = Loads(server=0.1, rank=0.1, cores=0.2, workers=0.5, waiting=0.0)
 

@@ -9,12 +9,23 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from docs.reference.experiment_file import experiment_reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from areabench.config import load_experiment, parse_experiment, to_toml
 from areabench.errors import ConfigError, UserError
-from areabench.experiment import (
+from areabench.experiment.fields import Limits, OutsidePart, Settings
+from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DrawnSettings,
+    Logistic,
+    Mnist,
+    Quadratic,
+    Robust,
+    Synthetic,
+)
+from areabench.experiment.records import (
     Area,
     Clients,
     EveryUpdates,
@@ -28,10 +39,6 @@ from areabench.experiment import (
     TraceDelays,
     UniformRates,
 )
-from areabench.keys import Limits
-from areabench.outside_settings import OutsidePart, Settings
-from areabench.problem_settings import Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust, Synthetic
-from areabench.reference import experiment_reference
 
 QUADRATIC = """
 [clients]

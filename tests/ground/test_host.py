@@ -10,8 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from areabench import liveness
-from areabench.liveness import Liveness, Process, is_alive, this_machine, this_process
+from areabench import host as liveness
+from areabench.host import (
+    Liveness,
+    Process,
+    is_alive,
+    this_machine,
+    this_process,
+)
 
 SLEEPER = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from areabench.launch import PATIENCE_S, rank_command
+from areabench.launch.mpirun import PATIENCE_S, rank_command
 
 RANKS = 3
 LIMIT_S = 300.0

@@ -11,8 +11,8 @@ import pytest
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from areabench.client import Client
-from areabench.messages import (
+from areabench.engine.client import Client
+from areabench.engine.messages import (
     HEADER_BYTES,
     Flag,
     Order,
@@ -24,11 +24,11 @@ from areabench.messages import (
     pack_order,
     tag_of,
 )
-from areabench.placement import place
-from areabench.transports.mpi import MpiServerLink
+from areabench.engine.placement import place
+from areabench.transports.clock import Clock
+from areabench.transports.mpi_server import MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
-from areabench.transports.waiting import Clock
-from areabench.transports.work import Seat, Worker
+from areabench.transports.worker_loop import Seat, Worker
 from areabench.transports.world import World
 
 pytestmark = pytest.mark.mpi(min_size=3)

@@ -23,10 +23,18 @@ from tests.inrank.test_links import (
     worker_link,
 )
 
-from areabench.messages import HEADER_BYTES, Flag, Tag, Update, UpdateHeader, pack_update, tag_of
-from areabench.placement import place
-from areabench.schema import Reason
-from areabench.transports.mpi import MpiServerLink, send_memories
+from areabench.engine.events import Reason
+from areabench.engine.messages import (
+    HEADER_BYTES,
+    Flag,
+    Tag,
+    Update,
+    UpdateHeader,
+    pack_update,
+    tag_of,
+)
+from areabench.engine.placement import place
+from areabench.transports.mpi_server import MpiServerLink, send_memories
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.world import World
 

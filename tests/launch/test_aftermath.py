@@ -9,12 +9,11 @@ from pathlib import Path
 import h5py
 import pytest
 
-from areabench.aftermath import FileBefore, file_before, settle
-from areabench.cli import main
-from areabench.mpirun import Ending
-from areabench.reading import open_run
-from areabench.schema import State
-from areabench.status_record import pack_status
+from areabench.cli.main import main
+from areabench.engine.events import State
+from areabench.launch.mpirun import Ending, FileBefore, file_before, settle
+from areabench.runfile.layout import pack_status
+from areabench.runfile.read import open_run
 
 EXPERIMENT = """
 [clients]

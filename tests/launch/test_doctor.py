@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from areabench.as_json import to_json
-from areabench.cli import main
-from areabench.doctor import commands, machine, mpi
-from areabench.doctor.findings import Finding, Mark, to_page, to_record
-from areabench.doctor.processes import End, Ended, run_limited
-from areabench.mpi_family import Family
+from areabench.cli import doctor as commands
+from areabench.cli.main import main
+from areabench.launch import doctor as machine
+from areabench.launch import doctor as mpi
+from areabench.launch.doctor import End, Ended, Finding, Mark, run_limited, to_page, to_record
+from areabench.launch.families import Family
+from areabench.views.json import to_json
 
 OPEN_MPI = "mpirun (Open MPI) 5.0.11"
 ALONE = '{"rank": 0, "size": 1, "latency_us": 0.0, "library": "Open MPI"}'
@@ -39,8 +40,8 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without launcher, whose mpi4py uses Open MPI; returns the folder on the path."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr("areabench.launch.mpi4py_family", lambda: Family.OPEN_MPI)
-    monkeypatch.setattr("areabench.launch.find_spec", lambda name: object())
+    monkeypatch.setattr("areabench.launch.mpirun.mpi4py_family", lambda: Family.OPEN_MPI)
+    monkeypatch.setattr("areabench.launch.mpirun.find_spec", lambda name: object())
     return tmp_path / "path"
 
 
@@ -287,8 +288,8 @@ def test_a_program_that_takes_too_long() -> None:
 def test_a_machine_without_mpi(
     bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("areabench.launch.find_spec", lambda name: None)
-    monkeypatch.setattr("areabench.mpi_family.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.launch.mpirun.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.launch.families.find_spec", lambda name: None)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
     assert main(["doctor", "--runs", str(bare.parent / "runs")]) == 1
     printed = capsys.readouterr()

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from areabench import mpi_family
 from areabench.errors import UserError
-from areabench.mpi_family import Family, family_in, mpi4py_family, version_in
-from areabench.started_by import StartedBy, foreign_launcher, lone_ranks, started_by
+from areabench.launch import families as mpi_family
+from areabench.launch.families import (
+    Family,
+    StartedBy,
+    family_in,
+    foreign_launcher,
+    lone_ranks,
+    mpi4py_family,
+    started_by,
+    version_in,
+)
 
 OPEN_MPI_RANK = {"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0"}
 MPICH_RANK = {"PMI_SIZE": "3", "PMI_RANK": "0", "PMI_FD": "9"}

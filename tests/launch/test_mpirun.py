@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from areabench import mpirun
-from areabench.mpirun import Ending, supervise
+from areabench.launch import mpirun
+from areabench.launch.mpirun import Ending, supervise
 
 _LOOP = "echo up > {up}; while :; do sleep 0.02; done"
 PATIENT = "trap 'echo usr1 >> {heard}; exit 4' USR1; " + _LOOP
@@ -21,7 +21,7 @@ DEAF = "trap 'echo usr1 >> {heard}' USR1; trap 'echo term >> {heard}; exit 5' TE
 DEAFER = "trap '' USR1 TERM; " + _LOOP
 SUPERVISOR = """
 import sys
-from areabench.mpirun import supervise
+from areabench.launch.mpirun import supervise
 ending = supervise(["/bin/sh", "-c", sys.argv[1]], live=False)
 print(ending.shell_code, ending.signal)
 """
@@ -33,7 +33,7 @@ class Supervised:
     def __init__(self, folder: Path, script: str) -> None:
         self.heard, self._up = folder / "heard", folder / "up"
         text = f"echo $$ > {folder / 'pid'}; " + script.format(heard=self.heard, up=self._up)
-        environment = {**os.environ, "PYTHONPATH": str(Path(mpirun.__file__).parents[1])}
+        environment = {**os.environ, "PYTHONPATH": str(Path(mpirun.__file__).parents[2])}
         command = [sys.executable, "-c", SUPERVISOR, text]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         self.wait_until(self._up.exists)
@@ -101,12 +101,12 @@ def test_signals_are_given_back() -> None:
 
 def test_a_launcher_that_stays_without_ranks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts a process, waits for its end, and stays."""
-    monkeypatch.setattr("areabench.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    monkeypatch.setattr("areabench.launch.mpirun._LOOKS_WITHOUT_RANKS", 1)
     script = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1.5)']); "
     assert supervise([sys.executable, "-c", script + "time.sleep(100)"], live=False) == Ending(0)
 
 
 def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    monkeypatch.setattr("areabench.launch.mpirun._LOOKS_WITHOUT_RANKS", 1)
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
     assert supervise([sys.executable, "-c", script], live=False) == Ending(3)

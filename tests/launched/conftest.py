@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 import areabench
-from areabench import cli
-from areabench.launch import mpirun_command
-from areabench.mpi_family import ONE_MACHINE
-from areabench.mpirun import has_children
-from areabench.reading import Run, open_run
+from areabench.cli import main as cli
+from areabench.launch.families import ONE_MACHINE
+from areabench.launch.mpirun import has_children, mpirun_command
+from areabench.runfile.read import Run, open_run
 
 LIMIT_S = 90.0  # for one launch
 LOOKS_WITHOUT_RANKS = 400  # twenty seconds: a busy machine may take some to end an mpirun

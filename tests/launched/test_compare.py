@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.cli import main
-from areabench.comparison import compare_runs
+from areabench.cli.main import main
+from areabench.results.comparison import compare_runs
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

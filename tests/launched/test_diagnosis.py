@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from areabench.diagnosis import Diagnosis
-from areabench.verdict import Cause
+from areabench.engine.diagnosis import Cause, Diagnosis
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.slow
 SLOW_SERVER = """
 import time
 
-from areabench.conductor import Conductor
+from areabench.engine.conductor import Conductor
 
 update = Conductor.update
 

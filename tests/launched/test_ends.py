@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.client import Client
-from areabench.messages import Flag, Order, UpdateHeader
-from areabench.schema import Kind, State
-from areabench.transports import waiting
-from areabench.transports import work as work_module
+from areabench.engine.client import Client
+from areabench.engine.events import Kind, State
+from areabench.engine.messages import Flag, Order, UpdateHeader
+from areabench.transports import clock as waiting
+from areabench.transports import worker_loop as work_module
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
 HEEDLESS_CLIENTS = """
-from areabench.transports.work import Worker
+from areabench.transports.worker_loop import Worker
 
 work, act = Worker.work, Worker._act
 

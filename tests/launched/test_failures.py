@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from areabench.launch import mpirun_command
-from areabench.mpi_family import Family, mpi4py_family
-from areabench.schema import State
+from areabench.engine.events import State
+from areabench.launch.families import Family, mpi4py_family
+from areabench.launch.mpirun import mpirun_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher
@@ -33,7 +33,7 @@ def fail(self, model, step_size):
 LocalQuadratic.descend = fail
 """
 FAILING_SERVER = """
-from areabench.conductor import Conductor
+from areabench.engine.conductor import Conductor
 
 update = Conductor.update
 
@@ -54,7 +54,7 @@ if rank == 1:
     real_time.build_scenario = fail
 """
 FAILING_LINK = """
-from areabench.transports.{module} import {link}
+from areabench.transports.simulator.{module} import {link}
 
 def fail(self, *_):
     raise MemoryError("no room for the buffers")
@@ -66,7 +66,7 @@ SILENT_CLIENT = """
 import time
 
 from areabench.problems.quadratic import LocalQuadratic
-from areabench.transports import serve
+from areabench.transports.simulator import serve
 
 serve._FAREWELL_LIMIT_S = 0.5
 

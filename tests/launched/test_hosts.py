@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.launch import find_launcher, rank_command
-from areabench.mpi_family import Family, mpi4py_family, version_in
-from areabench.schema import State
+from areabench.engine.events import State
+from areabench.launch.families import Family, mpi4py_family, version_in
+from areabench.launch.mpirun import find_launcher, rank_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

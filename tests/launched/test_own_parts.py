@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.launched.conftest import Launcher
 from tests.launched.test_signals import Launched
-from tests.unit.outside import write
+from tests.support.own_parts import write
 
-from areabench.cli import main
-from areabench.reading import open_run
-from areabench.schema import State
+from areabench.cli.main import main
+from areabench.engine.events import State
+from areabench.runfile.read import open_run
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench import cli
-from areabench.schema import Kind, State
+from areabench.cli import main as cli
+from areabench.engine.events import Kind, State
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
@@ -119,8 +119,17 @@ atexit.register(lambda: Path(f"modules.{rank}").write_text(" ".join(sys.modules)
 """
     assert logistic.run(3, defect=listing).code == 0
     server, worker = ((logistic.folder / f"modules.{rank}").read_text().split() for rank in (0, 1))
-    heavy = {"h5py", "scipy", "matplotlib", "pandas", "torch", "rich", "areabench.evaluation", "areabench.diagnosis"}
-    assert {"h5py", "areabench.evaluation"} <= set(server)
+    heavy = {
+        "h5py",
+        "scipy",
+        "matplotlib",
+        "pandas",
+        "torch",
+        "rich",
+        "areabench.engine.evaluation",
+        "areabench.engine.diagnosis",
+    }
+    assert {"h5py", "areabench.engine.evaluation"} <= set(server)
     assert not {"matplotlib", "pandas", "torch", "rich"} & set(server)
     assert not heavy & set(worker)
     assert "areabench.problems.logistic" in worker

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.launch import find_launcher
-from areabench.liveness import Process, _began, is_alive, this_machine
-from areabench.mpi_family import Family, mpi4py_family
-from areabench.schema import State
+from areabench.engine.events import State
+from areabench.host import Process, _began, is_alive, this_machine
+from areabench.launch.families import Family, mpi4py_family
+from areabench.launch.mpirun import find_launcher
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

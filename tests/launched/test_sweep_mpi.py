@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.cli import main
-from areabench.launch import mpirun_command
-from areabench.reading import open_run
-from areabench.sweeps.reading import load_sweep, open_sweep
+from areabench.cli.main import main
+from areabench.launch.mpirun import mpirun_command
+from areabench.runfile.read import open_run
+from areabench.sweeps.plan import load_sweep
+from areabench.sweeps.read import open_sweep
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
@@ -123,7 +124,7 @@ def die(self, model, step_size):
 LocalQuadratic.descend = die
 """
     quadratic.write_defect(defect)
-    patch = "import areabench.launch as l, sys; f = l.mpirun_command\n"
+    patch = "import areabench.launch.mpirun as l, sys; f = l.mpirun_command\n"
     patch += "import areabench.sweeps.mpi as m\n"
     patch += "m.mpirun_command = lambda *a: ['broken' if w == 'areabench' else w for w in f(*a)]\n"
     patch += "from areabench import cli; sys.exit(cli.main(sys.argv[1:]))"
@@ -187,7 +188,7 @@ def test_ranks_that_no_longer_listen_end_a_sweep_on_the_ranks_of_a_launch(
 import time
 
 from areabench.problems.quadratic import LocalQuadratic
-from areabench.transports import serve
+from areabench.transports.simulator import serve
 
 serve._FAREWELL_LIMIT_S = 0.5
 

@@ -6,11 +6,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.schema import State
-from areabench.watching.command import Wishes, frames
-from areabench.watching.follower import Follower
-from areabench.watching.frame import Frame
-from areabench.watching.quality import Evaluator
+from areabench.cli.watch import Wishes, frames
+from areabench.engine.events import State
+from areabench.views.watch.frame import Evaluator, Follower, Frame
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.reading import Run
-from areabench.schema import Kind, State
+from areabench.engine.events import Kind, State
+from areabench.runfile.read import Run
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

@@ -10,14 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areabench.algorithms import Method, area, as_fedavg, build_method, fedbuff, s_fedavg
-from areabench.client import Client
-from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, SFedAvg, Stop
-from areabench.messages import Flag, Order
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.messages import Flag, Order
+from areabench.engine.scenario import build_method
+from areabench.engine.server import Server
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
+    Area,
+    AsFedAvg,
+    Clients,
+    Experiment,
+    FedBuff,
+    MethodSettings,
+    SFedAvg,
+    Stop,
+)
+from areabench.methods.area import area
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Method
+from areabench.methods.fedbuff import fedbuff
+from areabench.methods.s_fedavg import s_fedavg
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
-from areabench.server import Server
 
 IDENTITY = [[1, 0], [0, 1]]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
 
 if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
     import mpi_page

@@ -12,10 +12,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from areabench.errors import UserError
-from areabench.experiment import Area, AsFedAvg, Clients, Experiment, FedBuff, MethodSettings, Record, SFedAvg, Stop
-from areabench.problem_settings import Iid, Logistic, Mnist, Synthetic
+from areabench.experiment.problem_records import Iid, Logistic, Mnist, Synthetic
+from areabench.experiment.records import (
+    Area,
+    AsFedAvg,
+    Clients,
+    Experiment,
+    FedBuff,
+    MethodSettings,
+    Record,
+    SFedAvg,
+    Stop,
+)
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
 TINY = Experiment(
     clients=Clients(count=8),
     method=Area(step_size=1.0),

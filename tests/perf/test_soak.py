@@ -13,10 +13,11 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.config import parse_experiment
-from areabench.schema import EVENT, Kind, State, Status
+from areabench.engine.events import Kind, State, Status
+from areabench.experiment.parse import parse_experiment
+from areabench.runfile.schema import EVENT
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
 
 if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
     import soak

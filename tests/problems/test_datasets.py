@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench import datasets
-from areabench.datasets import (
+from areabench.errors import UserError
+from areabench.experiment.problem_records import Digits, Mnist, Synthetic
+from areabench.problems import datasets
+from areabench.problems.datasets import (
     MNIST_FILES,
     IdxFile,
     default_cache,
@@ -27,8 +29,6 @@ from areabench.datasets import (
     read_idx,
     unpack_mnist,
 )
-from areabench.errors import UserError
-from areabench.problem_settings import Digits, Mnist, Synthetic
 
 PACKAGE = resources.files("areabench") / "data" / "mnist"
 TRAIN_LABELS = MNIST_FILES[1]

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.datasets import Dataset
-from areabench.problem_settings import Hinge
-from areabench.problems import hinge, hinge_optimum
-from areabench.problems.hinge import HingeLoss, HingeProblem
-from areabench.problems.hinge_optimum import Samples, estimate, solve_program
+from areabench.experiment.problem_records import Hinge
+from areabench.problems import hinge
+from areabench.problems import hinge as hinge_optimum
+from areabench.problems.datasets import Dataset
+from areabench.problems.hinge import HingeLoss, HingeProblem, Samples, estimate, solve_program
 from areabench.problems.minibatches import Minibatches
 
 FEATURES, CLASSES, SAMPLES = 3, 3, 24

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.datasets import Dataset
-from areabench.problem_settings import Logistic
+from areabench.experiment.problem_records import Logistic
 from areabench.problems import logistic
+from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem, Workspace
 from areabench.problems.minibatches import Minibatches
 

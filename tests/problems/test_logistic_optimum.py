@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from areabench.datasets import Dataset
 from areabench.errors import UserError
-from areabench.problem_settings import Logistic
+from areabench.experiment.problem_records import Logistic
+from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.logistic_optimum import CrossEntropy, largest_eigenvalue
-from areabench.problems.newton import Smooth, minimise
+from areabench.problems.optimum import Smooth, minimise
 
 FEATURES, CLASSES, SAMPLES = 4, 3, 40
 EXACT = Logistic(regularisation=0.05, batch_size=8, weighting="exact", minimiser=True)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.problem_settings import Median
-from areabench.problems.median import Distances, median_problem, solve
-from areabench.problems.subgradient import DrawnProblem
+from areabench.experiment.problem_records import Median
+from areabench.problems.lipschitz import Distances, DrawnProblem, median_problem
+from areabench.problems.lipschitz import solve_median as solve
 
 SETTINGS = Median(dimension=2, samples=4, batch_size=2)
 

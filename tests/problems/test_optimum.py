@@ -7,15 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.experiment import Area, Clients, Experiment, Stop
-from areabench.problem_settings import Dirichlet, DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, Synthetic
+from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DrawnSettings,
+    Hinge,
+    Logistic,
+    Median,
+    Quadratic,
+    Robust,
+    Synthetic,
+)
+from areabench.experiment.records import Area, Clients, Experiment, Stop
 from areabench.problems.base import Problem
 from areabench.problems.hinge import HingeProblem
+from areabench.problems.lipschitz import DrawnProblem
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.optimum import KnownOptimum, LipschitzProblem, Optimum, SmoothProblem
 from areabench.problems.quadratic import QuadraticProblem
-from areabench.problems.subgradient import DrawnProblem
-from areabench.scenario import Scenario, build_scenario
 
 SMOOTH = (Quadratic(noise=0.5, zeta=2.0), Logistic(weighting="exact", regularisation=0.01))
 LIPSCHITZ = (Robust(samples=9), Median(samples=9), Hinge())

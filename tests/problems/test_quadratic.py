@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from areabench.problem_settings import Quadratic
+from areabench.experiment.problem_records import Quadratic
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
 
 SETTINGS = Quadratic(dimension=5, curvature_min=0.5, curvature_max=8.0, heterogeneity=2.0, start_distance=3.0)

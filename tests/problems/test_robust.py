@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from areabench.problem_settings import Robust
+from areabench.experiment.problem_records import Robust
+from areabench.problems.lipschitz import AbsoluteErrors, DrawnProblem, LocalSubgradient, draw_samples, robust_problem
+from areabench.problems.lipschitz import solve_robust as solve
 from areabench.problems.minibatches import Minibatches
-from areabench.problems.robust import AbsoluteErrors, draw_samples, robust_problem, solve
-from areabench.problems.subgradient import DrawnProblem, LocalSubgradient
 
 SETTINGS = Robust(dimension=3, samples=7, batch_size=2)
 

@@ -7,8 +7,14 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.partition import split
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    NearlyIid,
+    SplitSettings,
+)
+from areabench.problems.splits import split
 
 COVERING: list[SplitSettings] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
 ALL: list[SplitSettings] = [*COVERING, DirichletEqual(), NearlyIid()]

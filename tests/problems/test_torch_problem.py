@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from areabench.datasets import Dataset
 from areabench.errors import UserError
-from areabench.problem_settings import Logistic, TorchModule
+from areabench.experiment.problem_records import Logistic, TorchModule
+from areabench.problems.datasets import Dataset
 from areabench.problems.examples import mlp
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.minibatches import Minibatches

@@ -16,35 +16,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from areabench.arrivals import (
+from areabench.cli.main import main
+from areabench.engine.events import Kind
+from areabench.errors import UserError
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Clients, Record, UniformRates
+from areabench.results.comparison import (
     Arrivals,
-    arrivals,
-    discordance,
-    first_difference,
-    inversions,
-    order_of,
-    quantiles,
-    shift_of,
-    time_shifts,
-)
-from areabench.cli import main
-from areabench.comparison import (
     Curve,
     Pair,
+    arrivals,
     compare_runs,
     differing_keys,
+    discordance,
+    first_difference,
     histogram_distance,
+    inversions,
     is_within,
     mean_of_counts,
     most_different,
+    order_of,
     pair,
+    quantiles,
+    shift_of,
+    time_shifts,
     trajectory,
 )
-from areabench.config import parse_experiment
-from areabench.errors import UserError
-from areabench.experiment import Clients, Record, UniformRates
-from areabench.reading import open_run
-from areabench.schema import EVENT, Kind
+from areabench.runfile.read import open_run
+from areabench.runfile.schema import EVENT
 
 EXPERIMENT = """
 name = "pair"
@@ -345,7 +344,7 @@ def test_json_has_null_where_nothing_is_known(simulated: Simulated, capsys: pyte
 
 def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.comparison import draw_comparison
+    from areabench.views.figures.runs import draw_comparison
 
     first, second = simulated("a.h5"), late(simulated("b.h5"), 0.25)
     with open_run(first) as one, open_run(second) as other:
@@ -365,7 +364,7 @@ def test_figure_shows_both_runs(simulated: Simulated, tmp_path: Path, capsys: py
 
 def test_figure_without_accuracy_claims_none(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.comparison import draw_comparison
+    from areabench.views.figures.runs import draw_comparison
 
     rest = EXPERIMENT.partition("[problem]")[0]
     (tmp_path / "quadratic.toml").write_text(f'{rest}[problem]\nname = "quadratic"\n', encoding="utf-8")
@@ -386,7 +385,7 @@ def test_figure_without_events_or_snapshots(simulated: Simulated, tmp_path: Path
 
 def test_bins_hold_their_quantiles() -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.comparison import binned
+    from areabench.views.figures.runs import binned
 
     centre_s, low, middle, high = binned(np.array([0.0, 0.1, 4.0]), np.array([1.0, 3.0, 7.0]), 2)
     np.testing.assert_allclose(centre_s, [1.0, 3.0])

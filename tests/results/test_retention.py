@@ -10,12 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from areabench.engine.events import State, Status
 from areabench.errors import UserError
-from areabench.experiment import Area, Clients, Experiment, Record, Stop
-from areabench.problem_settings import Dirichlet, Logistic, Mnist
-from areabench.schema import State, Status
-from areabench.sweeps.results import Result
-from areabench.tables.retention import (
+from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    Experiment,
+    Record,
+    Stop,
+)
+from areabench.results.retention import (
     Choice,
     Metric,
     as_published,
@@ -25,6 +30,7 @@ from areabench.tables.retention import (
     largest_finite,
     named_rule,
 )
+from areabench.sweeps.read import Result
 
 
 def run(

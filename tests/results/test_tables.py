@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.experiment import (
+from areabench.engine.events import State, Status
+from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
+from areabench.experiment.records import (
     Area,
     Clients,
     Experiment,
@@ -24,15 +26,25 @@ from areabench.experiment import (
     Stop,
     UniformRates,
 )
-from areabench.problem_settings import Dirichlet, Logistic, Mnist
-from areabench.schema import State, Status
-from areabench.sweeps.results import Result
-from areabench.tables.build import SweepTable, build_tables, setting_of
-from areabench.tables.cells import Cell
-from areabench.tables.comma import CELL_COLUMNS, PAPER_COLUMNS, to_csv
-from areabench.tables.forms import Entry, Group, Heading, Sheet, latex, markdown, to_latex, to_markdown, to_text
-from areabench.tables.retention import named_rule
-from areabench.tables.sheets import paper_sheet, plain_sheet, trials_word
+from areabench.results.cells import Cell
+from areabench.results.grouping import SweepTable, build_tables, setting_of
+from areabench.results.retention import named_rule
+from areabench.sweeps.read import Result
+from areabench.views.tables.forms import (
+    CELL_COLUMNS,
+    PAPER_COLUMNS,
+    Entry,
+    Group,
+    Heading,
+    Sheet,
+    latex,
+    markdown,
+    to_csv,
+    to_latex,
+    to_markdown,
+    to_text,
+)
+from areabench.views.tables.sheets import paper_sheet, plain_sheet, trials_word
 
 ALL = named_rule("all")
 

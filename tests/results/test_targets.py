@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.unit.test_figures import result
+from tests.views.test_figures import result
 
-from areabench.figures.data import arrange
-from areabench.schema import State, Status
+from areabench.engine.events import State, Status
+from areabench.results.grouping import arrange
 
 pytest.importorskip("matplotlib")
 
 from matplotlib.patches import Rectangle
 
-from areabench.figures.targets import draw_time_to_target, reached
+from areabench.views.figures.sweeps import draw_time_to_target, reached
 
 SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
 AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.checkpoint import _write_state
-from areabench.checkpoint_reading import _read_state
+from areabench.runfile.checkpoint import _read_state, _write_state
 
 
 class Kept(NamedTuple):

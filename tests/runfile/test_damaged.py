@@ -14,19 +14,19 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.cli import main
-from areabench.config import parse_experiment
-from areabench.execute import simulate
+from areabench.cli.main import main
+from areabench.engine.events import Kind, State
+from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
-from areabench.reading import open_run
-from areabench.recording import Recorder
-from areabench.recovery.prefix import good_events, good_snapshots
-from areabench.recovery.salvage import salvage
-from areabench.schema import EVENT, SNAPSHOT, Kind, State
-from areabench.superblock import SIZE, closed, is_marked, is_sound
-from areabench.surroundings import Surroundings
+from areabench.runfile.open import SIZE, closed, is_marked, is_sound
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Recorder
+from areabench.runfile.recover import good_events, good_snapshots, salvage
+from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
 
-FUZZ = Path(__file__).parent / "damaged.py"
+FUZZ = Path(__file__).parents[1] / "support" / "damaged.py"
 EXPERIMENT = """
 name = "tiny"
 [clients]
@@ -61,7 +61,7 @@ def run(whole: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Salvage without a process of its own, which takes a second to start."""
-    monkeypatch.setattr("areabench.recovery.command._in_a_process", salvage)
+    monkeypatch.setattr("areabench.cli.recover._in_a_process", salvage)
 
 
 def recovered(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]:
@@ -181,7 +181,7 @@ def test_what_is_missing_is_told(name: str, run: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.usefixtures("at_once")
 def test_a_killed_run_is_saved_as_failed(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from areabench.layout import forget
+    from areabench.runfile.layout import forget
 
     with open_run(whole) as run:
         recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, *run.model_size, force=False)
@@ -282,12 +282,12 @@ def test_an_output_that_exists_is_kept(run: Path, capsys: pytest.CaptureFixture[
 def test_hdf5_that_crashes_or_hangs_is_told(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("areabench.recovery.command._child", crash)
+    monkeypatch.setattr("areabench.cli.recover._child", crash)
     assert main(["recover", str(run), "-o", str(run.with_name("saved.h5"))]) == 2
     assert "nothing can be saved: HDF5 crashes on it (SIGKILL)" in capsys.readouterr().err
-    monkeypatch.setattr("areabench.recovery.command._child", hang)
-    monkeypatch.setattr("areabench.recovery.command._PATIENCE_S", 0.01)
-    monkeypatch.setattr("areabench.recovery.command._BYTES_A_SECOND", 1e12)
+    monkeypatch.setattr("areabench.cli.recover._child", hang)
+    monkeypatch.setattr("areabench.cli.recover._PATIENCE_S", 0.01)
+    monkeypatch.setattr("areabench.cli.recover._BYTES_A_SECOND", 1e12)
     assert main(["recover", str(run), "-o", str(run.with_name("saved.h5"))]) == 2
     assert "reading takes more than 0 s" in capsys.readouterr().err
 

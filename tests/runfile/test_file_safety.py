@@ -13,25 +13,25 @@ from typing import IO
 
 import numpy as np
 import pytest
-from tests.unit.watched import WRITER
+from tests.support.watched import WRITER
 
-from areabench.cli import main
-from areabench.config import parse_experiment, to_toml
-from areabench.earlier import Earlier
+from areabench.cli.main import main
+from areabench.engine.events import Event, Kind, State, Status
+from areabench.engine.messages import digest
+from areabench.engine.scenario import build_scenario
+from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
-from areabench.execute import simulate
-from areabench.messages import digest
-from areabench.opening import whole_events, whole_snapshots
+from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.progress import Style
-from areabench.provenance import gather_provenance
-from areabench.reading import open_run
-from areabench.recording import Recorder
-from areabench.scenario import build_scenario
-from areabench.schema import CLIENT, EVENT, SNAPSHOT, STATUS, Event, Kind, State, Status
-from areabench.status_record import cut, mark
-from areabench.surroundings import Surroundings
-from areabench.tally import Tally
+from areabench.runfile.layout import cut, mark
+from areabench.runfile.open import whole_events, whole_snapshots
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.schema import CLIENT, EVENT, SNAPSHOT, STATUS
+from areabench.transports.options import Surroundings
 from areabench.transports.replay import Replay
+from areabench.transports.session import simulate
 
 EXPERIMENT = """
 name = "tiny"
@@ -198,7 +198,7 @@ class begun:  # noqa: N801 - used as a function
         self.path = path
         recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
         recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-        from areabench.layout import forget
+        from areabench.runfile.layout import forget
 
         forget(recorder._file)
         recorder._claim.release()
@@ -218,7 +218,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes}, {bytes}))
 
 
 def simulated_in_a_process(experiment: Path, output: Path, before: str = "") -> subprocess.CompletedProcess[str]:
-    code = f"import sys\n{before}\nfrom areabench.cli import main\nsys.exit(main(sys.argv[1:]))"
+    code = f"import sys\n{before}\nfrom areabench.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "simulate", str(experiment), "-o", str(output)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -284,7 +284,7 @@ def test_rows_come_before_the_word_that_all_is_well(tmp_path: Path, monkeypatch:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("areabench.recording.append", refuse)
+    monkeypatch.setattr("areabench.runfile.record.append", refuse)
     with pytest.raises(WriteFailure):
         recorder.set_status(recorder.status(State.DONE, "horizon"))
     recorder.close()

@@ -13,31 +13,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.config import parse_experiment
-from areabench.diagnosis import Diagnosis
-from areabench.errors import RunFailure, RunFileError
-from areabench.execute import simulate
-from areabench.experiment import Experiment
-from areabench.messages import Flag, digest
-from areabench.opening import open_file
-from areabench.problems.base import Metrics, Vector
-from areabench.progress import Style
-from areabench.provenance import gather_provenance
-from areabench.reading import Run, Summary, open_run
-from areabench.recording import Recorder
-from areabench.schema import (
-    CLIENT,
-    EVENT,
-    METRIC,
-    SNAPSHOT,
+from areabench.arrays import Vector
+from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.events import (
     Event,
     Kind,
     Provenance,
     State,
     Status,
 )
-from areabench.surroundings import Surroundings
-from areabench.tables.runs import align, describe_run, number, summary_table
+from areabench.engine.messages import Flag, digest
+from areabench.errors import RunFailure, RunFileError
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
+from areabench.problems.base import Metrics
+from areabench.progress import Style
+from areabench.runfile.open import open_file
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import Run, Summary, open_run
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT, EVENT, METRIC, SNAPSHOT
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
+from areabench.views.text import align, describe_run, number, summary_table
 
 EXPERIMENT = """
 name = "tiny"
@@ -320,7 +318,7 @@ def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeyp
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("areabench.recording.append", refuse)
+    monkeypatch.setattr("areabench.runfile.record.append", refuse)
     recorder.event(an_event())
     with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
         recorder.flush()
@@ -338,7 +336,7 @@ def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeyp
 
 
 def test_a_failure_keeps_what_happened_until_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from areabench.client import Client
+    from areabench.engine.client import Client
 
     rounds, real = [0], Client.work
 
@@ -408,7 +406,7 @@ def test_description_names_every_part(run: Run) -> None:
 
 def test_plot_of_several_runs(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from areabench.figures.runs import plot_runs
+    from areabench.views.figures.runs import plot_runs
 
     plot_runs([run, run, run, run, run], tmp_path / "deep" / "runs.png", 80.0)
     assert (tmp_path / "deep" / "runs.png").stat().st_size > 10_000

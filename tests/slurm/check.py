@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tests.slurm.cluster import Cluster, Trouble, running, why_not
 
-from areabench.reading import open_run
-from areabench.schema import State
-from areabench.sweeps.reading import open_sweep
+from areabench.engine.events import State
+from areabench.runfile.read import open_run
+from areabench.sweeps.read import open_sweep
 
 LIMIT_S = 120.0  # for one job; a machine that is busy takes its time to start Python
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # mpirun refuses otherwise

@@ -1,6 +1,6 @@
 """Damages run files in many ways and reads them with every command: a clean end each time, or this ends with 1.
 
-    python tests/unit/damaged.py 1000 7     # so many cases, from this seed
+    python tests/support/damaged.py 1000 7     # so many cases, from this seed
 
 Every case is made of the seed and its number, and said before it is tried, so that a crash can be tried again.
 """
@@ -18,20 +18,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from paper.origin import read_makers
 
-from areabench.cli import main
-from areabench.config import parse_experiment
+from areabench.cli.main import main
+from areabench.engine.events import Event
 from areabench.errors import UserError
-from areabench.execute import simulate
-from areabench.layout import forget
-from areabench.paper.origin import read_makers
+from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
-from areabench.reading import open_run
-from areabench.recording import Recorder
-from areabench.recovery.salvage import salvage
-from areabench.schema import Event
-from areabench.surroundings import Surroundings
-from areabench.sweeps.results import ended_state, read_ended
+from areabench.runfile.layout import forget
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Recorder
+from areabench.runfile.recover import salvage
+from areabench.sweeps.read import ended_state, read_ended
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
 
 EXPERIMENT = """
 name = "tiny"

@@ -9,20 +9,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from areabench.config import hints_of, options_of
-from areabench.experiment import (
-    EveryUpdates,
-    Experiment,
-    FedBuff,
-    ListedRates,
-    SFedAvg,
-    Theorem1Schedule,
-    Theorem2Schedule,
-    TraceDelays,
-)
-from areabench.keys import Limits
-from areabench.outside_settings import OutsideMethod, OutsidePart
-from areabench.problem_settings import (
+from areabench.experiment.fields import Limits, OutsideMethod, OutsidePart
+from areabench.experiment.parse import hints_of, options_of
+from areabench.experiment.problem_records import (
     Digits,
     Dirichlet,
     DrawnSettings,
@@ -35,6 +24,16 @@ from areabench.problem_settings import (
     Robust,
     Synthetic,
     TorchModule,
+)
+from areabench.experiment.records import (
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    ListedRates,
+    SFedAvg,
+    Theorem1Schedule,
+    Theorem2Schedule,
+    TraceDelays,
 )
 
 TRACE_FILE = "delays.csv"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from areabench.execute import simulate
-from areabench.experiment import Experiment
+from areabench.experiment.records import Experiment
 from areabench.progress import Style
-from areabench.reading import Run, open_run
-from areabench.surroundings import Surroundings
+from areabench.runfile.read import Run, open_run
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
 
 
 @pytest.fixture

@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.unit.texts import QUADRATIC
+from tests.support.texts import QUADRATIC
 
-from areabench.cli import main
+from areabench.cli.main import main
 
 EXPERIMENT = QUADRATIC.replace("iterations = 20", "horizon_s = 10.0") + '[rates]\nname = "list"\nvalues = [3.0, 1.0]\n'
 # Simulates in a process that says when it has written so many blocks and then waits to be killed.
 WRITER = """
 import sys
 from pathlib import Path
-from areabench.config import load_experiment
-from areabench.execute import simulate
+from areabench.experiment.parse import load_experiment
+from areabench.transports.session import simulate
 from areabench.progress import Style
-from areabench.recording import Recorder
-from areabench.surroundings import Surroundings
+from areabench.runfile.record import Recorder
+from areabench.files import Surroundings
 
 flushed, real = [0], Recorder.flush
 
@@ -42,11 +42,11 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench.config import parse_experiment
-from areabench.provenance import gather_provenance
-from areabench.recording import Recorder
-from areabench.scenario import build_scenario
-from areabench.schema import Event, Kind, State
+from areabench.experiment.parse import parse_experiment
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.engine.scenario import build_scenario
+from areabench.runfile.schema import Event, Kind, State
 
 path, text = Path(sys.argv[1]), sys.argv[2]
 experiment = parse_experiment(text)

@@ -9,14 +9,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from areabench.algorithms import Method, as_fedavg
-from areabench.client import Client
-from areabench.experiment import AsFedAvg, Clients, EveryUpdates, Experiment, Record, Stop
-from areabench.messages import Flag, Order, Update, UpdateHeader
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Vector
-from areabench.schema import Reason
-from areabench.transports.keeping import Recall
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.events import Reason
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
+    AsFedAvg,
+    Clients,
+    EveryUpdates,
+    Experiment,
+    Record,
+    Stop,
+)
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Method
+from areabench.transports.keeper import Recall
 
 EXPERIMENT = Experiment(
     clients=Clients(count=3),

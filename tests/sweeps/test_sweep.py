@@ -17,21 +17,44 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from areabench.config import load_experiment, parse_experiment, to_toml
-from areabench.delays import Delays, client_rates
+from areabench.engine.events import State, Status
+from areabench.engine.scenario import build_scenario
 from areabench.errors import ConfigError, RunFailure, RunFileError, WriteFailure
-from areabench.experiment import Area, Experiment, FedBuff, NormalRates, SFedAvg, TraceDelays, UniformRates
-from areabench.memory import peak_bytes
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, NearlyIid
+from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    Logistic,
+    NearlyIid,
+)
+from areabench.experiment.records import (
+    Area,
+    Experiment,
+    FedBuff,
+    NormalRates,
+    SFedAvg,
+    TraceDelays,
+    UniformRates,
+)
+from areabench.host import peak_bytes
 from areabench.progress import Style, SweepProgress, duration
-from areabench.scenario import build_scenario
-from areabench.schema import State, Status
 from areabench.sweeps.file import read_sweep_file
-from areabench.sweeps.interrupts import Interrupts
-from areabench.sweeps.passes import Pass, Task, expected_cost, expected_steps, group_passes
-from areabench.sweeps.plan import run_file_name
+from areabench.sweeps.plan import (
+    Pass,
+    SweepPlan,
+    Task,
+    expected_cost,
+    expected_steps,
+    group_passes,
+    load_sweep,
+    run_file_name,
+)
 from areabench.sweeps.pool import Outcome, Pool, _attempt
-from areabench.sweeps.reading import SweepPlan, load_sweep, open_sweep, stored_text
+from areabench.sweeps.read import open_sweep, stored_text
+from areabench.timing.delays import Delays
+from areabench.timing.rates import client_rates
+from areabench.transports.signals import Interrupts
 
 BASE = """
 seed = 7
@@ -53,7 +76,7 @@ trials = 2
 method.name = ["area", "fedbuff"]
 method.step_size = [0.1, 0.2]
 """
-TABLES = Path(__file__).parents[2] / "benchmarks" / "tables"
+TABLES = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper" / "tables"
 
 
 def written(folder: Path, text: str, name: str = "try.toml") -> Path:
@@ -340,7 +363,7 @@ def test_the_variants_have_the_step_sizes_that_the_paper_prints(path: Path) -> N
 
 
 def test_the_example_of_the_documentation_is_a_sweep(tmp_path: Path) -> None:
-    page = (TABLES.parents[1] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    page = (TABLES.parents[3] / "docs" / "sweeps.md").read_text(encoding="utf-8")
     plan = plan_of(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     assert len(experiments(plan)) == 24
     assert plan.title == "A first sweep"
@@ -468,8 +491,8 @@ def test_a_damaged_list_of_failures_is_told_in_one_line(content: bytes, tmp_path
 
 @pytest.mark.parametrize(("platform", "expected"), [("linux", 2048), ("darwin", 2)])
 def test_memory_is_told_in_bytes(platform: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.memory.sys", SimpleNamespace(platform=platform))
-    monkeypatch.setattr("areabench.memory.resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=2))
+    monkeypatch.setattr("areabench.host.sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr("areabench.host.resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=2))
     assert peak_bytes(resource.RUSAGE_SELF) == expected
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import areabench
-from areabench.cli import main
+from areabench.cli.main import main
 from areabench.errors import UserError
-from areabench.reading import open_run
+from areabench.runfile.read import open_run
 from areabench.sweeps.folder import opened
-from areabench.sweeps.passes import Pass
+from areabench.sweeps.plan import Pass, SweepPlan, load_sweep
 from areabench.sweeps.pool import Outcome
-from areabench.sweeps.reading import SweepPlan, load_sweep, open_sweep
+from areabench.sweeps.read import open_sweep
 from areabench.sweeps.run import FolderReport, SweepReport
 
 BASE = """
@@ -387,7 +387,7 @@ def test_jobs_are_refused_on_mpi(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_how_to_go_on_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
-    monkeypatch.setattr("areabench.sweeps.commands.run_sweep", lambda *_: report)
+    monkeypatch.setattr("areabench.cli.sweep.run_sweep", lambda *_: report)
     path = write(QUADRATIC)
     for options, told in (([], "the same command goes on from there"), (["--force"], "leave --force out to run only")):
         assert main(["sweep", str(path), *options]) == 130

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from areabench.cli import main
+from areabench.cli.main import main
 from areabench.sweeps.folder import opened
-from areabench.sweeps.reading import load_sweep, open_sweep
-from areabench.sweeps.share import Share
+from areabench.sweeps.plan import Share, load_sweep
+from areabench.sweeps.read import open_sweep
 
 SWEEP = """
 [clients]

@@ -8,10 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.cli import main
-from areabench.config import load_experiment
+from areabench.cli.main import main
+from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.parse import load_experiment
+from areabench.experiment.problem_records import (
+    Hinge,
+    Iid,
+    Logistic,
+    Quadratic,
+    Robust,
+    Synthetic,
+)
+from areabench.experiment.records import (
     AggregationSettings,
     Area,
     Clients,
@@ -30,10 +39,8 @@ from areabench.experiment import (
     TraceDelays,
     UniformRates,
 )
-from areabench.problem_settings import Hinge, Iid, Logistic, Quadratic, Robust, Synthetic
-from areabench.scenario import Scenario, build_scenario
-from areabench.suggestion import Subject, suggestion, violations
-from areabench.theorems import arrival_rates, event_probabilities, expected_iterations, server_rate
+from areabench.results.advice import Subject, suggestion, violations
+from areabench.theory.applied import arrival_rates, event_probabilities, expected_iterations, server_rate
 
 CURVED = Quadratic(dimension=2, curvature_min=1.0, curvature_max=3.0, noise=0.5, zeta=2.0)
 BASE = Experiment(
@@ -359,7 +366,7 @@ def test_nothing_is_solved_unasked(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hinge loss may take minutes: at measured rates its suggestion needs --solve."""
-    monkeypatch.setattr("areabench.problems.hinge_optimum.solve", lambda *_: pytest.fail("was solved"))
+    monkeypatch.setattr("areabench.problems.hinge.solve", lambda *_: pytest.fail("was solved"))
     data = '[data]\nname = "synthetic"\ntrain_samples = 30\ntest_samples = 5\nfeatures = 3\nclasses = 2\n'
     file.write_text(
         FILE.partition("[problem]")[0] + f'[problem]\nname = "hinge"\nbatch_size = 4\n{data}[split]\nname = "iid"\n'

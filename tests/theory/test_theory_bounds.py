@@ -13,17 +13,20 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
-from areabench.theory.contraction import transition_matrix
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
-from areabench.theory.recursion import recursion_bound, recursion_bound_for
-from areabench.theory.setting import Convention, Setting, lemma_constants
-from areabench.theory.strongly_convex import (
+from areabench.theory.theorem1 import (
+    Convention,
     RateTerms,
+    Setting,
     closed_bound,
+    lemma_constants,
     printed_rate_terms,
     proof_constants,
     rate_terms,
+    recursion_bound,
+    recursion_bound_for,
     rough_bound,
+    transition_matrix,
 )
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
-from areabench.theory.contraction import (
+from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
+from areabench.theory.theorem1 import (
     changeover_beta,
     changeover_iteration,
     conservative_factor,
     contraction_beta,
     contraction_factor,
     lyapunov_weights,
+    step_limit,
+    theorem_schedule,
     transition_matrix,
 )
-from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
-from areabench.theory.schedule import step_limit, theorem_schedule
 
 RATES = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
 CURVATURES = st.builds(lambda mu, ratio: Constants(mu, mu * ratio, 1.0, 1.0), st.floats(0.01, 100), st.floats(1, 1000))

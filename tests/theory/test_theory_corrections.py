@@ -10,23 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areabench.algorithms.area import area
-from areabench.datasets import Dataset
-from areabench.messages import Order
-from areabench.problem_settings import Logistic
+from areabench.engine.messages import Order
+from areabench.engine.server import Server
+from areabench.experiment.problem_records import Logistic
+from areabench.methods.area import area
+from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.minibatches import client_weights
-from areabench.server import Server
 from areabench.theory.constants import Constants, delta
-from areabench.theory.contraction import (
+from areabench.theory.probabilities import EventProbabilities
+from areabench.theory.theorem1 import (
+    Convention,
+    Setting,
+    StepLimit,
     contraction_beta,
     contraction_factor,
+    lemma_constants,
     lyapunov_weights,
+    step_limit,
+    theorem_schedule,
     transition_matrix,
 )
-from areabench.theory.probabilities import EventProbabilities
-from areabench.theory.schedule import StepLimit, step_limit, theorem_schedule
-from areabench.theory.setting import Convention, Setting, lemma_constants
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)
 CURVATURES = st.builds(lambda mu, ratio: Constants(mu, mu * ratio, 1.0, 1.0), st.floats(0.01, 100), st.floats(1, 1000))

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from areabench.theory.constants import Constants, LipschitzConstants
-from areabench.theory.contraction import lyapunov_weights
-from areabench.theory.lipschitz import lipschitz_bound, local_error
 from areabench.theory.probabilities import EventProbabilities
-from areabench.theory.setting import Convention, Setting
-from areabench.theory.strongly_convex import RateTerms, printed_rate_terms, rate_terms
+from areabench.theory.theorem1 import Convention, RateTerms, Setting, lyapunov_weights, printed_rate_terms, rate_terms
+from areabench.theory.theorem2 import lipschitz_bound, local_error
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)
 

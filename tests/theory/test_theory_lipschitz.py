@@ -12,10 +12,17 @@ from scipy.optimize import minimize_scalar
 
 from areabench.errors import UserError
 from areabench.theory.constants import LipschitzConstants
-from areabench.theory.lipschitz import lipschitz_bound, lipschitz_bound_for, lipschitz_step_size
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
-from areabench.theory.server_rate import best_server_rate, bound_by_iterations, bound_by_time, time_penalty
-from areabench.theory.setting import Convention
+from areabench.theory.theorem1 import Convention
+from areabench.theory.theorem2 import (
+    best_server_rate,
+    bound_by_iterations,
+    bound_by_time,
+    lipschitz_bound,
+    lipschitz_bound_for,
+    lipschitz_step_size,
+    time_penalty,
+)
 
 EVENTS = EventProbabilities(np.array([0.25, 0.25]), 0.5)  # 1/p_s + 2 q_bar = 2 + 8 = 10
 PROBLEM = LipschitzConstants(B=2.0, sigma=1.0, start_distance=3.0)

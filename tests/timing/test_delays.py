@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.delays import Delays, client_rates
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.records import (
     ExponentialDelays,
     FixedDelays,
     ListedRates,
@@ -19,6 +18,8 @@ from areabench.experiment import (
     UniformRates,
 )
 from areabench.streams import Purpose, stream
+from areabench.timing.delays import Delays
+from areabench.timing.rates import client_rates
 
 
 def trace(folder: Path, text: str, clients: int = 2) -> Delays:

@@ -10,26 +10,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.wires import EXPERIMENT, ScriptedLink, update
+from tests.support.wires import EXPERIMENT, ScriptedLink, update
 
-from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, checkpoint_path
-from areabench.checkpoint_reading import read_checkpoint
-from areabench.config import to_toml
+from areabench.arrays import Vector
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import Kind, State, Status
+from areabench.engine.messages import Flag, Update
+from areabench.engine.scenario import build_scenario
+from areabench.engine.state import Standing
 from areabench.errors import ClientsLost, RunFailure
-from areabench.evaluation import NoTarget
-from areabench.experiment import Area, Clients, Experiment, FedBuff, Stop
-from areabench.fault_settings import Faults
-from areabench.messages import Flag, Update
-from areabench.problems.base import Vector
-from areabench.provenance import gather_provenance
-from areabench.reading import Run
-from areabench.recording import Recorder
-from areabench.scenario import build_scenario
-from areabench.schema import CLIENT, Kind, State, Status
-from areabench.standing import Standing
-from areabench.transports import serve
-from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
+from areabench.experiment.parse import to_toml
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    Experiment,
+    Faults,
+    FedBuff,
+    Stop,
+)
+from areabench.runfile.checkpoint import Checkpoint, read_checkpoint
+from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import Run
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT
+from areabench.transports import server_loop as serve
+from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers
+from areabench.transports.signals import Breaks
 
 FLOAT = np.dtype(np.float64)
 KEEP = replace(EXPERIMENT, method=Area(step_size=0.5))

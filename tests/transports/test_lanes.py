@@ -10,9 +10,18 @@ import h5py
 import numpy as np
 import pytest
 
+from areabench.engine.events import State
+from areabench.engine.lanes import MOST_LANES, group_lanes, lane_scenario
+from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
-from areabench.execute import simulate_together
-from areabench.experiment import (
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    Logistic,
+    Mnist,
+    Quadratic,
+    Synthetic,
+)
+from areabench.experiment.records import (
     AggregationSettings,
     Area,
     AsFedAvg,
@@ -29,15 +38,12 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.lane_recorder import play_lanes
-from areabench.lanes import MOST_LANES, group_lanes, lane_scenario
-from areabench.problem_settings import Dirichlet, Logistic, Mnist, Quadratic, Synthetic
 from areabench.progress import Style
-from areabench.reading import Run, open_run
-from areabench.scenario import build_scenario
-from areabench.schema import State
-from areabench.surroundings import Surroundings
-from areabench.transports.repeat import repeat
+from areabench.runfile.read import Run, open_run
+from areabench.transports.options import Surroundings
+from areabench.transports.replay import repeat
+from areabench.transports.session import simulate_together
+from areabench.transports.simulator import play_lanes
 
 # What a wide product may change: each step rounds differently in the last bits of a float32.
 STEP_TOLERANCE = 2e-6  # of the largest entry, after one round of local steps

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit.wires import (
+from tests.support.wires import (
     EXPERIMENT,
     NoRecall,
     ScriptedLink,
@@ -24,10 +24,16 @@ from tests.unit.wires import (
     update,
 )
 
-from areabench.client import Client
-from areabench.config import to_toml
-from areabench.evaluation import NoTarget
-from areabench.experiment import (
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import Kind, Reason, State, Status
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader
+from areabench.engine.placement import Placement, place
+from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
     Area,
     EveryPeriod,
     Experiment,
@@ -37,19 +43,14 @@ from areabench.experiment import (
     Stop,
     UniformRates,
 )
-from areabench.messages import Flag, Order, Update, UpdateHeader
-from areabench.placement import Placement, place
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Vector
-from areabench.provenance import gather_provenance
-from areabench.reading import Run
-from areabench.recording import Recorder
-from areabench.scenario import Scenario, build_scenario
-from areabench.schema import CLIENT, Kind, Reason, State, Status
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import Run
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import CLIENT
+from areabench.transports.clock import Backoff, Clock
 from areabench.transports.replay import Replay
-from areabench.transports.serve import ClientFailure, RealTimeServer, Watchers
-from areabench.transports.waiting import Backoff, Clock
-from areabench.transports.work import HostedFailure, Seat, Worker
+from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers
+from areabench.transports.worker_loop import HostedFailure, Seat, Worker
 
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 

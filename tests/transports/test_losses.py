@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from areabench.algorithms import area, s_fedavg
-from areabench.algorithms.buffered import Buffer
+from areabench.arrays import Vector
+from areabench.engine.events import Kind, State
+from areabench.engine.scenario import build_scenario
+from areabench.engine.server import Removal
 from areabench.errors import RunFailure
-from areabench.experiment import (
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
     Area,
     AsFedAvg,
     Clients,
     EveryUpdates,
     Experiment,
+    Faults,
     FedBuff,
     FixedDelays,
     ListedRates,
@@ -26,13 +30,10 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.fault_settings import Faults
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Vector
-from areabench.reading import Run
-from areabench.removal import Removal
-from areabench.scenario import build_scenario
-from areabench.schema import Kind, State
+from areabench.methods.area import area
+from areabench.methods.base import Buffer
+from areabench.methods.s_fedavg import s_fedavg
+from areabench.runfile.read import Run
 from areabench.transports.replay import Replay
 
 Recorded = Callable[[Experiment], Run]
@@ -214,7 +215,7 @@ def test_nobody_is_drawn_for_a_client_that_was_not_at_work() -> None:
 
 
 def test_a_run_without_clients_fails(record: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.combinations._check_faults", lambda _experiment: None)
+    monkeypatch.setattr("areabench.experiment.checks._check_faults", lambda _experiment: None)
     everyone = Faults(lost=(0, 1, 2, 3, 4), lost_at_s=(0.5,) * 5)
     with pytest.raises(RunFailure, match="all clients are lost"):
         record(replace(EXPERIMENT, faults=everyone))

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.simulator.experiments import TRACE_FILE, experiments, traces
+from tests.support.random_experiments import TRACE_FILE, experiments, traces
 
-from areabench.arguments import build_parser
-from areabench.cli import main
-from areabench.config import load_experiment, to_toml
-from areabench.delays import client_rates
+from areabench.cli.main import main
+from areabench.cli.parser import build_parser
 from areabench.errors import UserError
-from areabench.experiment import Experiment, TraceDelays
-from areabench.problem_settings import Synthetic
+from areabench.experiment.parse import load_experiment, to_toml
+from areabench.experiment.problem_records import Synthetic
+from areabench.experiment.records import Experiment, TraceDelays
+from areabench.timing.rates import client_rates
 
 the_parser = cache(build_parser)  # making it takes longer than a small run
 in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -35,7 +35,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A current folder and a cache of one's own; mpirun is not started."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("areabench.cli.build_parser", the_parser)
+    monkeypatch.setattr("areabench.cli.main.build_parser", the_parser)
 
 
 @contextmanager

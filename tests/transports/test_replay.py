@@ -11,8 +11,23 @@ import h5py
 import numpy as np
 import pytest
 
+from areabench.engine.events import Kind, Reason, State
+from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.problem_records import (
+    DataSettings,
+    DrawnSettings,
+    Hinge,
+    Iid,
+    Logistic,
+    Median,
+    ProblemSettings,
+    Quadratic,
+    Robust,
+    Synthetic,
+    TorchModule,
+)
+from areabench.experiment.records import (
     AggregationSettings,
     Area,
     AsFedAvg,
@@ -28,25 +43,9 @@ from areabench.experiment import (
     SFedAvg,
     Stop,
 )
-from areabench.problem_settings import (
-    DataSettings,
-    DrawnSettings,
-    Hinge,
-    Iid,
-    Logistic,
-    Median,
-    ProblemSettings,
-    Quadratic,
-    Robust,
-    Synthetic,
-    TorchModule,
-)
 from areabench.problems import logistic_optimum
-from areabench.reading import Run
-from areabench.scenario import build_scenario
-from areabench.schema import Kind, Reason, State
-from areabench.transports.repeat import repeat
-from areabench.transports.replay import Outcome, Replay
+from areabench.runfile.read import Run
+from areabench.transports.replay import Outcome, Replay, repeat
 
 Recorded = Callable[[Experiment], Run]
 

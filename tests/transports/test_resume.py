@@ -15,34 +15,11 @@ from pathlib import Path
 import h5py
 import pytest
 
-from areabench import cli, execute
-from areabench.breaks import Breaks
-from areabench.checkpoint import checkpoint_path
-from areabench.claim import Claim
-from areabench.config import to_toml
+from areabench.cli import main as cli
+from areabench.engine.events import State, Status
 from areabench.errors import RunFileError, WriteFailure
-from areabench.execute import resume_simulation, simulate
-from areabench.experiment import (
-    AggregationSettings,
-    Area,
-    AsFedAvg,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    FedBuff,
-    FixedDelays,
-    InverseSchedule,
-    MethodSettings,
-    NormalRates,
-    PoissonAggregation,
-    Record,
-    SFedAvg,
-    Stop,
-    TraceDelays,
-)
-from areabench.fault_settings import Faults
-from areabench.problem_settings import (
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import (
     DrawnSettings,
     Hinge,
     Iid,
@@ -54,10 +31,34 @@ from areabench.problem_settings import (
     Synthetic,
     TorchModule,
 )
+from areabench.experiment.records import (
+    AggregationSettings,
+    Area,
+    AsFedAvg,
+    Clients,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    Faults,
+    FedBuff,
+    FixedDelays,
+    InverseSchedule,
+    MethodSettings,
+    NormalRates,
+    PoissonAggregation,
+    Record,
+    SFedAvg,
+    Stop,
+    TraceDelays,
+)
 from areabench.progress import Style
-from areabench.reading import open_run
-from areabench.schema import State, Status
-from areabench.surroundings import Surroundings
+from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.lock import Claim
+from areabench.runfile.read import open_run
+from areabench.transports import session as execute
+from areabench.transports.options import Surroundings
+from areabench.transports.session import resume_simulation, simulate
+from areabench.transports.signals import Breaks
 
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.02),
@@ -257,7 +258,7 @@ def test_a_checkpoint_that_does_not_fit_ends_the_run_in_one_line(
 
     path = tmp_path / "run.h5"
     stop_at(9)
-    monkeypatch.setattr("areabench.checkpoint.os.write", full)
+    monkeypatch.setattr("areabench.runfile.checkpoint.os.write", full)
     with pytest.raises(WriteFailure, match="cannot be written: No space left on device; make room"):
         simulate(EXPERIMENT, around(path))
     assert not list(tmp_path.glob("*.checkpoint*"))

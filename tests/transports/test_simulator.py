@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from areabench.config import to_toml
+from areabench.engine.events import Kind, State
+from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
-from areabench.execute import simulate
-from areabench.experiment import (
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
+from areabench.experiment.records import (
     Area,
     AsFedAvg,
     Clients,
@@ -35,13 +37,11 @@ from areabench.experiment import (
     Stop,
     UniformRates,
 )
-from areabench.problem_settings import Iid, Logistic, Quadratic, Synthetic
 from areabench.progress import Style
-from areabench.reading import Run
-from areabench.scenario import build_scenario
-from areabench.schema import Kind, State
+from areabench.runfile.read import Run
 from areabench.streams import Purpose, stream
-from areabench.surroundings import Surroundings
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate
 
 Recorded = Callable[[Experiment], Run]
 
@@ -98,8 +98,8 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     experiment = tmp_path / "experiment.toml"
     experiment.write_text(to_toml(EXPERIMENT))
     program = (
-        "import sys; from pathlib import Path; from areabench.config import load_experiment; "
-        "from areabench.execute import simulate; from areabench.surroundings import Surroundings; "
+        "import sys; from pathlib import Path; from areabench.experiment.parse import load_experiment; "
+        "from areabench.transports.session import simulate; from areabench.files import Surroundings; "
         "from areabench.progress import Style; "
         "around = Surroundings(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"
@@ -304,7 +304,7 @@ def test_target_and_iterations_reached_at_once(record: Recorded) -> None:
 
 
 def test_more_snapshots_than_a_file_takes(record: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.recording.MOST_SNAPSHOTS", 100)
+    monkeypatch.setattr("areabench.runfile.record.MOST_SNAPSHOTS", 100)
     with pytest.raises(RunFailure, match=r"more than 100 snapshots at 10 s; use a larger record\.interval_s"):
         record(
             replace(EXPERIMENT, rates=UniformRates(rate=1e-7), stop=Stop(iterations=5), record=Record(interval_s=0.1))

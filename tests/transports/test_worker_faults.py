@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from tests.unit.wires import SlowBowl, WorkerWire, client_of, order
+from tests.support.wires import SlowBowl, WorkerWire, client_of, order
 
-from areabench.algorithms import area
-from areabench.client import Client
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.messages import AGAIN, Flag, Order
 from areabench.errors import ServerGone
-from areabench.messages import AGAIN, Flag, Order
-from areabench.problems.base import Vector
-from areabench.transports.waiting import Clock
-from areabench.transports.work import Seat, Worker
+from areabench.methods.area import area
+from areabench.transports.clock import Clock
+from areabench.transports.worker_loop import Seat, Worker
 
 MEMORY = [8.5, 8.5]  # after a round with step size 1/2 from the model of all orders here
 START = [8.0, 8.0]

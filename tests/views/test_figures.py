@@ -12,10 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from areabench import datasets
-from areabench.cli import main
+from areabench.cli.main import main
+from areabench.engine.events import State, Status
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.fields import OutsideMethod
+from areabench.experiment.labels import rates_name
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    Iid,
+    Logistic,
+    Quadratic,
+    Synthetic,
+)
+from areabench.experiment.records import (
     Area,
     AsFedAvg,
     Clients,
@@ -30,13 +39,10 @@ from areabench.experiment import (
     Stop,
     UniformRates,
 )
-from areabench.figures.data import arrange, band, choose, staleness_shares
-from areabench.figures.words import rates_name, title_of
-from areabench.outside_settings import OutsideMethod
-from areabench.partition import count_labels
-from areabench.problem_settings import Dirichlet, Iid, Logistic, Quadratic, Synthetic
-from areabench.schema import State, Status
-from areabench.sweeps.results import Result
+from areabench.problems import datasets
+from areabench.problems.splits import count_labels
+from areabench.results.grouping import arrange, band, choose, staleness_shares, title_of
+from areabench.sweeps.read import Result
 
 pytest.importorskip("matplotlib")
 
@@ -45,12 +51,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle, StepPatch
 
-from areabench.figures.commands import read_step_sizes
-from areabench.figures.curves import draw_curves, draw_staleness
-from areabench.figures.labels import MOST_CLIENTS, draw_labels
-from areabench.figures.sensitivity import draw_sensitivity
-from areabench.figures.style import look_of, save
-from areabench.looks import METHOD_COLOURS
+from areabench.cli.figures import read_step_sizes
+from areabench.experiment.labels import METHOD_COLOURS
+from areabench.views.figures.labels import MOST_CLIENTS, draw_labels
+from areabench.views.figures.style import look_of, save
+from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
 
 METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
 EXPERIMENT = Experiment(

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from areabench.cli import main
-from areabench.config import parse_experiment
-from areabench.diagnosed import diagnosis_of
+from areabench.cli.main import main
+from areabench.engine.events import Kind
 from areabench.errors import UserError
-from areabench.experiment import Experiment
-from areabench.reading import Run, open_run
-from areabench.schema import EVENT, Kind
-from areabench.sweeps.reading import Sweep, open_sweep
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
+from areabench.results.diagnosis import diagnosis_of
+from areabench.runfile.read import Run, open_run
+from areabench.runfile.schema import EVENT
+from areabench.sweeps.read import Sweep, open_sweep
 
 pytest.importorskip("matplotlib")
 
@@ -30,10 +31,16 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from areabench import figures
-from areabench.figures.paper import entitle, inches, typeset
-from areabench.figures.rounds import Round, Step, lanes_of, rounds_between, steps_between
-from areabench.figures.served import outside
+from areabench.results.rounds import (
+    Round,
+    Step,
+    lanes_of,
+    rounds_between,
+    steps_between,
+)
+from areabench.views import figures
+from areabench.views.figures.diagnosis import outside
+from areabench.views.figures.style import entitle, inches, typeset
 
 TWO = """
 [problem]
@@ -207,7 +214,7 @@ def test_a_client_outside_its_interval_is_crossed(two: Run) -> None:
     found = diagnosis_of(two)
     found.clients["served"] = [9, 1]
     assert outside(found).tolist() == [True, False]
-    from areabench.figures.served import draw_participation
+    from areabench.views.figures.diagnosis import draw_participation
 
     figure = draw_participation(found, two.experiment, width_in=3.3)
     assert np.asarray(figure.axes[0].lines[2].get_ydata()).tolist() == [9]

@@ -15,18 +15,39 @@ from typing import Any
 import numpy as np
 import pytest
 
-from areabench.experiment import Area, Clients, Experiment, FedBuff, MethodSettings, Stop
-from areabench.figures.data import Band
-from areabench.problem_settings import Dirichlet, Logistic, Synthetic
-from areabench.report.curves import axes_of, thinned
-from areabench.report.details import participation_of
-from areabench.report.outcomes import median_reached_s, outcome_of
-from areabench.report.page import SCRIPTS, page_text
-from areabench.report.records import Entry, Line, Report, Timeline, plain, to_json
-from areabench.report.series import arranged, may_be_best, series_of
-from areabench.report.sources import Sources, Trial
-from areabench.schema import DIAGNOSIS_CLIENT, State, Status
-from areabench.sweeps.results import Result
+from areabench.engine.events import State, Status
+from areabench.experiment.problem_records import Dirichlet, Logistic, Synthetic
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    Experiment,
+    FedBuff,
+    MethodSettings,
+    Stop,
+)
+from areabench.results.grouping import Band
+from areabench.runfile.schema import DIAGNOSIS_CLIENT
+from areabench.sweeps.read import Result
+from areabench.views.report.build import (
+    arranged,
+    axes_of,
+    may_be_best,
+    median_reached_s,
+    outcome_of,
+    participation_of,
+    series_of,
+    thinned,
+)
+from areabench.views.report.page import SCRIPTS, page_text
+from areabench.views.report.records import (
+    Entry,
+    Line,
+    Report,
+    Timeline,
+    plain,
+    to_json,
+)
+from areabench.views.report.sources import Sources, Trial
 
 NAN = math.nan
 EXPERIMENT = Experiment(

@@ -11,23 +11,21 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.arguments import build_parser
-from areabench.cli import main
+from areabench.cli.main import main
+from areabench.cli.parser import build_parser, span
+from areabench.cli.report import Wishes, build_report
+from areabench.engine.events import Kind
 from areabench.errors import RunFileError
-from areabench.figures.data import arrange
-from areabench.outside_settings import OutsidePart
-from areabench.problem_settings import TorchModule
-from areabench.reading import open_run
-from areabench.report.arguments import span
-from areabench.report.command import Wishes, build_report
-from areabench.report.labels import labels_of
-from areabench.report.records import Entry, Report, Timeline
-from areabench.report.sources import gather
-from areabench.report.timeline import Window, steps_shown, timeline_of
-from areabench.schema import EVENT, Kind
-from areabench.surroundings import write_text
-from areabench.sweeps.reading import open_sweep
-from areabench.sweeps.results import read_result
+from areabench.experiment.fields import OutsidePart
+from areabench.experiment.problem_records import TorchModule
+from areabench.files import write_text
+from areabench.results.grouping import arrange
+from areabench.runfile.read import open_run
+from areabench.runfile.schema import EVENT
+from areabench.sweeps.read import open_sweep, read_result
+from areabench.views.report.build import Window, labels_of, steps_shown, timeline_of
+from areabench.views.report.records import Entry, Report, Timeline
+from areabench.views.report.sources import gather
 
 EXPERIMENT = """
 name = "tiny"
@@ -288,7 +286,7 @@ def test_a_run_that_failed_is_shown_with_its_status(tmp_path: Path) -> None:
 def test_nothing_large_is_imported(tmp_path: Path) -> None:
     run = simulated(tmp_path, "run")
     script = (
-        "import sys; from areabench.cli import main; main(sys.argv[1:]); "
+        "import sys; from areabench.cli.main import main; main(sys.argv[1:]); "
         "print([name for name in ('pandas', 'matplotlib', 'mpi4py', 'torch') if name in sys.modules])"
     )
     command = [sys.executable, "-c", script, "report", str(run), "-o", str(tmp_path / "page.html")]

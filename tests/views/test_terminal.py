@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.watched import Writer, write_run, writing
+from tests.support.watched import Writer, write_run, writing
 
-from areabench.cli import main
-from areabench.looks import METHOD_COLOURS
-from areabench.painting import painted, painted_line
-from areabench.progress import ProgressLine, Style, SweepProgress, bar
-from areabench.terminal import decided_colours, decided_style
-from areabench.watching.screen import painted_lines
-from areabench.watching.spans import Span
+from areabench.cli.main import main
+from areabench.experiment.labels import METHOD_COLOURS
+from areabench.progress import ProgressLine, Style, SweepProgress, bar, painted_line
+from areabench.views.terminal import decided_colours, decided_style, painted
+from areabench.views.watch.screen import Span, painted_lines
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -158,7 +156,7 @@ def test_a_progress_line_in_colour_has_the_same_words(monkeypatch: pytest.Monkey
     progress = SweepProgress(8, 1.0, Style.NONE)
     progress.add(3, 1, 0.5)
     line = progress.line(10.0)
-    monkeypatch.setattr("areabench.painting.has_blocks", lambda stream: False)
+    monkeypatch.setattr("areabench.progress.has_blocks", lambda stream: False)
     shown = painted_line(line)
     assert _ESCAPES.sub("", shown) == line.replace("[", " ").replace("]", " ")
     assert "\x1b[32m############\x1b[0m" in shown

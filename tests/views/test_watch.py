@@ -12,20 +12,19 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from tests.unit import outside
-from tests.unit.watched import EXPERIMENT, Writer, writing
+from tests.support import own_parts as outside
+from tests.support.watched import EXPERIMENT, Writer, writing
 
-from areabench.cli import main
-from areabench.config import parse_experiment
+from areabench.cli.main import main
+from areabench.cli.watch import Wishes, frames
+from areabench.engine.events import State, Status
 from areabench.errors import UserError
-from areabench.schema import CLIENT, State, Status
-from areabench.watching.command import Wishes, frames
-from areabench.watching.counts import Counts
-from areabench.watching.follower import Follower
-from areabench.watching.frame import frame_of
-from areabench.watching.tail import About, Look, Tail
-from areabench.watching.tail import Writer as Seen
-from areabench.watching.words import one_line
+from areabench.experiment.parse import parse_experiment
+from areabench.runfile.schema import CLIENT
+from areabench.views.watch.frame import Follower, frame_of
+from areabench.views.watch.screen import one_line
+from areabench.views.watch.tail import About, Counts, Look, Tail
+from areabench.views.watch.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
 SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
@@ -114,7 +113,7 @@ def test_a_trace_is_read_once(path: Path) -> None:
 def test_many_events_are_read_in_blocks(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("areabench.watching.counts._ROWS_A_READ", 3)
+    monkeypatch.setattr("areabench.views.watch.tail._ROWS_A_READ", 3)
     writer.write(*FIRST, *SECOND)
     assert Follower(path, 0.0, None).look().staleness.counts == (1, 2, 0, 1)
 
@@ -204,7 +203,7 @@ def test_a_writer_that_cannot_be_seen(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """As on a network file system that has no locks."""
-    monkeypatch.setattr("areabench.watching.tail.lock_seen", lambda path: None)
+    monkeypatch.setattr("areabench.views.watch.tail.lock_seen", lambda path: None)
     now_s = [0.0]
     follower = Follower(path, 60.0, None, clock=lambda: now_s[0])
     assert follower.look().reason == "its writer cannot be seen from here"
@@ -263,7 +262,7 @@ def test_interruption(
     def interrupt(_seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("areabench.watching.command.frames.__defaults__", (interrupt,))
+    monkeypatch.setattr("areabench.cli.watch.frames.__defaults__", (interrupt,))
     assert main(["watch", str(path), "--no-evaluate"]) == 130
     captured = capsys.readouterr()
     assert captured.out.startswith("running     0.0 / 10 s  0 updates")

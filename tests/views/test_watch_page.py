@@ -7,13 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from areabench.watching.clients import client_lines
-from areabench.watching.command import plain_page
-from areabench.watching.frame import ClientFrame, Frame, Rates, Staleness
-from areabench.watching.glyphs import BLOCKS, PLAIN, filled, sparkline
-from areabench.watching.quality import Quality
-from areabench.watching.spans import Size, plain_text
-from areabench.watching.words import Form, one_line, page
+from areabench.cli.watch import plain_page
+from areabench.views.watch.frame import ClientFrame, Frame, Quality, Rates, Staleness
+from areabench.views.watch.screen import (
+    BLOCKS,
+    PLAIN,
+    Form,
+    Size,
+    client_lines,
+    filled,
+    one_line,
+    page,
+    plain_text,
+    sparkline,
+)
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",

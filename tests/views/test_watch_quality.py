@@ -10,18 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.unit import outside
-from tests.unit.test_outside import elsewhere
-from tests.unit.watched import EXPERIMENT, WRITER, Writer, write_run, writing
+from tests.engine.test_plugins import elsewhere
+from tests.support import own_parts as outside
+from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run, writing
 
-from areabench.cli import main
-from areabench.config import parse_experiment
-from areabench.reading import open_run
-from areabench.scenario import build_scenario
-from areabench.watching.command import Wishes, frames
-from areabench.watching.follower import Follower
-from areabench.watching.quality import Evaluator
-from areabench.watching.tail import Tail
+from areabench.cli.main import main
+from areabench.cli.watch import Wishes, frames
+from areabench.engine.scenario import build_scenario
+from areabench.experiment.parse import parse_experiment
+from areabench.runfile.read import open_run
+from areabench.views.watch.frame import Evaluator, Follower
+from areabench.views.watch.tail import Tail
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 

@@ -6,11 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.doctor import machine, mpi
-from areabench.doctor.findings import Finding, Mark, failed, to_page, to_record
 from areabench.errors import UserError, one_line
-from areabench.output import Output
-from areabench.started_by import started_by
+from areabench.launch import doctor as machine
+from areabench.launch import doctor as mpi
+from areabench.launch.doctor import (
+    Finding,
+    Mark,
+    failed,
+    to_page,
+    to_record,
+)
+from areabench.launch.families import started_by
+from areabench.views.terminal import Output
 
 
 @dataclass(frozen=True)

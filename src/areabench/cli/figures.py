@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areabench.engine.plugins.load import check_parts
 from areabench.errors import UserError
-from areabench.figures.data import Page, arrange
-from areabench.label_counts import labels_held
-from areabench.looks import METHOD_NAMES
-from areabench.output import Output
-from areabench.outside.calling import check_parts
-from areabench.sweeps.reading import load_sweep, open_sweep
-from areabench.sweeps.results import Result
+from areabench.experiment.labels import METHOD_NAMES
+from areabench.results.grouping import Page, arrange
+from areabench.results.label_counts import labels_held
+from areabench.sweeps.plan import load_sweep
+from areabench.sweeps.read import Result, open_sweep
+from areabench.views.terminal import Output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 _PLAIN = Output()
 
@@ -53,7 +54,7 @@ def split_figure(
 ) -> int:
     """Draw which client of an experiment, or of the first one of a sweep, holds how many samples of which class."""
     _need_matplotlib()
-    from areabench.figures.labels import draw_labels
+    from areabench.views.figures.labels import draw_labels
 
     experiment = next(one.experiment for one in load_sweep(path, overrides).members if one.experiment is not None)
     check_parts(experiment, experiment.module_folders or ())
@@ -87,8 +88,7 @@ def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
 
 def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[str, Figure]:
     """Figures of one page, by name."""
-    from areabench.figures.curves import draw_curves, draw_staleness
-    from areabench.figures.sensitivity import draw_sensitivity
+    from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
 
     return {
         "curves": draw_curves(page, step_sizes, target),
@@ -98,7 +98,7 @@ def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[st
 
 
 def _save(figure: Figure, paths: Sequence[Path]) -> Sequence[Path]:
-    from areabench.figures.style import save
+    from areabench.views.figures.style import save
 
     for path in paths:
         save(figure, path)

@@ -3,24 +3,198 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from areabench.progress import Style
+    from areabench.views.terminal import Output
 import io
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from areabench.arguments import build_parser
-from areabench.mpi_family import MPI_DEFAULTS, ONE_MACHINE
-from areabench.overview import answer_without_command
-from areabench.reading_calls import READING, Around
+from areabench.cli.parser import build_parser
+from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
 
 if TYPE_CHECKING:
-    from areabench.launch import LaunchWishes
-    from areabench.output import Output
+    from areabench.launch.mpirun import LaunchWishes
     from areabench.progress import Style
-    from areabench.surroundings import Surroundings
+    from areabench.transports.options import Surroundings
+    from areabench.views.terminal import Output
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a reading command gets besides its options: the folder of data sets, and how it shows what."""
+
+    cache: Path
+    progress: Style
+    output: Output
+
+
+def _check(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.run import check
+
+    return check(options.experiment, options.overrides, options.ended_in, around.output)
+
+
+def _theory(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.run import TheoryWishes, theory
+
+    wishes = TheoryWishes(
+        options.measured_in, options.solve, options.write, options.force, around.progress, around.output
+    )
+    return theory(options.experiment, options.overrides, wishes, around.cache)
+
+
+def _watch(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.watch import Wishes, watch
+
+    wait_s = options.wait if options.wait is not None else 0.0 if options.once else 60.0
+    wishes = Wishes(options.interval, options.once, wait_s, options.evaluate, tuple(options.trusted))
+    return watch(options.run, wishes, around.cache, around.output)
+
+
+def _replay(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.read import replay
+
+    return replay(options.run, around.cache, around.progress, options.trusted, around.output)
+
+
+def _show(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.read import show
+
+    return show(options.run, around.output, as_toml=options.toml)
+
+
+def _recover(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.recover import recover
+
+    return recover(options.run, options.output, around.cache, around.output, force=options.force, style=around.progress)
+
+
+def _diagnose(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.read import diagnose
+
+    return diagnose(options.run, options.output, around.output)
+
+
+def _summary(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.read import summary
+
+    return summary(options.runs, options.target, options.plot, around.output)
+
+
+def _compare(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.read import compare
+    from areabench.views.text import Tolerances
+
+    within = Tolerances(options.updates_within, options.loss_within)
+    return compare((options.first, options.second), within, options.plot, around.output)
+
+
+def _figures(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.figures import Wishes, split_figure, sweep_figures
+    from areabench.errors import UserError
+
+    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    if options.folder is not None and options.overrides:
+        raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
+    if options.folder is not None:
+        wishes = Wishes(formats, tuple(options.step_sizes), options.target)
+        return sweep_figures(options.folder, options.output, wishes, around.output)
+    output = options.output or Path("runs") / f"{options.split.stem}-labels"
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
+    outputs = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
+    return split_figure(options.split, options.overrides, around.cache, outputs, around.output)
+
+
+def _report(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.report import Wishes, report
+
+    wishes = Wishes(options.target, options.title, options.timeline, around.progress)
+    return report(options.paths, options.output, around.cache, wishes, around.output, force=options.force)
+
+
+def _table(options: argparse.Namespace, around: Around) -> int:
+    from areabench.cli.table import answer_tables, print_tables
+    from areabench.errors import UserError
+    from areabench.results.retention import named_rule
+
+    form, output = options.format, options.output
+    if options.json and (output or form != "text"):
+        raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
+    rule = named_rule(options.keep, options.metric, options.bound, options.gap, options.target)
+    if form == "text" and output is None:
+        return answer_tables(options.folders, rule, options.target, around.output, with_paper=options.paper)
+    return print_tables(options.folders, rule, options.target, form, output, with_paper=options.paper)
+
+
+READING: dict[str, Callable[[argparse.Namespace, Around], int]] = {
+    "check": _check,
+    "theory": _theory,
+    "watch": _watch,
+    "replay": _replay,
+    "show": _show,
+    "recover": _recover,
+    "diagnose": _diagnose,
+    "summary": _summary,
+    "compare": _compare,
+    "table": _table,
+    "figures": _figures,
+    "report": _report,
+}
+
+
+_OVERVIEW = """\
+usage: areabench COMMAND ...
+
+areabench benchmarks asynchronous federated optimization. A first run, in virtual time, and a look at it:
+
+  areabench simulate benchmarks/demo.toml --output runs/first.h5
+  areabench summary runs/first.h5
+
+{commands}
+
+`areabench COMMAND --help` tells a command's options and exit codes, `areabench --help` a line about each command."""
+_GROUPS = {
+    "run": ("simulate", "launch", "run", "resume", "sweep", "job"),
+    "look": ("watch", "show", "summary", "compare", "diagnose", "table", "figures", "report"),
+    "check": ("check", "theory", "replay", "recover", "doctor"),
+    "shell": ("completion",),
+}
+
+
+def answer_without_command(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> str | None:
+    """What to say of a command line without a command, or with one that there is not; None where there is one."""
+    if not arguments:
+        return overview(commands_of(parser))
+    known = commands_of(parser)
+    if arguments[0].startswith("-") or arguments[0] in known:
+        return None
+    from areabench.experiment.parse import unknown  # loads numpy, whose threads are to be set before
+
+    listed = [name for group in _GROUPS.values() for name in group if name in known]
+    return f"areabench: {unknown('command', arguments[0], listed)}"
+
+
+def overview(known: Collection[str]) -> str:
+    """The commands by what they are for."""
+    lines = [f"  {title:<6} {' '.join(name for name in names if name in known)}" for title, names in _GROUPS.items()]
+    return _OVERVIEW.format(commands="\n".join(lines))
+
+
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands, by name."""
+    (choices,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(choices)
+
 
 _LAUNCHING = ("launch", "resume", "sweep", "doctor")  # start ranks on this machine
 _ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
@@ -49,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
         for variable, value in ONE_MACHINE.items():
             os.environ.setdefault(variable, value)
     from areabench.errors import RunFailure, UserError
-    from areabench.surroundings import check_paths
+    from areabench.files import check_paths
 
     try:
         check_paths(vars(options))
@@ -78,42 +252,43 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Real time, on the ranks of this launch."""
-    from areabench import rank_commands
-    from areabench.started_by import started_by
+    from areabench.cli import run as commands
+    from areabench.launch.families import started_by
 
-    return rank_commands.run(options.experiment, options.overrides, _surroundings(options), started_by(os.environ))
+    return commands.run(options.experiment, options.overrides, _surroundings(options), started_by(os.environ))
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    from areabench import commands
+    from areabench.cli import run as commands
 
     return commands.simulate(options.experiment, options.overrides, _surroundings(options))
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from areabench import commands
+    from areabench.cli import run as commands
 
     return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _surroundings(options))
 
 
 def _resume(options: argparse.Namespace) -> int:
     """In virtual time, on the ranks of this launch, or under an mpirun of its own: wherever the run was."""
-    from areabench.resuming import resume
-    from areabench.started_by import started_by
+    from areabench.cli.run import resume
+    from areabench.launch.families import started_by
 
     wishes = _launch_wishes(options)
     return resume(options.run, wishes, _surroundings(options), started_by(os.environ), options.trusted)
 
 
 def _sweep(options: argparse.Namespace) -> int:
+    from areabench.cli.sweep import leading, sweep
     from areabench.errors import UserError
+    from areabench.experiment.labels import MPI
+    from areabench.launch.families import started_by
+    from areabench.launch.ranks import on_ranks
     from areabench.progress import Style
-    from areabench.rank_commands import on_ranks
-    from areabench.started_by import started_by
-    from areabench.surroundings import Surroundings
-    from areabench.sweeps.commands import leading, sweep
-    from areabench.sweeps.run import MPI, SweepOptions
-    from areabench.sweeps.share import read_share
+    from areabench.sweeps.plan import read_share
+    from areabench.sweeps.run import SweepOptions
+    from areabench.transports.options import Surroundings
 
     if options.jobs is not None and options.transport == MPI:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
@@ -135,18 +310,18 @@ def _sweep(options: argparse.Namespace) -> int:
 
 def _batch(options: argparse.Namespace) -> int:
     """What `sweep --transport mpi` starts under mpirun."""
-    from areabench import rank_commands
+    from areabench.cli import run as commands
+    from areabench.launch.families import started_by
     from areabench.progress import Style
-    from areabench.started_by import started_by
-    from areabench.surroundings import Surroundings
+    from areabench.transports.options import Surroundings
 
     around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
-    return rank_commands.batch(options.file, around, started_by(os.environ))
+    return commands.batch(options.file, around, started_by(os.environ))
 
 
 def _job(options: argparse.Namespace) -> int:
-    from areabench.jobs.arguments import read_request
-    from areabench.jobs.command import job
+    from areabench.cli.job import job
+    from areabench.cli.parser import read_request
 
     here = Path(sys.prefix) if sys.prefix != sys.base_prefix else None  # the environment that this command is in
     return job(read_request(options, here), options.output, force=options.force)
@@ -154,15 +329,16 @@ def _job(options: argparse.Namespace) -> int:
 
 def _doctor(options: argparse.Namespace) -> int:
     """Everything around a run, looked at on this machine."""
-    from areabench.doctor.commands import Patient, doctor
+    from areabench.cli.doctor import Patient, doctor
 
     return doctor(Patient(options.ranks, options.runs, _cache(), _cores(), os.environ), _output(options))
 
 
 def _completion(options: argparse.Namespace) -> int:
-    from areabench.completion.command import print_script
+    import argcomplete
 
-    return print_script(options.shell, build_parser())
+    print(argcomplete.shellcode(["areabench"], shell=options.shell))  # type: ignore[no-untyped-call]
+    return 0
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -181,14 +357,14 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _surroundings(options: argparse.Namespace) -> Surroundings:
-    from areabench.surroundings import Surroundings
+    from areabench.transports.options import Surroundings
 
     output, force = (options.run, True) if options.command == "resume" else (options.output, options.force)
     return Surroundings(output, _cache(), _command_line(), _threads(), force, _style(options), options.checkpoint_every)
 
 
 def _launch_wishes(options: argparse.Namespace) -> LaunchWishes:
-    from areabench.launch import LaunchWishes, Tolerance
+    from areabench.launch.mpirun import LaunchWishes, Tolerance
 
     return LaunchWishes(options.ranks, Tolerance(options.fault_tolerant))
 
@@ -203,22 +379,21 @@ def _command_line() -> str:
 
 def _cores() -> int:
     """Cores that this process may use."""
-    from areabench.footprint import own_cores
+    from areabench.host import own_cores
 
     return len(own_cores())
 
 
 def _style(options: argparse.Namespace) -> Style:
     """How progress is shown on stderr, for commands that show any."""
-    from areabench.terminal import decided_style
+    from areabench.views.terminal import decided_style
 
     return decided_style(getattr(options, "progress", "never"), os.environ, is_terminal=sys.stderr.isatty())
 
 
 def _output(options: argparse.Namespace) -> Output:
     """How to answer on stdout."""
-    from areabench.output import Output
-    from areabench.terminal import decided_colours, is_dumb
+    from areabench.views.terminal import Output, decided_colours, is_dumb
 
     is_terminal = sys.stdout.isatty()
     colours = decided_colours(os.environ, is_terminal=is_terminal)
@@ -226,6 +401,6 @@ def _output(options: argparse.Namespace) -> Output:
 
 
 def _cache() -> Path:
-    from areabench.datasets import default_cache
+    from areabench.problems.datasets import default_cache
 
     return default_cache(os.environ)

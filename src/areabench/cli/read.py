@@ -8,23 +8,26 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.config import to_toml
 from areabench.errors import UserError
-from areabench.output import Output
+from areabench.experiment.parse import to_toml
 from areabench.progress import ProgressLine, Style
-from areabench.reading import Run, open_run
+from areabench.runfile.read import Run, open_run
+from areabench.views.terminal import Output
 
 if TYPE_CHECKING:
-    from areabench.tables.comparison import Tolerances
     from areabench.transports.replay import Outcome
+    from areabench.views.text import Tolerances
+from areabench.engine.diagnosis import Diagnosis
+from areabench.experiment.records import Experiment
+from areabench.results.diagnosis import diagnosis_of
+from areabench.views.text import diagnosis_text
 
 
 def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str], output: Output) -> int:
     """Replay a run file; 1 at the first difference. It calls no code that the file names and `trusted` does not."""
-    from areabench.outside.modules import changes
-    from areabench.transports.repeat import repeat
-    from areabench.transports.replay import Replay
-    from areabench.trust import scenario_of
+    from areabench.engine.plugins.modules import changes
+    from areabench.engine.plugins.trust import scenario_of
+    from areabench.transports.replay import Replay, repeat
 
     with open_run(path) as recorded:
         progress = ProgressLine("replay", recorded.status.end_s, progress_style)
@@ -57,8 +60,8 @@ def _outcome_words(outcome: Outcome, *, kept: bool) -> str:
 
 def show(path: Path, output: Output, *, as_toml: bool) -> int:
     """Print a run file readably."""
-    from areabench.tables.records import run_record
-    from areabench.tables.runs import describe_run
+    from areabench.views.json import run_record
+    from areabench.views.text import describe_run
 
     with open_run(path) as recorded:
         if as_toml:
@@ -70,8 +73,8 @@ def show(path: Path, output: Output, *, as_toml: bool) -> int:
 
 def summary(paths: Sequence[Path], target: float, plot: Path | None, output: Output) -> int:
     """Print a table of runs and draw them."""
-    from areabench.tables.records import summary_record
-    from areabench.tables.runs import summary_table
+    from areabench.views.json import summary_record
+    from areabench.views.text import summary_table
 
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path)) for path in paths]
@@ -88,14 +91,14 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None, output: Out
 
 def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, output: Output) -> int:
     """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
-    from areabench.comparison import compare_runs
-    from areabench.tables.comparison import comparison_record, comparison_text, holds
+    from areabench.results.comparison import compare_runs
+    from areabench.views.text import comparison_record, comparison_text, holds
 
     with open_run(paths[0]) as first, open_run(paths[1]) as second:
         found = compare_runs(first, second)
         if plot is not None:
             with _importing_matplotlib(plot):
-                from areabench.figures.comparison import plot_comparison
+                from areabench.views.figures.runs import plot_comparison
             plot_comparison(first, second, found, plot)
         output.answer(
             lambda: comparison_text(first, second, found, within),
@@ -108,7 +111,7 @@ def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, out
 
 def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
     with _importing_matplotlib(path):
-        from areabench.figures.runs import plot_runs
+        from areabench.views.figures.runs import plot_runs
     plot_runs(runs, path, target)
 
 
@@ -121,3 +124,34 @@ def _importing_matplotlib(path: Path) -> Iterator[None]:
             f"--plot {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
             "`pip install '.[analysis]'`"
         ) from error
+
+
+def diagnose(path: Path, figure: Path | None, output: Output) -> int:
+    """Print whether a run kept its delays, and draw it."""
+    with open_run(path) as recorded:
+        found = diagnosis_of(recorded)
+        if figure is not None:
+            _draw(found, recorded.experiment, figure)
+    output.answer(lambda: diagnosis_text(found), lambda: found)
+    if figure is not None:
+        output.remark(f"figure: {figure}")
+    return 0
+
+
+def print_diagnosis(path: Path) -> None:
+    """Say whether a run on MPI kept its delays."""
+    with open_run(path) as recorded:
+        if recorded.diagnosis is not None:
+            print(diagnosis_text(recorded.diagnosis), end="")
+
+
+def _draw(found: Diagnosis, experiment: Experiment, path: Path) -> None:
+    try:
+        from areabench.views.figures.diagnosis import draw_diagnosis
+        from areabench.views.figures.style import save
+    except ImportError as error:
+        raise UserError(
+            f"--output {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
+        ) from error
+    save(draw_diagnosis(found, experiment), path)

@@ -11,18 +11,17 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from areabench.as_json import plain
-from areabench.claim import Claim, lock
+from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure, RunFileError, UserError
-from areabench.experiment import Experiment
-from areabench.output import Output
-from areabench.outside.paths import named_code
+from areabench.experiment.module_paths import named_code
+from areabench.experiment.records import Experiment
 from areabench.progress import ProgressLine, Style
-from areabench.reading import open_run
-from areabench.recovery.salvage import Limits, Saved, salvage
-from areabench.scenario import build_scenario
-from areabench.transports.repeat import repeat
-from areabench.transports.replay import Outcome, Replay
+from areabench.runfile.lock import Claim, lock
+from areabench.runfile.read import open_run
+from areabench.runfile.recover import Limits, Saved, salvage
+from areabench.transports.replay import Outcome, Replay, repeat
+from areabench.views.json import plain
+from areabench.views.terminal import Output
 
 _PATIENCE_S, _BYTES_A_SECOND = 60.0, 2e6  # time that reading may take, at least, and how fast it is at worst
 

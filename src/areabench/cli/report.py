@@ -9,16 +9,13 @@ from pathlib import Path
 
 from areabench import __version__
 from areabench.errors import UserError
-from areabench.output import Output
+from areabench.files import refuse_existing, write_text
 from areabench.progress import Style, SweepProgress
-from areabench.report.details import chosen, details_of
-from areabench.report.labels import labels_of
-from areabench.report.page import page_text
-from areabench.report.records import Report
-from areabench.report.series import Arranged, arranged, series_of
-from areabench.report.sources import Sources, gather
-from areabench.report.timeline import Window
-from areabench.surroundings import refuse_existing, write_text
+from areabench.views.report.build import Arranged, Window, arranged, chosen, details_of, labels_of, series_of
+from areabench.views.report.page import page_text
+from areabench.views.report.records import Report
+from areabench.views.report.sources import Sources, gather
+from areabench.views.terminal import Output
 
 _PLAIN = Output()
 

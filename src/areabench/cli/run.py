@@ -2,27 +2,105 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.config import load_experiment, to_toml
-from areabench.errors import RunFailure, UserError
-from areabench.experiment import Experiment
-from areabench.launch import LaunchWishes, Tolerance, mpirun_command
-from areabench.mpirun import supervise
-from areabench.output import Output
-from areabench.outside.calling import check_parts
-from areabench.placement import place
+from areabench.engine.events import State, Status, exit_code
+from areabench.errors import UserError
+from areabench.experiment.parse import load_experiment
+from areabench.launch.families import StartedBy
+from areabench.transports.options import Surroundings
+
+if TYPE_CHECKING:
+    from areabench.transports.world import World
+import shlex
+from dataclasses import dataclass, replace
+
+from areabench.engine.placement import place
+from areabench.engine.plugins.load import check_parts
+from areabench.errors import RunFailure
+from areabench.experiment.parse import to_toml
+from areabench.experiment.records import Experiment
+from areabench.files import refuse_existing
+from areabench.launch.mpirun import LaunchWishes, Tolerance, mpirun_command, supervise
+from areabench.launch.ranks import on_ranks
 from areabench.progress import ProgressLine, Style
-from areabench.rank_commands import report
-from areabench.surroundings import Surroundings, refuse_existing
+from areabench.views.terminal import Output
+
+if TYPE_CHECKING:
+    from areabench.launch.mpirun import LaunchWishes
+    from areabench.transports.world import World
+
+
+def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
+    """One run in real time; called on every rank."""
+
+    def play(world: World) -> int:
+        from areabench.transports.mpi_run import run_on_mpi
+
+        return tell(world, *run_on_mpi(lambda: load_experiment(path, overrides), around, world))
+
+    return on_ranks(play, started)
+
+
+def tell(world: World, status: Status, output: Path) -> int:
+    """Say how a run on MPI has ended, on one rank."""
+    if world.rank:
+        return exit_code(status)
+    code = report(status, output)
+    if status.state not in (State.STOPPED, State.FAILED):
+        from areabench.cli.read import print_diagnosis
+
+        print_diagnosis(output)
+    return code
+
+
+def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
+    """The runs of a batch file, for the sweep that wrote it; called on every rank."""
+
+    def play(world: World) -> int:
+        if world.rank:
+            from areabench.sweeps.mpi_ranks import follow
+
+            return follow(world, around)
+        from areabench.sweeps.mpi import Leader, lead_batch, read_batch
+
+        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
+        return 0
+
+    return on_ranks(play, started)
+
+
+def report(status: Status, output: Path) -> int:
+    """Say how a run ended."""
+    print(
+        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
+        f"steps, {status.discarded:,} discarded{_faults(status)}"
+    )
+    if status.state == State.STOPPED:
+        print(f"to go on: {_resume_command(output)}")
+    return exit_code(status)
+
+
+def _resume_command(output: Path) -> str:
+    """What to type, with whose code it calls: the run is the user's own."""
+    from areabench.engine.plugins.trust import command_on
+    from areabench.runfile.read import open_run
+
+    with open_run(output) as run:
+        return command_on("resume", output, run.experiment)
+
+
+def _faults(status: Status) -> str:
+    """What went wrong on the way, if anything did."""
+    refused = f", {status.refused:,} refused" if status.refused else ""
+    return refused + (f", {status.lost:,} clients lost" if status.lost else "")
 
 
 def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     """One run in virtual time."""
-    from areabench.execute import simulate as execute_simulation
+    from areabench.transports.session import simulate as execute_simulation
 
     experiment = load_experiment(path, overrides)
     return report(execute_simulation(experiment, around), around.output_for(experiment))
@@ -45,7 +123,7 @@ def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surr
 
 def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on so many ranks of this machine."""
-    from areabench.aftermath import file_before, settle
+    from areabench.launch.mpirun import file_before, settle
 
     assert around.output is not None
     live, before = around.progress in (Style.LIVE, Style.COLOURED), file_before(around.output)
@@ -64,13 +142,13 @@ def check(path: Path, overrides: Sequence[str], ended_in: Path | None, output: O
     if ended_in is None:
         output.answer(lambda: to_toml(experiment), lambda: {"file": path, "experiment": experiment})
         return 0
-    from areabench.sweeps.results import can_go_on, ended_state
+    from areabench.sweeps.read import can_go_on, ended_state
 
     state = ended_state(ended_in, experiment)
     goes_on = state is None and can_go_on(ended_in, experiment)
     words = state.text if state is not None else "holds no run of this experiment that has ended"
     if goes_on:
-        from areabench.trust import command_on
+        from areabench.engine.plugins.trust import command_on
 
         words = f"has not ended, and can go on from its checkpoint: {command_on('resume', ended_in, experiment)}"
     record = {"file": ended_in, "state": state, "can_go_on": goes_on}
@@ -92,10 +170,8 @@ class TheoryWishes:
 
 def theory(path: Path, overrides: Sequence[str], wishes: TheoryWishes, cache: Path) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
-    from areabench.advice import findings_text
-    from areabench.suggestion import awaits_solution, suggestion
-    from areabench.theory_findings import find
-    from areabench.theory_subject import subject_of
+    from areabench.results.advice import awaits_solution, find, subject_of, suggestion
+    from areabench.views.text import findings_text
 
     if wishes.write is not None:
         refuse_existing(wishes.write, force=wishes.force, option="--write")
@@ -121,3 +197,40 @@ def _write_experiment(experiment: Experiment, path: Path) -> None:
         path.write_text(to_toml(experiment), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--write {path}: {error.strerror or error}; choose another file") from error
+
+
+def resume(
+    path: Path, how: LaunchWishes, around: Surroundings, started: StartedBy | None, trusted: Sequence[str]
+) -> int:
+    """Go on with a run; called on every rank where a launcher has started several.
+
+    It calls no code that the run file names and `trusted` does not.
+    """
+    if started is not None:
+        return _on_ranks(path, around, started, trusted)
+    from areabench.engine.plugins.trust import OPTION, check_trusted
+    from areabench.experiment.module_paths import trusted_folders
+    from areabench.runfile.read import open_run
+    from areabench.transports.session import resumable, resume_simulation
+
+    with open_run(path) as run:
+        resumable(run)
+        check_trusted(run.experiment, path, trusted)
+        if run.provenance.transport != "mpi":
+            if how.ranks is not None:
+                raise UserError(f"--ranks {how.ranks}: {path} was simulated; leave it out")
+            return report(resume_simulation(run, around, trusted_folders(trusted)), path)
+        wanted = run.provenance.ranks if how.ranks is None else how.ranks
+        place(run.experiment.clients.count, wanted)
+
+    vouched = [word for each in trusted for word in (OPTION, each)]
+    return launch_ranks(["resume", str(path), *vouched], wanted, around, how.tolerance)
+
+
+def _on_ranks(path: Path, around: Surroundings, started: StartedBy, trusted: Sequence[str]) -> int:
+    def play(world: World) -> int:
+        from areabench.transports.mpi_run import resume_on_mpi
+
+        return tell(world, *resume_on_mpi(path, around, world, trusted))
+
+    return on_ranks(play, started)

@@ -11,27 +11,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areabench.engine.diagnosis import Cause
 from areabench.errors import UserError
-from areabench.memory import peak_bytes
+from areabench.experiment.labels import MPI
+from areabench.host import peak_bytes
 from areabench.progress import duration
-from areabench.reading import open_run
-from areabench.surroundings import Surroundings
+from areabench.runfile.read import open_run
 from areabench.sweeps.folder import check_transport, standing
-from areabench.sweeps.passes import group_passes
-from areabench.sweeps.plan import with_code_checked
-from areabench.sweeps.reading import Failure, SweepPlan, load_sweep
+from areabench.sweeps.plan import SweepPlan, group_passes, load_sweep, with_code_checked
+from areabench.sweeps.read import Failure
 from areabench.sweeps.run import (
-    MPI,
     FolderReport,
     SweepOptions,
     SweepReport,
     check_folders,
     run_sweep,
 )
-from areabench.verdict import Cause
+from areabench.transports.options import Surroundings
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
+
 
 _MOST_FAILURES_SHOWN = 20
 _GOOD = Cause.DELAYS.value
@@ -70,8 +70,8 @@ def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: S
     """What makes sweeps on the ranks of a launch: rank 0 does what `run` does without, the others follow it."""
 
     def play(world: World) -> int:
-        from areabench.sweeps.leader import Leader
-        from areabench.sweeps.ranks import follow
+        from areabench.sweeps.mpi import Leader
+        from areabench.sweeps.mpi_ranks import follow
 
         if world.rank:
             return follow(world, around)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from areabench.errors import UserError
-from areabench.output import Output
-from areabench.paper.page import write_results
-from areabench.surroundings import write_text
-from areabench.sweeps.reading import Sweep, open_sweep
-from areabench.tables.build import SweepTable, build_tables
-from areabench.tables.comma import cell_values, to_csv
-from areabench.tables.forms import Sheet, to_latex, to_markdown, to_text
-from areabench.tables.retention import Rule
-from areabench.tables.sheets import paper_sheet, plain_sheet
+from areabench.files import write_text
+from areabench.results.grouping import SweepTable, build_tables
+from areabench.results.retention import Rule
+from areabench.sweeps.read import Sweep, open_sweep
+from areabench.views.tables.forms import Sheet, cell_values, to_csv, to_latex, to_markdown, to_text
+from areabench.views.tables.sheets import paper_sheet, plain_sheet
+from areabench.views.terminal import Output
 
 FORMS = ("text", "markdown", "latex", "csv")
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
@@ -39,7 +36,7 @@ class TitledTable:
 def answer_tables(folders: Sequence[Path], rule: Rule, target: float, answer: Output, *, with_paper: bool) -> int:
     """Print the tables of some sweeps as text or as JSON."""
     _check_target(target)
-    tables = [titled for sweep in _open(folders) for titled in _titled(sweep, rule, target)]
+    tables = [titled for sweep in open_finished(folders) for titled in _titled(sweep, rule, target)]
     cells = [(titled.sweep, titled.table) for titled in tables]
     answer.answer(
         lambda: render(tables, "text", with_paper=with_paper),
@@ -55,7 +52,7 @@ def print_tables(
     _check_target(target)
     if output is not None:
         _check_output(output, form)
-    by_sweep = [_titled(sweep, rule, target) for sweep in _open(folders)]
+    by_sweep = [_titled(sweep, rule, target) for sweep in open_finished(folders)]
     everything = [titled for of_sweep in by_sweep for titled in of_sweep]
     if output is None:
         print(render(everything, form, with_paper=with_paper), end="")
@@ -63,14 +60,6 @@ def print_tables(
         _write(output, render(everything, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
     else:
         _write_folder(output, by_sweep, with_paper=with_paper)
-    return 0
-
-
-def write_page(folders: Sequence[Path], output: Path) -> int:
-    """Write the page of all sweeps beside the paper's tables."""
-    names = [str(folder) for folder in folders]
-    write_results(_open(folders), output, shlex.join(["areabench", "table", *names, "--page", str(output)]))
-    print(f"page: {output}")
     return 0
 
 
@@ -110,7 +99,7 @@ def _is_folder(output: Path) -> bool:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _open(folders: Sequence[Path]) -> list[Sweep]:
+def open_finished(folders: Sequence[Path]) -> list[Sweep]:
     """Read the folders; at least one run must be there in each."""
     sweeps = [open_sweep(folder) for folder in folders]
     for folder, sweep in zip(folders, sweeps, strict=True):

@@ -9,15 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.as_json import to_json
 from areabench.errors import harmless
-from areabench.output import Output
-from areabench.watching.follower import Follower
-from areabench.watching.frame import KILLED, WAITING, Frame
-from areabench.watching.glyphs import PLAIN
-from areabench.watching.quality import Evaluator
-from areabench.watching.spans import Size, plain_text
-from areabench.watching.words import Form, one_line, page
+from areabench.views.json import to_json
+from areabench.views.terminal import Output
+from areabench.views.watch.frame import KILLED, WAITING, Evaluator, Follower, Frame
+from areabench.views.watch.screen import PLAIN, Form, Size, one_line, page, plain_text
 
 _PLAIN_PAGE = Form(Size(100, 40), PLAIN)
 _CODES = {"failed": 1, KILLED: 1, "diverged": 3, "stopped": 4}
@@ -66,7 +62,7 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
         return lambda frame: _write(to_json(frame, in_one_line=not once))
     if not output.is_terminal and not (once and output.colours):
         return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{one_line(frame)}\n"))
-    from areabench.watching.screen import Screen  # with rich, which only a terminal needs
+    from areabench.views.watch.screen import Screen  # with rich, which only a terminal needs
 
     screen = Screen(output.colours)
     if once:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from areabench.algorithms.base import Method
-from areabench.problems.base import LocalProblem, Vector
+from areabench.arrays import Vector
+from areabench.methods.base import Method
+from areabench.problems.base import LocalProblem
 
 
 class Client:

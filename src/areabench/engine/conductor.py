@@ -8,17 +8,85 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from areabench.aggregation import Criterion
+from areabench.arrays import Vector
+from areabench.engine.events import (
+    Event,
+    Kind,
+    Reason,
+    State,
+    Status,
+)
+from areabench.engine.messages import Order, Update, UpdateHeader, digest
+from areabench.engine.server import Server
+from areabench.engine.state import Flights, Standing, Tally, flaw
 from areabench.errors import RunFailure
-from areabench.experiment import Experiment
-from areabench.flights import Flights, flaw
-from areabench.messages import Order, Update, UpdateHeader, digest
-from areabench.onlookers import Handling, Recording, TargetWatch
-from areabench.problems.base import Vector
-from areabench.schema import Event, Kind, Reason, State, Status
-from areabench.server import Server
-from areabench.standing import Standing
+from areabench.experiment.records import Experiment
+from areabench.methods.criteria import Criterion
+
+if TYPE_CHECKING:
+    pass
+
+
+class Handling(NamedTuple):
+    """How long an update waited after it was seen, and how long the server took to answer it or to step."""
+
+    queue_s: float = 0.0
+    service_s: float = 0.0
+
+
+class TargetWatch(Protocol):
+    """Looks at snapshots for the target that ends a run."""
+
+    def offer(self, time_s: float, model: Vector) -> None:
+        """Here is a snapshot."""
+        ...
+
+    def reached(self) -> str | None:
+        """What was reached and when, once a snapshot that was offered meets the target."""
+        ...
+
+    def conclude(self) -> str | None:
+        """The same when the run is over and there is time to look at the last snapshot."""
+        ...
+
+
+class Recording(Protocol):
+    """Takes what a run leaves behind."""
+
+    tally: Tally  # counts all events
+    snapshots: int  # so far
+
+    @property
+    def keeps_events(self) -> bool:
+        """Whether there is an event log."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Keep this in the event log."""
+        ...
+
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
+        """The model after the events so far, and the average of all models so far where it is kept."""
+        ...
+
+    def covers(self, time_s: float) -> bool:
+        """Whether the last snapshot shows the model at `time_s`, after all events so far."""
+        ...
+
+    def relieve(self) -> None:
+        """Write what has waited for long."""
+        ...
+
+    def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
+        """A status with the counts so far."""
+        ...
+
+    def diverged(self, model: Vector, bound: float, iteration: int) -> str:
+        """Why the run ends because of its model after a server step; empty where it does not."""
+        ...
+
 
 _PATIENCE = 3  # refusals at least, before a run ends in which nobody sends anything else
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
@@ -302,3 +370,8 @@ class Conductor:
 
 def _digest(content: Update | Vector) -> int:
     return digest(content.payload if isinstance(content, Update) else content)
+
+
+def divergence(norm: float, bound: float, iteration: int) -> str:
+    """The reason of a run that diverged."""
+    return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"

@@ -9,8 +9,9 @@ from dataclasses import fields
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.experiment import Stop
-from areabench.problems.base import Metrics, Problem, Vector
+from areabench.arrays import Vector
+from areabench.experiment.records import Stop
+from areabench.problems.base import Metrics, Problem
 
 
 def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:

@@ -11,10 +11,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.delays import read_trace
 from areabench.errors import UserError
-from areabench.experiment import Experiment, ExponentialDelays, FixedDelays, SFedAvg, TraceDelays
-from areabench.outside_settings import OutsideMethod, OutsidePart
+from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.records import (
+    Experiment,
+    ExponentialDelays,
+    FixedDelays,
+    SFedAvg,
+    TraceDelays,
+)
+from areabench.experiment.traces import read_trace
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
 Counts = NDArray[np.float64]

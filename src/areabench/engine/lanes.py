@@ -15,16 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from areabench.algorithms import Method, Report, Step, build_method, fedbuff
-from areabench.client import Client
-from areabench.experiment import Area, Experiment, FedBuff, SFedAvg
-from areabench.outside_settings import OutsideMethod, OutsidePart
-from areabench.problem_settings import DataSettings, Digits, Logistic, Synthetic
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.scenario import Scenario, build_method
+from areabench.engine.server import Server
+from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
+from areabench.experiment.records import Area, Experiment, FedBuff, SFedAvg
+from areabench.methods.base import Method, Report, Step
+from areabench.methods.fedbuff import fedbuff
+from areabench.methods.schedules import build_schedule
 from areabench.problems.logistic import FLOAT, LogisticProblem
-from areabench.scenario import Scenario
-from areabench.server import Server
-from areabench.stepsizes import build_schedule
 
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from areabench.arrays import Vector
+from areabench.engine.events import Reason
 from areabench.errors import UserError
-from areabench.problems.base import Vector
-from areabench.schema import Reason
 
 try:
     from zlib_ng.zlib_ng import crc32  # the same sum in a tenth of the time

@@ -11,28 +11,63 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench import datasets
-from areabench.aggregation import Criterion, build_criterion
-from areabench.algorithms import Method, build_method
-from areabench.averaging import ErgodicMean
-from areabench.client import Client
-from areabench.delays import Delays, client_rates
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.placement import Placement
+from areabench.engine.plugins.load import check_parts, refuse
+from areabench.engine.plugins.trials import outside_method, outside_problem, try_delays, try_method, try_problem
+from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import UserError
-from areabench.experiment import Clients, Experiment, Theorem1Schedule, Theorem2Schedule
-from areabench.outside.calling import check_parts, refuse
-from areabench.outside.data import try_delays
-from areabench.outside.method import try_method
-from areabench.outside.paths import named_code
-from areabench.outside.problem import outside_problem, try_problem
-from areabench.outside_settings import OutsideMethod, OutsidePart
-from areabench.partition import split
-from areabench.placement import Placement
-from areabench.problem_settings import DrawnSettings, Hinge, Logistic, Median, Quadratic, Robust, TorchModule
-from areabench.problems.base import Problem, Vector
+from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.module_paths import named_code
+from areabench.experiment.problem_records import (
+    DrawnSettings,
+    Hinge,
+    Logistic,
+    Median,
+    Quadratic,
+    Robust,
+    TorchModule,
+)
+from areabench.experiment.records import (
+    Area,
+    AsFedAvg,
+    Clients,
+    Experiment,
+    FedBuff,
+    Theorem1Schedule,
+    Theorem2Schedule,
+)
+from areabench.methods.area import area
+from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Method, Report, Step
+from areabench.methods.criteria import Criterion, build_criterion
+from areabench.methods.fedbuff import fedbuff
+from areabench.methods.s_fedavg import s_fedavg
+from areabench.methods.schedules import Schedule, build_schedule
+from areabench.problems import datasets
+from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
-from areabench.schema import CLIENT
-from areabench.server import Server
-from areabench.stepsizes import Schedule, build_schedule
+from areabench.problems.splits import split
+from areabench.runfile.schema import CLIENT
+from areabench.timing.delays import Delays
+from areabench.timing.rates import client_rates
+
+__all__ = ["Method", "Report", "Step", "area", "as_fedavg", "build_method", "fedbuff", "s_fedavg"]
+
+
+def build_method(experiment: Experiment) -> Method:
+    """The experiment's method."""
+    settings, count = experiment.method, experiment.clients.count
+    if isinstance(settings, Area):
+        return area(count)
+    if isinstance(settings, AsFedAvg):
+        return as_fedavg(count)
+    if isinstance(settings, FedBuff):
+        return fedbuff(count, settings.server_step_size or settings.step_size)
+    if isinstance(settings, OutsideMethod):
+        return outside_method(settings, experiment)
+    return s_fedavg(count, settings.clients_per_round, experiment.seed)
 
 
 @dataclass(frozen=True)
@@ -60,7 +95,9 @@ class Scenario:
         """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
         if not isinstance(self.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
             return None
-        from areabench.theorems import theorem_steps  # with all of the theory, which a worker's rank does not need
+        from areabench.theory.applied import (
+            theorem_steps,  # with all of the theory, which a worker's rank does not need
+        )
 
         return theorem_steps(self.experiment, self.problem, self.rates)
 
@@ -182,11 +219,11 @@ def _build_drawn(settings: DrawnSettings, clients: Clients, seed: int) -> Proble
 
             return QuadraticProblem(settings, clients.count, clients.local_steps, seed)
         case Robust():
-            from areabench.problems.robust import robust_problem
+            from areabench.problems.lipschitz import robust_problem
 
             return robust_problem(settings, clients.count, clients.local_steps, seed)
         case Median():
-            from areabench.problems.median import median_problem
+            from areabench.problems.lipschitz import median_problem
 
             return median_problem(settings, clients.count, clients.local_steps, seed)
 

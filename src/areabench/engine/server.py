@@ -6,25 +6,35 @@ the model from before a step that the same update triggers, and the step size of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from areabench.algorithms.base import Method, Step
-from areabench.averaging import ErgodicMean
-from areabench.messages import AGAIN, Flag, Order
-from areabench.problems.base import Vector
-from areabench.stepsizes import Schedule
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.engine.messages import AGAIN, Flag, Order
+from areabench.engine.state import ServerStanding
+from areabench.methods.base import Method, Step
+from areabench.methods.schedules import Schedule
 
 
-@dataclass(frozen=True)
-class ServerStanding:
-    """What a server knows between two events; `mean` is the sum of the ergodic mean and since when its model counts."""
+class ErgodicMean:
+    """The mean of x_{s,0}, ..., x_{s,K-1}; every iteration counts, also those that left the model as it was."""
 
-    state: Any
-    iteration: int
-    version: int
-    updates_since_step: int
-    mean: tuple[Vector, int] | None
+    def __init__(self, start: Vector) -> None:
+        self.total = np.zeros(start.shape, dtype=np.float64)
+        self.since = 0  # the iteration that brought the current model
+
+    def leave(self, model: Vector, iteration: int) -> None:
+        """Iteration `iteration` replaces the model, which was current until then."""
+        self.total = self.total + (iteration - self.since) * model.astype(np.float64)
+        self.since = iteration
+
+    def value(self, model: Vector, iteration: int) -> Vector:
+        """The mean after so many iterations, where `model` is current; the start before the first."""
+        if iteration == 0:
+            return model
+        mean = (self.total + (iteration - self.since) * model.astype(np.float64)) / iteration
+        return mean.astype(model.dtype)
 
 
 class Server:
@@ -118,3 +128,22 @@ class Server:
         self._state = step.state
         model, step_size = step.state.model, self._schedule(self.iteration)
         return [Order(client, model, step_size, self.version, self.iteration, flags) for client in step.calls]
+
+
+class Removal:
+    """The sum of the lost clients' memories is that of all, which the server knows, less those of the others.
+
+    The server stores no client's memory: the others are asked for theirs. They are taken in the order of the clients'
+    numbers, so that a replay rounds alike.
+    """
+
+    def __init__(self, recalled: Vector) -> None:
+        self._rest = recalled
+
+    def take(self, memory: Vector) -> None:
+        """Another client's memory."""
+        self._rest = self._rest - memory
+
+    def left(self, dtype: np.dtype[Any]) -> Vector:
+        """The sum of the lost clients' memories, once all others were taken."""
+        return self._rest.astype(dtype)

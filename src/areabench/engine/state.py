@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.schema import Kind, State, Status
+from areabench.arrays import Vector
+from areabench.engine.events import Kind, Reason, State, Status
+from areabench.engine.messages import Order, Update
+
+
+class Flight(NamedTuple):
+    """An order that a client works on, which of its rounds that is, and since when (seconds since the start)."""
+
+    order: Order
+    round: int
+    since_s: float
+
+
+class Flights:
+    """All orders under way; a client has one at most."""
+
+    def __init__(self) -> None:
+        self.out: dict[int, Flight] = {}
+        self.rounds: dict[int, int] = {}  # that each client has come back from
+
+    def begin(self, order: Order, time_s: float) -> None:
+        """An order goes out."""
+        self.out[order.client] = Flight(order, self.rounds.get(order.client, 0), time_s)
+
+    def end(self, client: int) -> Flight | None:
+        """A client came back; from which order, if it had one."""
+        flight = self.out.pop(client, None)
+        if flight is not None:
+            self.rounds[client] = flight.round + 1
+        return flight
+
+
+def flaw(update: Update, flight: Flight | None) -> Reason:
+    """Why an update cannot be used as the answer to an order; NONE where it can."""
+    header, payload = update
+    if flight is None or header.round != flight.round:
+        return Reason.ROUND
+    if header.base_version != flight.order.version:
+        return Reason.BASE_VERSION
+    if isinstance(payload, tuple):  # of many lanes: a lane whose model is not finite in the end is run again alone
+        return Reason.NONE
+    if payload.shape != flight.order.model.shape:
+        return Reason.LENGTH
+    return Reason.NONE if _finite(payload) else Reason.NOT_FINITE
+
+
+def _finite(payload: Vector) -> bool:
+    """Whether all entries are finite; the sum of their squares nearly always tells, in a tenth of the time."""
+    return math.isfinite(np.dot(payload, payload)) or bool(np.isfinite(payload).all())
 
 
 class Tally:
@@ -76,3 +127,37 @@ def _dense(counts: Counter[int], minlength: int) -> NDArray[np.int64]:
     for value, count in counts.items():
         dense[value] = count
     return dense
+
+
+@dataclass(frozen=True)
+class ServerStanding:
+    """What a server knows between two events; `mean` is the sum of the ergodic mean and since when its model counts."""
+
+    state: Any
+    iteration: int
+    version: int
+    updates_since_step: int
+    mean: tuple[Vector, int] | None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The server's side of a run at `time_s`; the arrays in it are never changed."""
+
+    time_s: float
+    server: ServerStanding
+    rounds: dict[int, int]  # that each client has come back from; random streams are where these leave them
+    flights: tuple[Flight, ...]  # orders under way
+    refusals: dict[int, int]  # in a row, by client
+    lost: tuple[int, ...]
+    removed: int  # lost clients that were taken out of the average
+    short: int  # updates by which the round under way is shorter than it should be
+    grid_number: int  # the next point of the grid of snapshots
+    shown_s: float  # the time of the last snapshot
+    timers_passed: int  # steps by the clock so far
+    tally: Tally
+    snapshots: int
+
+    def flights_of(self) -> dict[int, Flight]:
+        """The orders under way, by client."""
+        return {flight.order.client: flight for flight in self.flights}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.messages import Flag, UpdateHeader
+from areabench.engine.messages import Flag, UpdateHeader
 
 TIMING = np.dtype(
     [

@@ -6,10 +6,35 @@ import re
 from dataclasses import replace
 
 from areabench.errors import UserError
-from areabench.experiment import EveryUpdates, Experiment, FedBuff, ListedRates, SFedAvg
-from areabench.outside_settings import OutsidePart
-from areabench.partition import check_enough
-from areabench.problem_settings import SMALLEST, Dirichlet, DrawnSettings, Logistic, Mnist, Quadratic, Robust
+from areabench.experiment.fields import OutsidePart
+from areabench.experiment.problem_records import (
+    SMALLEST,
+    Dirichlet,
+    DrawnSettings,
+    Logistic,
+    Mnist,
+    Quadratic,
+    Robust,
+    SplitSettings,
+)
+from areabench.experiment.records import (
+    EveryUpdates,
+    Experiment,
+    FedBuff,
+    ListedRates,
+    SFedAvg,
+)
+
+
+def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:
+    """A UserError where so many samples leave a client without."""
+    minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
+    if clients * minimum > samples:
+        raise UserError(
+            f"split `{settings.name}`: {clients} clients with at least {minimum} samples each need {clients * minimum} "
+            f"samples, but the training data has {samples}; lower clients.count or split.minimum, or take more data"
+        )
+
 
 _MOST_DRAWS = 100_000_000  # samples of a round: their numbers alone take 800 MB
 

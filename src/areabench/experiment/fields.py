@@ -1,16 +1,59 @@
 """Parts of an experiment from outside the package: a function that a section names by import path, and its settings.
 
-They are plain data: to read an experiment imports nothing. `areabench.outside` calls the functions.
+They are plain data: to read an experiment imports nothing. `areabench.engine.plugins.load` calls the functions.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from areabench.keys import key
+
+@dataclass(frozen=True)
+class Limits:
+    """What a key means and which values it takes: `minimum`/`maximum` inclusive, `above`/`below` exclusive."""
+
+    doc: str
+    unit: str = ""
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    below: float | None = None
+
+    def allow(self, value: float) -> bool:
+        """Whether a number lies within the limits."""
+        return (
+            (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+            and (self.below is None or value < self.below)
+        )
+
+    def describe(self) -> str:
+        """The limits in words, empty when there are none."""
+        bounds = [(">=", self.minimum), (">", self.above), ("<=", self.maximum), ("<", self.below)]
+        return " and ".join(f"{sign} {bound:.15g}" for sign, bound in bounds if bound is not None)
+
+
+NO_DEFAULT: Any = object()
+
+
+def key(
+    doc: str,
+    default: Any = NO_DEFAULT,
+    *,
+    unit: str = "",
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """One documented key of an experiment file."""
+    metadata = {"limits": Limits(doc, unit, minimum, above, maximum, below)}
+    return field(metadata=metadata) if default is NO_DEFAULT else field(default=default, metadata=metadata)
+
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Scalar | tuple[Scalar, ...]

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from areabench.experiment import Experiment, ListedRates, LognormalRates, MethodSettings, RateSettings, UniformRates
-from areabench.looks import method_label
-from areabench.outside_settings import Settings
-from areabench.problem_settings import SplitSettings
+from areabench.experiment.fields import Settings
+from areabench.experiment.problem_records import SplitSettings
+from areabench.experiment.records import (
+    Experiment,
+    ListedRates,
+    LognormalRates,
+    MethodSettings,
+    NormalRates,
+    RateSettings,
+    UniformRates,
+)
+
+if TYPE_CHECKING:
+    pass  # needs mpi4py
+
+
+METHOD_NAMES = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}  # AREA first
+METHOD_COLOURS = {"area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7"}
+_OTHERS = ("#D55E00", "#56B4E9", "#000000")
+
+
+def method_label(name: str) -> str:
+    """What people call the method, or any other part that may be named by import path."""
+    return METHOD_NAMES.get(name) or name.rpartition(":")[2]
+
+
+def method_colour(name: str) -> str:
+    """The colour of the method, as #RRGGBB."""
+    return METHOD_COLOURS.get(name) or _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
 
 
 def without_step_size(method: MethodSettings) -> MethodSettings:
@@ -87,3 +113,27 @@ def describe_rates(rates: RateSettings) -> str:
     if isinstance(rates, ListedRates):
         return f"listed (λ from {min(rates.values):g} to {max(rates.values):g})"
     return f"non-uniform (λ ~ N({rates.mean:g}, {rates.deviation:g}))"
+
+
+def split_name(experiment: Experiment) -> str:
+    """Data and split in words."""
+    if experiment.data is None or experiment.split is None:
+        return f"{method_label(experiment.problem.name)} problem"
+    split = experiment.split
+    concentration = getattr(split, "concentration", None)
+    shape = f" ({concentration:g})" if concentration else ""
+    return f"split {method_label(split.name)}{shape} of {method_label(experiment.data.name)}"
+
+
+def rates_name(rates: RateSettings) -> str:
+    """A rates setting in words, with units."""
+    if isinstance(rates, UniformRates):
+        return f"uniform rates, {rates.rate:g} updates/s"
+    if isinstance(rates, NormalRates):
+        return f"normal rates, {rates.mean:g} ± {rates.deviation:g} updates/s"
+    if isinstance(rates, LognormalRates):
+        return f"lognormal rates, median {rates.median:g} updates/s, σ = {rates.sigma:g}"
+    return f"listed rates, {min(rates.values):g} to {max(rates.values):g} updates/s"
+
+
+SIMULATOR, MPI = "simulator", "mpi"

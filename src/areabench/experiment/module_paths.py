@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from areabench.experiment import Experiment
-from areabench.outside_settings import OutsideMethod, OutsidePart, is_import_path
-from areabench.problem_settings import TorchModule
+from areabench.experiment.fields import OutsideMethod, OutsidePart, is_import_path
+from areabench.experiment.problem_records import TorchModule
+from areabench.experiment.records import Experiment
 
 FOLDERS = "module_folders"
 

@@ -5,25 +5,115 @@ Every error is one line: file, key, value, what is allowed, and the nearest vali
 
 from __future__ import annotations
 
+import difflib
+import math
+import re
 import tomllib
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from areabench.combinations import check_combinations
-from areabench.delays import read_trace
 from areabench.errors import ConfigError, UserError
-from areabench.experiment import Experiment, TraceDelays
-from areabench.keys import Limits
-from areabench.outside.paths import anchored_folders
-from areabench.outside_settings import SAMPLE_PATH, Settings, is_import_path
-from areabench.place import Place, shown, unknown
-from areabench.plain_values import read_scalar, read_settings
-from areabench.toml_reading import read_text, read_toml
-from areabench.toml_text import block
+from areabench.experiment.checks import check_combinations
+from areabench.experiment.fields import SAMPLE_PATH, Limits, Scalar, Settings, Value, is_import_path
+from areabench.experiment.module_paths import anchored_folders
+from areabench.experiment.records import Experiment, TraceDelays
+from areabench.experiment.toml import block, read_text, read_toml
+from areabench.experiment.traces import read_trace
+
+_LONGEST_SHOWN = 80  # characters of a value in an error
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands: the file, the keys that `--set` overrides in it, and the dotted key."""
+
+    source: str
+    overridden: tuple[str, ...] = ()
+    key: str = ""
+
+    def inner(self, name: str) -> Place:
+        """The place of a key below this one."""
+        return Place(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
+
+    def error(self, problem: str) -> ConfigError:
+        """An error at this place."""
+        by_hand = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
+        where = f"{self.source}: {self.key}: " if self.key else f"{self.source}: "
+        return ConfigError(where + problem + (" (given by --set)" if by_hand else ""))
+
+
+def unknown(what: str, name: object, known: Iterable[str]) -> str:
+    """The message for a name that does not exist, with the nearest that does."""
+    names = sorted(known)
+    near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"unknown {what} {shown(name)}; {hint}allowed: {', '.join(names)}"
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: on one line, and not for ever."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
+
+
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
+
+
+def read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
+    """A bool, whole number, number or string of the right type and within its limits."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
+    if kind is float and type(value) is int:
+        value = _widen(value, place, allowed)
+    if type(value) is not kind:
+        raise place.error(f"{shown(value)} is not {allowed}")
+    if kind is float and not math.isfinite(value):
+        raise place.error(f"{value} is not finite; allowed is {allowed}")
+    if kind in (int, float) and not limits.allow(value):
+        raise place.error(f"{shown(value)} is out of range; allowed is {allowed}")
+    if kind is int and abs(value) >= 2**63:
+        raise place.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
+    if kind is str and (not value or _FORBIDDEN.search(value)):
+        raise place.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
+    return value
+
+
+def _widen(value: int, place: Place, allowed: str) -> float:
+    """A whole number where a number is meant."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise place.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
+
+
+def read_settings(table: Any, place: Place) -> Settings:
+    """Keyword arguments of a function that is not known yet: plain values of any type."""
+    if not isinstance(table, dict):
+        raise place.error(f"{shown(table)} is a value; write a table, {{ name = value }}")
+    return Settings({name: _read_setting(name, value, place.inner(name)) for name, value in table.items()})
+
+
+def _read_setting(name: str, value: Any, place: Place) -> Value:
+    if not name.isidentifier():
+        raise place.error(f"{shown(name)} cannot be the name of an argument; use letters, digits and '_'")
+    if isinstance(value, list):
+        return tuple(_read_plain(entry, place.inner(str(index))) for index, entry in enumerate(value))
+    return _read_plain(value, place)
+
+
+def _read_plain(value: Any, place: Place) -> Scalar:
+    if type(value) not in (bool, int, float, str):
+        raise place.error(f"{shown(value)} is not allowed; allowed are true, false, numbers, strings and lists of them")
+    plain: Scalar = value if value == "" else read_scalar(type(value), value, place, Limits(""))
+    return plain
+
 
 _LISTS = {int: "numbers; write [1, 2, ...]", float: "numbers; write [1.0, 2.0, ...]", str: 'strings; write ["a", "b"]'}
 

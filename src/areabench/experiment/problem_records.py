@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.keys import key
-from areabench.outside_settings import OutsidePart
+from areabench.experiment.fields import OutsidePart, key
 
 SMALLEST, LARGEST = 1e-15, 1e15  # of what scales a problem: squares and products stay finite, in float32 too
 LARGEST_SIZE = 10**12  # of one axis: what does not fit into memory is told as that, and not as a number gone round

@@ -1,4 +1,4 @@
-"""What the doctor starts: `python -m areabench.doctor.ranks facts` alone, `... message` on two ranks.
+"""What the doctor starts: `python -m areabench.launch.doctor_ranks facts` alone, `... message` on two ranks.
 
 The doctor itself must not load MPI: that would start it, and where it is broken end the doctor.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
+
 
 _ROUNDS = 200
 _TAG = 7

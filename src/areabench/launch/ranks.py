@@ -9,62 +9,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from areabench.config import load_experiment
 from areabench.errors import UserError, one_line
-from areabench.mpi_family import mpi4py_family
-from areabench.schema import State, Status
-from areabench.started_by import StartedBy, foreign_launcher, lone_ranks
-from areabench.surroundings import Surroundings
+from areabench.launch.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
 
+
 START_LIMIT_S = 600  # for MPI to start on all ranks; a thousand on one machine take a hundred seconds
 END_LIMIT_S = 10  # for a fault-tolerant MPI to end: a tenth of a second, but now and then it waits for ever
-
-
-def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
-    """One run in real time; called on every rank."""
-
-    def play(world: World) -> int:
-        from areabench.real_time import run_on_mpi
-
-        return tell(world, *run_on_mpi(lambda: load_experiment(path, overrides), around, world))
-
-    return on_ranks(play, started)
-
-
-def tell(world: World, status: Status, output: Path) -> int:
-    """Say how a run on MPI has ended, on one rank."""
-    if world.rank:
-        return exit_code(status)
-    code = report(status, output)
-    if status.state not in (State.STOPPED, State.FAILED):
-        from areabench.diagnosis_commands import print_diagnosis
-
-        print_diagnosis(output)
-    return code
-
-
-def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
-    """The runs of a batch file, for the sweep that wrote it; called on every rank."""
-
-    def play(world: World) -> int:
-        if world.rank:
-            from areabench.sweeps.ranks import follow
-
-            return follow(world, around)
-        from areabench.sweeps.batch import lead_batch, read_batch
-        from areabench.sweeps.leader import Leader
-
-        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
-        return 0
-
-    return on_ranks(play, started)
 
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
@@ -129,39 +85,6 @@ def _end_after(limit_s: int, started: StartedBy | None) -> None:
 
 def _right_launcher() -> str:
     """What to type instead of a launcher that does not fit."""
-    from areabench.launch import right_launcher
+    from areabench.launch.mpirun import right_launcher
 
     return right_launcher()
-
-
-def report(status: Status, output: Path) -> int:
-    """Say how a run ended."""
-    print(
-        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded{_faults(status)}"
-    )
-    if status.state == State.STOPPED:
-        print(f"to go on: {_resume_command(output)}")
-    return exit_code(status)
-
-
-def _resume_command(output: Path) -> str:
-    """What to type, with whose code it calls: the run is the user's own."""
-    from areabench.reading import open_run
-    from areabench.trust import command_on
-
-    with open_run(output) as run:
-        return command_on("resume", output, run.experiment)
-
-
-def _faults(status: Status) -> str:
-    """What went wrong on the way, if anything did."""
-    refused = f", {status.refused:,} refused" if status.refused else ""
-    return refused + (f", {status.lost:,} clients lost" if status.lost else "")
-
-
-def exit_code(status: Status) -> int:
-    """What the process that made a run returns."""
-    if status.state == State.STOPPED and "SIGINT" in status.reason:
-        return 130
-    return {State.FAILED: 1, State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

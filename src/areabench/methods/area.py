@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from areabench.algorithms.base import Method, Report, Step
-from areabench.algorithms.buffered import Buffer
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.methods.base import Buffer, Method, Report, Step
 
 
 class AreaState(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
 
 
 class Report(NamedTuple):
@@ -55,3 +55,19 @@ class Method:
     lose: Callable[[Any, int, bool], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
+
+
+class Buffer(NamedTuple):
+    """The sum of the updates received since the last server step, and how many they were."""
+
+    total: Vector | None = None  # nothing yet
+    size: int = 0
+
+    def add(self, payload: Vector) -> Buffer:
+        """The buffer with one more update."""
+        return Buffer(payload.copy() if self.total is None else self.total + payload, self.size + 1)
+
+    def mean(self) -> Vector:
+        """The plain mean of the updates; the buffer must not be empty."""
+        assert self.total is not None
+        return self.total / self.size

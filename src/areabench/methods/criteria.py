@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from areabench.algorithms.base import Method
-from areabench.experiment import EveryPeriod, EveryUpdates, Experiment
+from areabench.experiment.records import EveryPeriod, EveryUpdates, Experiment
+from areabench.methods.base import Method
 from areabench.streams import Purpose, stream
 
 

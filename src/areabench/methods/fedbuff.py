@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from areabench.algorithms.base import Method, Report, Step
-from areabench.algorithms.buffered import Buffer
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.methods.base import Buffer, Method, Report, Step
 
 
 class FedBuffState(NamedTuple):

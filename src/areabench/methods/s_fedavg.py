@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from areabench.algorithms.as_fedavg import AveragingState, aggregate_models, send_model
-from areabench.algorithms.base import Method, Step
-from areabench.algorithms.buffered import Buffer
-from areabench.problems.base import Vector
+from areabench.arrays import Vector
+from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_model
+from areabench.methods.base import Buffer, Method, Step
 from areabench.streams import Purpose, stream
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from areabench.experiment import (
-    ConstantSchedule,
-    InverseRootSchedule,
-    InverseSchedule,
-    ScheduleSettings,
-)
+from areabench.experiment.records import ConstantSchedule, InverseRootSchedule, InverseSchedule, ScheduleSettings
 
 Schedule = Callable[[int], float]
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[Any]  # one-dimensional, float32 or float64, the problem's dtype
+from areabench.arrays import Vector
 
 
 @dataclass(frozen=True)

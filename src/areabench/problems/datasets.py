@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.engine.plugins.trials import outside_data
 from areabench.errors import UserError
-from areabench.outside.data import outside_data
-from areabench.outside_settings import OutsidePart
-from areabench.problem_settings import DataSettings, Digits, Mnist, Synthetic
+from areabench.experiment.fields import OutsidePart
+from areabench.experiment.problem_records import DataSettings, Digits, Mnist, Synthetic
 
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
 _SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped

@@ -8,19 +8,25 @@ that clients hold, which is also the recorded loss. There is no regulariser: it 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+from scipy.sparse import csc_array, hstack
+from scipy.special import logsumexp
 
-from areabench.datasets import Dataset
-from areabench.problem_settings import Hinge
-from areabench.problems.base import Metrics, Vector
+from areabench.arrays import Vector
+from areabench.errors import UserError
+from areabench.experiment.problem_records import Hinge
+from areabench.problems.base import Metrics
+from areabench.problems.datasets import Dataset
+from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
-from areabench.problems.subgradient import FLOAT, Floats, LocalSubgradient
 from areabench.streams import Purpose, stream
 
 _ROWS_AT_ONCE = 2000  # samples an evaluation converts at a time: 12.5 MB for MNIST
@@ -89,8 +95,6 @@ class HingeProblem:
     @cached_property
     def optimum(self) -> Optimum:
         """One of the minimisers, and the minimum: exact where small, else estimated, see `hinge_optimum`."""
-        from areabench.problems.hinge_optimum import solve  # loads scipy; no client needs it
-
         return solve(self.loss, self.held)
 
     @cached_property
@@ -153,3 +157,127 @@ class HingeProblem:
             scores = (data.test_features[rows].astype(FLOAT) * data.scale) @ weights.T
             hits += int((scores.argmax(axis=1) == data.test_labels[rows]).sum())
         return hits
+
+
+MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved: seconds
+MOST_ENTRIES = 1_000_000  # samples × classes × features, likewise: with many features its matrix is nearly full
+_TEMPERATURES = (1.0, 0.1, 0.01, 0.001)  # of the smoothed maximum, one after the other
+_MOST_ITERATIONS = 200  # of L-BFGS at each temperature
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples that clients hold: inputs of shape (samples, features), scaled, and their classes."""
+
+    inputs: Floats
+    labels: NDArray[np.int64]
+    classes: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of W: (classes, features)."""
+        return self.classes, self.inputs.shape[1]
+
+    @property
+    def few(self) -> bool:
+        """Whether the linear program is small enough to be solved."""
+        constraints = len(self.labels) * self.classes
+        return constraints <= MOST_CONSTRAINTS and constraints * self.inputs.shape[1] <= MOST_ENTRIES
+
+    @cached_property
+    def right(self) -> Floats:
+        """1 at the class of each sample, shape (samples, classes)."""
+        return np.eye(self.classes)[self.labels]
+
+    def mean_cost(self, model: Floats) -> float:
+        """f(W), never below 0: the right class costs exactly 0."""
+        scores = self.inputs @ model.reshape(self.shape).T
+        margins = scores - (scores * self.right).sum(axis=1, keepdims=True) + (1 - self.right)
+        return float(margins.max(axis=1).mean())
+
+    def smoothed(self, model: Floats, temperature: float) -> tuple[float, Floats]:
+        """f with tau·log sum exp(./tau) for the maximum, at most tau·log(classes) above f, and its gradient."""
+        scores = self.inputs @ model.reshape(self.shape).T
+        powers = (scores + 1 - self.right) / temperature
+        logarithms = logsumexp(powers, axis=1, keepdims=True)
+        factors = (np.exp(powers - logarithms) - self.right) / len(self.labels)
+        value = float((temperature * logarithms[:, 0] - (scores * self.right).sum(axis=1)).mean())
+        return value, (factors.T @ self.inputs).reshape(-1)
+
+
+def solve(loss: HingeLoss, rows: NDArray[np.int64]) -> Optimum:
+    """The least mean cost of the samples `rows`."""
+    samples = Samples(loss.inputs(rows), loss.labels(rows), loss.shape[0])
+    return solve_program(samples) if samples.few else estimate(samples)
+
+
+# ---------------------------------------------------------------------------------------------------- exact
+
+
+def solve_program(samples: Samples) -> Optimum:
+    """min mean_j xi_j subject to xi_j >= 0 and xi_j >= 1 + (w_c - w_y)'x_j for every wrong class c.
+
+    Multipliers q_jc >= 0 with sum_c q_jc <= 1/S prove f(W) >= sum q + <r, W>, r = sum q_jc·(e_c - e_y)x_j', which is 0
+    but for the solver's tolerance.
+    """
+    constraints = _constraints(samples)
+    count, parameters = len(samples.labels), samples.shape[0] * samples.shape[1]
+    costs = np.concatenate([np.zeros(parameters), np.full(count, 1 / count)])
+    bounds = np.column_stack([np.where(costs > 0, 0.0, -np.inf), np.full(len(costs), np.inf)])
+    found = linprog(costs, constraints, np.full(constraints.shape[0], -1.0), bounds=bounds, method="highs-ipm")
+    if found.x is None:
+        raise UserError(f"problem hinge: the linear program of its minimum failed ({found.message}); take other data")
+    model = _centred(samples, found.x[:parameters])
+    minimum = samples.mean_cost(model)
+    multipliers = _feasible(-np.asarray(found.ineqlin.marginals), count)
+    residual = float(np.linalg.norm((constraints.T @ multipliers)[:parameters]))
+    proven = float(multipliers.sum() - residual * np.linalg.norm(model))
+    return Optimum(model, minimum, max(0.0, minimum - proven))
+
+
+def _constraints(samples: Samples) -> Any:
+    """One row a sample and wrong class, in this order: (e_c - e_y)x_j' for W, and -1 for xi_j."""
+    sample, wrong = np.nonzero(samples.right == 0)
+    features, rows = samples.shape[1], np.arange(len(sample))
+    inputs = samples.inputs[sample]
+    entry_rows = np.repeat(rows, features)
+    entries = csc_array((inputs.reshape(-1), (entry_rows, _columns(wrong, features))), _size(samples, rows))
+    entries -= csc_array((inputs.reshape(-1), (entry_rows, _columns(samples.labels[sample], features))), entries.shape)
+    slack = csc_array((np.full(len(rows), -1.0), (rows, sample)), (len(rows), len(samples.labels)))
+    return hstack([entries, slack], format="csc")
+
+
+def _columns(classes: NDArray[np.int64], features: int) -> NDArray[np.int64]:
+    """The places of w_c in the flattened W, one after the other."""
+    return np.asarray(classes[:, None] * features + np.arange(features)).reshape(-1)
+
+
+def _size(samples: Samples, rows: NDArray[np.int64]) -> tuple[int, int]:
+    return len(rows), samples.shape[0] * samples.shape[1]
+
+
+def _feasible(multipliers: Floats, count: int) -> Floats:
+    """The multipliers made to satisfy q_jc >= 0 and sum_c q_jc <= 1/S exactly."""
+    table = np.maximum(multipliers, 0.0).reshape(count, -1)
+    sums = np.maximum(table.sum(axis=1, keepdims=True), 1 / count)
+    return np.asarray(table / (sums * count)).reshape(-1)
+
+
+def _centred(samples: Samples, model: Floats) -> Floats:
+    weights = model.reshape(samples.shape)
+    return np.asarray(weights - weights.mean(axis=0)).reshape(-1)
+
+
+# ---------------------------------------------------------------------------------------------------- estimated
+
+
+def estimate(samples: Samples) -> Optimum:
+    """The best point that L-BFGS finds on ever less smoothed costs; the only proof is that no cost is below 0."""
+    model = best = np.zeros(samples.shape[0] * samples.shape[1])
+    for temperature in _TEMPERATURES:
+        options = {"maxiter": _MOST_ITERATIONS}
+        found = minimize(samples.smoothed, model, (temperature,), method="L-BFGS-B", jac=True, options=options)
+        model = np.asarray(found.x, dtype=np.float64)
+        best = min(best, model, key=samples.mean_cost)
+    minimum = samples.mean_cost(best)
+    return Optimum(_centred(samples, best), minimum, minimum)

@@ -23,11 +23,11 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import log_softmax
 
 from areabench.errors import UserError
-from areabench.problems.newton import Point, Smooth, minimise
-from areabench.problems.optimum import Optimum
+from areabench.problems.optimum import Optimum, Point, Smooth, minimise
 
 if TYPE_CHECKING:
     from areabench.problems.logistic import LogisticProblem
+
 
 TOLERANCE = 1e-10  # norm of the gradient at a minimiser; the minimiser is then exact to TOLERANCE/nu
 _NEAR = 1e-5  # norm of the gradient at which L-BFGS hands over to Newton's method

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from areabench.problem_settings import Quadratic
-from areabench.problems.base import Metrics, Vector
+from areabench.arrays import Vector
+from areabench.experiment.problem_records import Quadratic
+from areabench.problems.base import Metrics
 from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
 

@@ -12,10 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.engine.plugins.trials import outside_split
 from areabench.errors import UserError
-from areabench.outside.data import outside_split
-from areabench.outside_settings import OutsidePart
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, NearlyIid, SplitSettings
+from areabench.experiment.checks import check_enough
+from areabench.experiment.fields import OutsidePart
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    NearlyIid,
+    SplitSettings,
+)
 from areabench.streams import Purpose, stream
 
 Rows = NDArray[np.int64]
@@ -48,16 +55,6 @@ def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> lis
 def count_labels(labels: Rows, parts: Sequence[Rows], classes: int) -> Rows:
     """Samples of each class that each client holds, shape (clients, classes)."""
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
-
-
-def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:
-    """A UserError where so many samples leave a client without."""
-    minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
-    if clients * minimum > samples:
-        raise UserError(
-            f"split `{settings.name}`: {clients} clients with at least {minimum} samples each need {clients * minimum} "
-            f"samples, but the training data has {samples}; lower clients.count or split.minimum, or take more data"
-        )
 
 
 def _parts(owners: Rows, clients: int) -> list[Rows]:

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.datasets import Dataset
+from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.problem_settings import TorchModule
-from areabench.problems.base import Metrics, Vector
+from areabench.experiment.problem_records import TorchModule
+from areabench.problems.base import Metrics
 from areabench.problems.callables import load_callable, named
+from areabench.problems.datasets import Dataset
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.streams import Purpose, stream
 

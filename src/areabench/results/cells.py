@@ -7,11 +7,11 @@ import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
-from areabench.experiment import Experiment
-from areabench.paper.published import PublishedCell, published
-from areabench.sweeps.results import Result
-from areabench.tables.retention import is_finite
-from areabench.tables.spread import DECIMALS, Spread, spread_of
+from areabench.experiment.records import Experiment
+from areabench.results.published import PublishedCell, published
+from areabench.results.retention import is_finite
+from areabench.results.statistics import DECIMALS, Spread, spread_of
+from areabench.sweeps.read import Result
 
 
 @dataclass(frozen=True)

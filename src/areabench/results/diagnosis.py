@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.diagnosis import Diagnosis, Observed, diagnose
+from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
+from areabench.engine.events import Kind
+from areabench.engine.messages import Flag
+from areabench.engine.timings import TIMING
 from areabench.errors import RunFileError
-from areabench.messages import Flag
-from areabench.reading import Run
-from areabench.schema import Kind
-from areabench.timings import TIMING
+from areabench.runfile.read import Run
 
 _FROM_EVENTS = {"drawn_s": "drawn_delay_s", "realised_s": "realised_delay_s"}  # columns that have another name there
 

@@ -14,11 +14,29 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.experiment import Area, Experiment, MethodSettings, RateSettings, UniformRates
-from areabench.looks import METHOD_NAMES, method_label
-from areabench.schema import State
-from areabench.sweeps.results import Result
-from areabench.tables.words import flatten, variant_words, without_step_size
+from areabench.engine.events import State
+from areabench.experiment.labels import (
+    METHOD_NAMES,
+    describe_rates,
+    flatten,
+    method_label,
+    method_labels,
+    split_name,
+    titles,
+    variant_words,
+    without_step_size,
+)
+from areabench.experiment.records import (
+    Area,
+    Experiment,
+    MethodSettings,
+    RateSettings,
+    UniformRates,
+)
+from areabench.results.cells import Cell
+from areabench.results.retention import Choice, Rule
+from areabench.results.statistics import DECIMALS
+from areabench.sweeps.read import Result
 
 Values = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
@@ -26,7 +44,7 @@ _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t
 
 
 @dataclass(frozen=True)
-class Cell:
+class Trials:
     """The trials of one method at one step size."""
 
     step_size: float
@@ -63,7 +81,7 @@ class Contender:
     method: MethodSettings  # its step size means nothing here
     variant: int  # counts the settings of one method that differ beside the step size
     label: str
-    cells: tuple[Cell, ...]
+    cells: tuple[Trials, ...]
 
 
 @dataclass(frozen=True)
@@ -152,7 +170,7 @@ def _contender(method: MethodSettings, rivals: Sequence[MethodSettings], results
         method,
         siblings.index(method),
         _distinction(method, siblings),
-        tuple(Cell(step_size, tuple(cells[step_size])) for step_size in sorted(cells)),
+        tuple(Trials(step_size, tuple(cells[step_size])) for step_size in sorted(cells)),
     )
 
 
@@ -178,7 +196,7 @@ def _short(key: str) -> str:
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
-def choose(contender: Contender, wished: Mapping[str, float]) -> Cell | None:
+def choose(contender: Contender, wished: Mapping[str, float]) -> Trials | None:
     """The step size to draw: the wished one (None where it was not run), else the best.
 
     Best is, of the step sizes with the fewest diverged trials, the one with the highest mean final accuracy; where
@@ -189,7 +207,7 @@ def choose(contender: Contender, wished: Mapping[str, float]) -> Cell | None:
     return min(contender.cells, key=_demerit)
 
 
-def _demerit(cell: Cell) -> tuple[float, float, float]:
+def _demerit(cell: Trials) -> tuple[float, float, float]:
     accuracy, loss = cell.final("test_accuracy"), cell.final("train_loss")
     return (
         cell.diverged / len(cell.results),
@@ -228,3 +246,165 @@ def staleness_shares(results: Sequence[Result]) -> Values:
     for share, count in zip(shares, counts, strict=True):
         share[: len(count)] = count / count.sum()
     return np.trim_zeros(shares.mean(axis=0), "b") if len(counts) else np.empty(0)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One method and step size: a cell a rates setting, None where that setting does not keep the step size."""
+
+    method: str
+    step_size: float | None  # None where nothing is kept in any rates setting
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """One table in the paper's form."""
+
+    title: str
+    setting: Experiment  # method, rates, seed and name stand for all of the table's
+    rates: tuple[RateSettings, ...]  # a column block each
+    rows: tuple[TableRow, ...]  # by method, then by step size
+    rule: Rule
+    target: float  # percent
+    planned: int  # runs, those of step sizes that are not kept included
+    done: int
+    skipped: tuple[str, ...] = ()  # methods and rates that the rule could not judge, with the reason
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, row by row."""
+        return tuple(cell for row in self.rows for cell in row.cells if cell is not None)
+
+    def is_best(self, cell: Cell, quality: str) -> bool:
+        """Whether a cell is the best of its rates setting in `accuracy`, `loss` or `rho`; equal as printed is equal."""
+        rivals = [other for other in self.cells if other.experiment.rates == cell.experiment.rates]
+        scores = [_score(rival, quality) for rival in rivals]
+        score = _score(cell, quality)
+        return math.isfinite(score) and score == min(scores)
+
+
+def _score(cell: Cell, quality: str) -> float:
+    """Smaller is better; infinite for a cell that cannot be the best: one with a missing or diverged trial.
+
+    For rho also one in which a trial did not reach the target: the mean over the others would flatter it.
+    """
+    if not cell.is_eligible or cell.loss is None:
+        return math.inf
+    if quality == "loss":
+        return round(cell.loss.mean, DECIMALS)
+    if quality == "accuracy":
+        return math.inf if cell.accuracy is None else -round(cell.accuracy.mean, DECIMALS)
+    return round(cell.reach.rho, DECIMALS) if cell.reach.is_complete and not math.isnan(cell.reach.rho) else math.inf
+
+
+def build_tables(
+    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float = 80.0
+) -> tuple[SweepTable, ...]:
+    """The tables of the planned experiments, in their order, filled with the results there are."""
+    settings = list(dict.fromkeys(setting_of(experiment) for experiment in planned))
+    return tuple(
+        _build_table(
+            setting,
+            title,
+            [experiment for experiment in planned if setting_of(experiment) == setting],
+            [result for result in results if _is_judged(result) and setting_of(result.experiment) == setting],
+            rule,
+            target,
+        )
+        for setting, title in zip(settings, titles(settings), strict=True)
+    )
+
+
+def setting_of(experiment: Experiment) -> Experiment:
+    """What all runs of a table share: method, rates, seed, name and where modules lie are put out of the way."""
+    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
+
+
+def _build_table(
+    setting: Experiment,
+    title: str,
+    planned: Sequence[Experiment],
+    results: Sequence[Result],
+    rule: Rule,
+    target: float,
+) -> SweepTable:
+    rates = list(dict.fromkeys(experiment.rates for experiment in planned))
+    methods = list(dict.fromkeys(without_step_size(experiment.method) for experiment in planned))
+    rows: list[TableRow] = []
+    skipped: list[str] = []
+    for method, label in zip(methods, method_labels(methods), strict=True):
+        groups = [_group(planned, results, one, method, rule) for one in rates]
+        columns = [group.cells(target) for group in groups]
+        sizes = sorted({cell.step_size for column in columns for cell in column})
+        for size in sizes:
+            found = (next((cell for cell in column if cell.step_size == size), None) for column in columns)
+            rows.append(TableRow(label, size, tuple(found)))
+        rows += [] if sizes else [TableRow(label, None, (None,) * len(rates))]
+        reasons = [(one, group.choice.reason) for one, group in zip(rates, groups, strict=True)]
+        skipped += [f"{label}, {describe_rates(one)}: {reason}" for one, reason in reasons if reason]
+    counts = (len(planned), len(results))
+    return SweepTable(title, setting, tuple(rates), tuple(rows), rule, target, *counts, tuple(skipped))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One method under one rates setting: what was asked for, what there is, and what the rule makes of it."""
+
+    asked: tuple[Experiment, ...]
+    results: tuple[Result, ...]
+    choice: Choice
+
+    def cells(self, target: float) -> list[Cell]:
+        """What the rule keeps, as far as there are trials to show."""
+        sizes = self.choice.step_sizes
+        return [Cell(shown, self._planned(size), target) for size in sizes if (shown := self._shown(size))]
+
+    def _shown(self, size: float) -> tuple[Result, ...]:
+        return tuple(result for result in self.results if self._shows(result.experiment, size))
+
+    def _planned(self, size: float) -> int:
+        return len({experiment.seed for experiment in self.asked if self._shows(experiment, size)})
+
+    def _shows(self, experiment: Experiment, size: float) -> bool:
+        return experiment.method.step_size == size and experiment.seed in self.choice.seeds
+
+
+def _group(
+    planned: Sequence[Experiment], results: Sequence[Result], rates: RateSettings, method: MethodSettings, rule: Rule
+) -> _Group:
+    """The runs of one method under one rates setting; the seeds are those of the whole table."""
+    of_group = tuple(result for result in results if _belongs(result.experiment, rates, method))
+    asked = tuple(experiment for experiment in planned if _belongs(experiment, rates, method))
+    seeds = [experiment.seed for experiment in planned]
+    return _Group(asked, of_group, rule.choose(of_group, seeds) if of_group else Choice((), ()))
+
+
+def _belongs(experiment: Experiment, rates: RateSettings, method: MethodSettings) -> bool:
+    return experiment.rates == rates and without_step_size(experiment.method) == method
+
+
+def _is_judged(result: Result) -> bool:
+    """Whether a run has ended by itself and has a quality to show, be it that it diverged."""
+    ended = result.status.state in (State.DONE, State.TARGET) and len(result.train_loss) > 0
+    return ended or result.status.state == State.DIVERGED
+
+
+def title_of(page: Page) -> str:
+    """Number of clients, local steps, split, horizon, and what else tells the page from others."""
+    said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
+    others = [f"{key} = {value}" for key, value in page.differences if not key.startswith(said)]
+    return ", ".join([*_settings(page.experiment), _trials(page), *others])
+
+
+def _settings(experiment: Experiment) -> list[str]:
+    clients, stop = experiment.clients, experiment.stop
+    horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
+    return [f"n = {clients.count}", f"M = {clients.local_steps}", split_name(experiment), horizon]
+
+
+def _trials(page: Page) -> str:
+    counts = {len(cell.results) for row in page.rows for one in row.contenders for cell in one.cells}
+    least, most = min(counts), max(counts)
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return f"{number} trial{'s' if most > 1 else ''}"

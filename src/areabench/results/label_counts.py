@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from areabench import datasets
+from areabench.engine.plugins.modules import HARMLESS
 from areabench.errors import UserError
-from areabench.experiment import Experiment
-from areabench.outside.modules import HARMLESS
-from areabench.outside.paths import outside_parts
-from areabench.partition import Rows, count_labels, split
+from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.records import Experiment
+from areabench.problems import datasets
+from areabench.problems.splits import Rows, count_labels, split
 
 
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:

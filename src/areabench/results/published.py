@@ -12,10 +12,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
-from areabench.experiment import Experiment, NormalRates, RateSettings, UniformRates
-from areabench.looks import METHOD_NAMES
-from areabench.problem_settings import Dirichlet, DirichletEqual, Iid, Logistic, Mnist, NearlyIid, SplitSettings
-from areabench.tables.spread import Spread
+from areabench.experiment.labels import METHOD_NAMES
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    DirichletEqual,
+    Iid,
+    Logistic,
+    Mnist,
+    NearlyIid,
+    SplitSettings,
+)
+from areabench.experiment.records import Experiment, NormalRates, RateSettings, UniformRates
+from areabench.results.statistics import Spread
 
 METHOD_LABELS = dict(reversed(METHOD_NAMES.items()))  # in the order of the paper's tables
 RECOVERED_HORIZON_S = 15.0  # n = 4, M = 50: printed as 100 s, but the tables' own rho and loss fit 15 s

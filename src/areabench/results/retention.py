@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
+from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.paper.published import published
-from areabench.schema import State
-from areabench.sweeps.results import Result
+from areabench.results.published import published
+from areabench.sweeps.read import Result
 
 RuleName = Literal["published", "paper-rule", "best", "all"]
 Metric = Literal["accuracy", "loss", "time"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.schema import Kind
+from areabench.engine.events import Kind
 
 _ARRIVALS = (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED)
 _MOST_LANES = 12  # clients that a bar has room for

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from areabench.errors import WriteFailure
-from areabench.flights import Flight
-from areabench.problems.base import Vector
-from areabench.standing import Standing
+from areabench.arrays import Vector
+from areabench.engine.messages import Flag, Order
+from areabench.engine.state import Flight, ServerStanding, Standing, Tally
+from areabench.errors import RunFileError, WriteFailure
+from areabench.runfile.layout import Held, checkpoint_path
 
 FORMAT, VERSION = "areabench-checkpoint", 1
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
@@ -53,14 +54,6 @@ class Pending(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """Models and averages of snapshots that wait in memory because the run file keeps the last one only."""
-
-    models: Sequence[Vector] = ()
-    averages: Sequence[Vector] = ()
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """A run as it stood, with what its clients remembered then; a client that is not there remembers the start."""
 
@@ -70,11 +63,6 @@ class Checkpoint:
     heap: Sequence[Pending] = ()
     sequence: int = 0  # of the simulator's last arrival
     held: Held = Held()
-
-
-def checkpoint_path(run_file: Path) -> Path:
-    """The checkpoint that belongs to a run file."""
-    return run_file.with_name(run_file.name + ".checkpoint")
 
 
 def discard_checkpoint(run_file: Path) -> None:
@@ -218,3 +206,96 @@ def _write_held(file: h5py.File, held: Held) -> None:
     for name, vectors in (("models", held.models), ("averages", held.averages)):
         if vectors:
             file[f"held/{name}"] = np.stack(vectors)
+
+
+_DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError)
+
+
+def require_checkpoint(run_file: Path) -> Path:
+    """The path of a run file's checkpoint; a UserError where there is none."""
+    path = checkpoint_path(run_file)
+    if not path.is_file():
+        raise RunFileError(
+            f"{run_file}: has no checkpoint ({path.name}) to go on from; run the experiment again, with a shorter "
+            "--checkpoint-every"
+        )
+    return path
+
+
+def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
+    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
+    path = require_checkpoint(run_file)
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
+                raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
+            memories = _read_memories(path, file["remembering"][:].tolist(), state.model)
+            return _read(file, state, memories)
+    except _DAMAGE as error:
+        raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
+
+
+def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
+    attributes, clients = dict(file.attrs), file["clients"][:].tolist()
+    numbers = {name: attributes[name].item() for name in NUMBERS}
+    mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
+    counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
+    standing = Standing(
+        server=ServerStanding(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
+        rounds={client: rounds for client, rounds, _ in clients if rounds},
+        flights=_read_flights(file),
+        refusals={client: refusals for client, _, refusals in clients if refusals},
+        lost=tuple(file["lost"][:].tolist()),
+        tally=_read_tally(file["tally"]),
+        **numbers,
+    )
+    heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
+    return Checkpoint(
+        str(attributes["experiment"]), standing, memories, heap, int(attributes["sequence"]),
+        Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
+    )  # fmt: skip
+
+
+def _read_state(group: h5py.Group, form: Any) -> Any:
+    values = {}
+    for name, value in form._asdict().items():
+        if hasattr(value, "_asdict"):
+            values[name] = _read_state(group[name], value)
+        elif isinstance(value, tuple):
+            values[name] = tuple(group[name][:].tolist())
+        elif isinstance(value, int | float):
+            values[name] = _number(group.attrs[name], value)
+        else:
+            values[name] = group[name][:] if name in group else None
+    return type(form)(**values)
+
+
+def _number(stored: Any, form: Any) -> Any:
+    """A number of the type it was written with: what began as 0 may be 0.75 by now."""
+    return stored if type(stored) is type(form) else stored.item()
+
+
+def _read_flights(file: h5py.File) -> tuple[Flight, ...]:
+    models = _vectors(file, "models")
+    return tuple(
+        Flight(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
+        for client, row, step_size, version, iteration, flags, number, since_s in file["flights"][:].tolist()
+    )
+
+
+def _read_tally(group: h5py.Group) -> Tally:
+    kinds, staleness, served = (group[name][:].tolist() for name in ("kinds", "staleness", "served"))
+    return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
+
+
+def _read_memories(path: Path, clients: Sequence[int], model: Vector) -> dict[int, Vector]:
+    """What stands at the end of the file: a vector like `model` for each of these clients."""
+    size = len(clients) * model.nbytes
+    with path.open("rb") as file:
+        file.seek(-size, os.SEEK_END)
+        rows = np.frombuffer(file.read(), model.dtype).reshape(len(clients), len(model))
+    return dict(zip(clients, rows, strict=True))
+
+
+def _vectors(file: h5py.File, name: str) -> list[Vector]:
+    return list(file[name][:]) if name in file else []

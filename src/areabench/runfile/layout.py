@@ -4,23 +4,190 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.attributes import write_attributes
-from areabench.diagnosis import Diagnosis
-from areabench.experiment import Record
-from areabench.model_rows import ModelRows, create_models
+from areabench.arrays import Vector
+from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.events import Provenance, State, Status
+from areabench.errors import RunFileError
+from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
-from areabench.schema import DIAGNOSIS_CLIENT, EVENT, FORMAT, METRIC, QUANTILE, SCHEMA_VERSION, SNAPSHOT, Provenance
-from areabench.status_record import create_status, cut
+from areabench.runfile.lock import lock
+from areabench.runfile.open import DAMAGE, damaged, open_for_reading
+from areabench.runfile.schema import (
+    DIAGNOSIS_CLIENT,
+    EVENT,
+    FORMAT,
+    METRIC,
+    QUANTILE,
+    SCHEMA_VERSION,
+    SNAPSHOT,
+    STATUS,
+)
+
+_LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
+
+
+def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str | int]) -> None:
+    """Add texts and whole numbers."""
+    for name, value in values.items():
+        attributes[name] = _inline(value) if isinstance(value, str) else value
+
+
+def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
+    """All attributes, texts as such."""
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+
+
+def _inline(text: str) -> np.bytes_ | str:
+    content = text.encode(errors="backslashreplace")
+    return np.bytes_(content or b"\0") if len(content) <= _LONGEST else text  # HDF5 knows no text of no bytes
+
+
+_ROWS_A_BLOCK = 16
+_BYTES_A_BLOCK = 2**20
+
+
+class RowSource(Protocol):
+    """A run file that rows are copied from."""
+
+    @property
+    def snapshot_index(self) -> NDArray[Any]:
+        """Rows of SNAPSHOT."""
+        ...
+
+    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+        """Some rows of a dataset."""
+        ...
+
+
+class ModelRows:
+    """A growing dataset of models; where only the last is kept, the others stay in memory until they are evaluated."""
+
+    def __init__(self, dataset: h5py.Dataset, *, last_only: bool) -> None:
+        self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
+        self._dataset = dataset
+        self._held: list[Vector] | None = [] if last_only else None
+
+    def extend(self, models: Sequence[Vector]) -> None:
+        """Add models; the arrays are held and must not change."""
+        if self._held is None:
+            append(self._dataset, np.stack(models))
+        else:
+            self._held += models
+
+    def take(self, run: RowSource, name: str, count: int, held: Sequence[Vector]) -> None:
+        """Begin with the first rows of an earlier run, or where it has the last one only with those that it held."""
+        if self._held is not None:
+            self._held += held
+            return
+        for first in range(0, count, self.rows_a_block):
+            append(self._dataset, run.rows(name, slice(first, min(first + self.rows_a_block, count))))
+
+    @property
+    def held(self) -> tuple[Vector, ...]:
+        """Those that stay in memory."""
+        return tuple(self._held or ())
+
+    def __len__(self) -> int:
+        """How many there have been."""
+        return len(self._dataset if self._held is None else self._held)
+
+    def __getitem__(self, chosen: slice) -> list[Vector]:
+        """Some of them."""
+        return list((self._dataset if self._held is None else self._held)[chosen])
+
+    def flush(self) -> None:
+        """Hand everything to the operating system, the rows before their number."""
+        self._dataset.flush()
+
+    def close(self) -> None:
+        """Write the last one where it is the only one; once."""
+        if self._held and not len(self._dataset):
+            append(self._dataset, self._held[-1][None])
+
+
+def create_models(file: h5py.File, name: str, size: tuple[int, np.dtype[Any]], *, last_only: bool) -> None:
+    """A dataset for models, without rows."""
+    dimension, dtype = size
+    chunks = (1 if last_only else _rows_a_block(dimension, dtype), dimension)
+    file.create_dataset(name, (0, dimension), dtype, maxshape=(None, dimension), chunks=chunks)
+
+
+def _rows_a_block(dimension: int, dtype: np.dtype[Any]) -> int:
+    return max(1, min(_ROWS_A_BLOCK, _BYTES_A_BLOCK // (dimension * dtype.itemsize)))
+
+
+def append(dataset: h5py.Dataset, rows: NDArray[Any]) -> None:
+    """Add rows to a dataset that can grow."""
+    if len(rows):
+        first = len(dataset)
+        dataset.resize(first + len(rows), axis=0)
+        dataset[first:] = rows
+
+
+_STATES = {state.text: state for state in State}
+_NAME = "status"
+
+
+def create_status(file: h5py.File) -> int:
+    """Make room for the status, at once and in one piece; where in the file, in bytes from its start."""
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    space = h5py.h5s.create_simple((1,))
+    return int(h5py.h5d.create(file.id, _NAME.encode(), h5py.h5t.py_create(STATUS), space, settings).get_offset())
+
+
+def pack_status(status: Status) -> bytes:
+    """A status as the bytes of a record of STATUS."""
+    values = {item.name: getattr(status, item.name) for item in fields(status)}
+    values |= {"state": status.state.text.encode(), "reason": cut(status.reason, STATUS["reason"].itemsize)}
+    return np.array(tuple(values[name] for name in STATUS.names or ()), STATUS).tobytes()
+
+
+def status_of(file: h5py.File) -> Status:
+    """The status as the file has it; a KeyError and the like where it is damaged."""
+    row = file[_NAME][0]
+    if row.dtype != STATUS:
+        raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
+    values = dict(zip(row.dtype.names, row.tolist(), strict=True))
+    state, reason = values.pop("state").decode(), values.pop("reason").decode()
+    return Status(_STATES[state], reason, **values)
+
+
+def cut(text: str, size: int) -> bytes:
+    """A text in at most `size` bytes of UTF-8, cut between characters."""
+    return text.encode(errors="replace")[:size].decode(errors="ignore").encode()
+
+
+def mark(path: Path, status: Status) -> bool:
+    """Set the status of a run file whose run was killed; False where the run had said itself how it ended.
+
+    A RunFileError where a run is still writing it.
+    """
+    try:
+        with open_for_reading(path) as file:
+            offset, now = file[_NAME].id.get_offset(), status_of(file)
+        descriptor = lock(path)
+    except BlockingIOError as error:
+        raise RunFileError(f"{path}: {error}; wait until it has ended") from error
+    except DAMAGE as error:
+        raise damaged(path, str(error)) from error
+    try:
+        if now.state == State.RUNNING:
+            os.pwrite(descriptor, pack_status(status), offset)
+    finally:
+        os.close(descriptor)
+    return now.state == State.RUNNING
+
 
 EVENTS_A_BLOCK = 256
 _VERSIONS = ("v110", "v110")  # the oldest format that can be read at any moment
@@ -140,3 +307,16 @@ def read_diagnosis(row: np.void, clients: NDArray[Any], quantiles: NDArray[Any])
     values = {name: row[name].item() for name in row.dtype.names or ()}
     texts = {name: value.decode() for name, value in values.items() if isinstance(value, bytes)}
     return Diagnosis(**{**values, **texts}, clients=clients, quantiles=quantiles)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Models and averages of snapshots that wait in memory because the run file keeps the last one only."""
+
+    models: Sequence[Vector] = ()
+    averages: Sequence[Vector] = ()
+
+
+def checkpoint_path(run_file: Path) -> Path:
+    """The checkpoint that belongs to a run file."""
+    return run_file.with_name(run_file.name + ".checkpoint")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from areabench.errors import RunFileError
-from areabench.surroundings import refuse_existing
+from areabench.files import refuse_existing
 
 _PATIENCE_S = 0.2  # for those who only ask whether there is a lock
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from areabench import __version__
-from areabench.schema import Provenance
+from areabench.engine.events import Provenance
 
 
 def gather_provenance(

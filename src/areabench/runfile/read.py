@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.attributes import read_attributes
-from areabench.config import parse_experiment
-from areabench.diagnosis import Diagnosis
+from areabench.arrays import Vector
+from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.events import Kind, Provenance, State, Status
+from areabench.engine.state import counted_status
 from areabench.errors import RunFileError, UserError
-from areabench.experiment import Experiment
-from areabench.layout import DIAGNOSIS, read_diagnosis
-from areabench.opening import DAMAGE, damaged, left_open, open_for_reading, ranks_exist, whole_events, whole_snapshots
-from areabench.problems.base import Vector
-from areabench.schema import (
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
+from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, status_of
+from areabench.runfile.open import (
+    DAMAGE,
+    damaged,
+    left_open,
+    open_for_reading,
+    ranks_exist,
+    whole_events,
+    whole_snapshots,
+)
+from areabench.runfile.schema import (
     CLIENT,
     DIAGNOSIS_CLIENT,
     EVENT,
@@ -27,13 +36,7 @@ from areabench.schema import (
     QUANTILE,
     SCHEMA_VERSION,
     SNAPSHOT,
-    Kind,
-    Provenance,
-    State,
-    Status,
 )
-from areabench.status_record import status_of
-from areabench.tally import counted_status
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,23 +6,37 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.checkpoint import Held
-from areabench.claim import Claim
-from areabench.config import to_toml
-from areabench.diagnosis import Diagnosis
-from areabench.earlier import Earlier
+from areabench.arrays import Vector
+from areabench.engine.conductor import divergence
+from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.events import (
+    EVENT_ROW,
+    Event,
+    Provenance,
+    State,
+    Status,
+)
+from areabench.engine.messages import digest
+from areabench.engine.state import Tally
 from areabench.errors import RunFailure, RunFileError, WriteFailure, one_line
-from areabench.experiment import Record
-from areabench.layout import (
+from areabench.experiment.parse import to_toml
+from areabench.experiment.records import Record
+from areabench.problems.base import Metrics
+from areabench.runfile.layout import (
     EVENTS_A_BLOCK,
+    Held,
+    Layout,
+    ModelRows,
     Opening,
+    RowSource,
+    append,
     cause_of,
     diagnosis_row,
     first_content,
@@ -30,16 +44,49 @@ from areabench.layout import (
     layout_of,
     metric_rows,
     open_to_append,
+    pack_status,
 )
-from areabench.messages import digest
-from areabench.model_rows import ModelRows, append
-from areabench.problems.base import Metrics, Vector
-from areabench.schema import EVENT, EVENT_ROW, SNAPSHOT, Event, Provenance, State, Status
-from areabench.status_record import pack_status
-from areabench.tally import Tally
+from areabench.runfile.lock import Claim
+from areabench.runfile.schema import EVENT, SNAPSHOT
 
 if TYPE_CHECKING:
-    from areabench.reading import Run
+    from areabench.runfile.read import Run
+
+
+_COPIED_AT_ONCE = 2**16  # events
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """What of an earlier run goes on: its first events (0 without event log) and snapshots, and the counts up to there.
+
+    Where its file has the last model only, also the models and averages of these snapshots, which only the run had.
+    """
+
+    run: RowSource
+    events: int
+    snapshots: int
+    tally: Tally
+    models: Sequence[Vector] = ()
+    averages: Sequence[Vector] = ()
+
+    def copy_to(self, layout: Layout) -> None:
+        """Put the rows into an empty file."""
+        for first in range(0, self.events, _COPIED_AT_ONCE):
+            append(layout.events, self.run.rows("events", slice(first, min(first + _COPIED_AT_ONCE, self.events))))
+        append(layout.index, self.run.snapshot_index[: self.snapshots])
+        layout.models.take(self.run, "snapshots/model", self.snapshots, self.models)
+        if layout.averages is not None:
+            layout.averages.take(self.run, "snapshots/average", self.snapshots, self.averages)
+
+    @property
+    def last_snapshot(self) -> tuple[float, int, int] | None:
+        """Time, version and events of the last snapshot that goes on."""
+        if not self.snapshots:
+            return None
+        time_s, version, events, _ = self.run.snapshot_index[self.snapshots - 1].tolist()
+        return time_s, version, events
+
 
 _BLOCKS_THAT_MAY_WAIT = 16
 _FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
@@ -292,11 +339,6 @@ class Recorder:
             self._waiting_averages.clear()
         append(self._layout.index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
         waiting.clear()
-
-
-def divergence(norm: float, bound: float, iteration: int) -> str:
-    """The reason of a run that diverged."""
-    return f"|x_s| = {norm:.3g} at iteration {iteration} is beyond {bound:g}"
 
 
 def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:

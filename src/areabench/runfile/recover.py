@@ -5,32 +5,159 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.config import to_toml
-from areabench.earlier import Earlier
-from areabench.layout import DIAGNOSIS, read_diagnosis
-from areabench.messages import digest
-from areabench.opening import whole_events
-from areabench.recording import Recorder
-from areabench.recovery.prefix import good_events, good_snapshots
-from areabench.recovery.source import UNREADABLE, Source
-from areabench.schema import (
+from areabench.engine.events import Kind, Provenance, State, Status
+from areabench.engine.messages import digest
+from areabench.engine.state import Tally
+from areabench.errors import RunFileError, UserError
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, status_of
+from areabench.runfile.open import DAMAGE, open_closed, ranks_exist, whole_events
+from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.schema import (
     CLIENT,
     DIAGNOSIS_CLIENT,
     EVENT,
+    FORMAT,
     METRIC,
     QUANTILE,
+    SCHEMA_VERSION,
     SNAPSHOT,
-    Kind,
-    Provenance,
-    State,
-    Status,
 )
-from areabench.tally import Tally
+
+
+def good_events(rows: NDArray[Any], clients: int) -> int:
+    """How many events from the first on can be true: kinds and clients exist, time and counters go on as they must."""
+    kind = rows["kind"]
+    used, step = kind <= Kind.STEP, kind == Kind.STEP
+    with np.errstate(invalid="ignore"):
+        good = np.isfinite(rows["time_s"]) & (rows["time_s"] >= 0) & (kind <= max(Kind)) & _clients_exist(rows, clients)
+        good[1:] &= np.diff(rows["time_s"]) >= 0
+    good &= ~used | ((rows["iteration"] == np.cumsum(used)) & (rows["version"] == np.cumsum(step)))
+    good &= (kind != Kind.UPDATE) | (rows["staleness"] == rows["version"] - rows["base_version"])
+    return first_false(good)
+
+
+def _clients_exist(rows: NDArray[Any], clients: int) -> NDArray[np.bool_]:
+    """A step has no client; a refused update may say that it comes from anybody."""
+    client = rows["client"]
+    exists = (client >= 0) & (client < clients)
+    named = np.where(rows["kind"] == Kind.STEP, client == -1, exists)
+    return np.asarray(named | (rows["kind"] == Kind.REFUSED))
+
+
+def good_snapshots(index: NDArray[Any], events: NDArray[Any] | None) -> int:
+    """How many snapshots from the first on can be true, beside these events; None where a run kept none."""
+    with np.errstate(invalid="ignore"):
+        good = np.isfinite(index["time_s"]) & (index["time_s"] >= 0) & (index["event"] >= 0) & (index["version"] >= 0)
+        for name in ("time_s", "event", "version"):
+            good[1:] &= index[name][1:] >= index[name][:-1]
+    if events is not None:
+        steps = np.concatenate([[0], np.cumsum(events["kind"] == Kind.STEP)])
+        good &= index["event"] <= len(events)
+        good &= index["version"] == steps[np.clip(index["event"], 0, len(events))]
+    return first_false(good)
+
+
+def first_false(good: NDArray[np.bool_]) -> int:
+    """The number of entries before the first that is false."""
+    return len(good) if good.all() else int(good.argmin())
+
+
+UNREADABLE = (*DAMAGE, MemoryError)
+
+
+class Source:
+    """What a damaged file still holds; a RunFileError where not even the experiment can be read."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = open_closed(path)
+            attributes = read_attributes(self._file.attrs)
+            if attributes["format"] != FORMAT or attributes["schema_version"] != SCHEMA_VERSION:
+                raise RunFileError(
+                    f"{path}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
+                )
+            self.experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
+        except UserError:
+            raise
+        except UNREADABLE as error:
+            raise RunFileError(f"{path}: nothing can be saved: {error}; run the experiment again") from error
+        self.clients_count = self.experiment.clients.count
+
+    def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
+        """Some rows of a dataset; an error where they cannot be read."""
+        return cast(NDArray[Any], self._file[name][chosen])
+
+    def length(self, name: str) -> int:
+        """How many rows a dataset has, whether they can be read or not; 0 where not even that can be told."""
+        try:
+            return len(self._file[name])
+        except UNREADABLE:
+            return 0
+
+    def prefix(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The rows of a dataset up to the first block that cannot be read."""
+        blocks = [np.zeros(0, dtype)]
+        try:
+            dataset = self._file[name]
+            step = max(1, dataset.chunks[0])
+            for first in range(0, len(dataset) if dataset.dtype == dtype else 0, step):
+                blocks.append(dataset[first : first + step])
+        except UNREADABLE:
+            pass
+        return np.concatenate(blocks)
+
+    def whole(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
+        """All rows of a dataset, or None where some cannot be read."""
+        rows = self.prefix(name, dtype)
+        return rows if name in self and len(rows) == self.length(name) else None
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such an object that can be opened."""
+        try:
+            return isinstance(self._file[name], h5py.Dataset)
+        except UNREADABLE:
+            return False
+
+    def model_size(self) -> tuple[int, np.dtype[Any]]:
+        """The number of parameters, and their type."""
+        models = self._file["snapshots/model"]
+        return int(models.shape[1]), models.dtype
+
+    def provenance(self) -> Provenance | None:
+        """Who ran what where, if it can be read."""
+        try:
+            attributes = read_attributes(self._file["provenance"].attrs)
+            values = {item.name: attributes[item.name] for item in fields(Provenance)}
+            numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
+            texts = {name: str(value) for name, value in values.items() if name not in numbers}
+            return Provenance(**cast(dict[str, Any], {**texts, **numbers}))
+        except UNREADABLE:
+            return None
+
+    def status(self) -> Status | None:
+        """How the run stood, if it can be read."""
+        try:
+            return status_of(self._file)
+        except UNREADABLE:
+            return None
+
+    def clients(self) -> NDArray[Any] | None:
+        """The clients, if all are there in their order."""
+        try:
+            table = self._file["clients"][()]
+        except UNREADABLE:
+            return None
+        numbered = table.dtype == CLIENT and np.array_equal(table["client"], np.arange(self.clients_count))
+        sound = numbered and ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
+        return table if sound else None
+
 
 _UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0}  # the other fields of a provenance are texts
 

@@ -11,13 +11,20 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from areabench.config import anchored, apply_override, hints_of, options_of, overridden_keys
-from areabench.experiment import Experiment
-from areabench.outside.paths import joined_folders
-from areabench.outside_settings import NO_SETTINGS
-from areabench.place import Place, shown, unknown
-from areabench.toml_reading import read_text, read_toml
-from areabench.toml_text import block, key_text, literal
+from areabench.experiment.fields import NO_SETTINGS
+from areabench.experiment.module_paths import joined_folders
+from areabench.experiment.parse import (
+    Place,
+    anchored,
+    apply_override,
+    hints_of,
+    options_of,
+    overridden_keys,
+    shown,
+    unknown,
+)
+from areabench.experiment.records import Experiment
+from areabench.experiment.toml import block, key_text, literal, read_text, read_toml
 
 MOST_RUNS = 100_000
 SEEDS = 2**32

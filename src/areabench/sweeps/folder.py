@@ -13,23 +13,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from areabench.engine.events import State
+from areabench.engine.plugins.modules import modules_of
 from areabench.errors import RunFailure, RunFileError, UserError
-from areabench.experiment import Experiment, TraceDelays
-from areabench.outside.modules import modules_of
-from areabench.schema import State
-from areabench.sweeps.passes import Task
-from areabench.sweeps.reading import (
+from areabench.experiment.records import Experiment, TraceDelays
+from areabench.sweeps.plan import Member, Share, SweepPlan, Task
+from areabench.sweeps.read import (
     FAILURE_COLUMNS,
     FAILURES,
     SWEEP_FILE,
     Failure,
-    Member,
-    SweepPlan,
+    ended_state,
     read_stored,
+    recorded_code_changed,
     stored_text,
 )
-from areabench.sweeps.results import ended_state, recorded_code_changed
-from areabench.sweeps.share import Share
 
 _LOCK = ".lock"
 _ALL = Share()

@@ -2,24 +2,89 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areabench.engine.events import State, Status
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.sweeps.folder import part_of
+from areabench.sweeps.plan import Pass, Task
+from areabench.sweeps.pool import Outcome
+
+if TYPE_CHECKING:
+    from areabench.transports.options import Surroundings
 import os
 import re
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from multiprocessing.connection import wait
 from typing import IO
 
+from areabench.engine.events import ENDED
 from areabench.errors import one_line
-from areabench.launch import PATIENCE_S, mpirun_command
-from areabench.mpirun import own_folder, tether
+from areabench.launch.mpirun import PATIENCE_S, mpirun_command, own_folder, tether
 from areabench.progress import SweepProgress
-from areabench.sweeps.batch import READY, Batch, understand
-from areabench.sweeps.folder import part_of
-from areabench.sweeps.interrupts import Interrupts
-from areabench.sweeps.passes import Pass, Task
-from areabench.sweeps.pool import Outcome
+from areabench.sweeps.mpi_ranks import Call, play
+from areabench.transports.options import Surroundings
+from areabench.transports.signals import Interrupts
+from areabench.transports.world import SharedFailure, World
+
+READY = "ready"  # what rank 0 says before its first run
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs to make, and for whom: the command that asked for them, and the process that takes the files over."""
+
+    tasks: tuple[Task, ...]
+    command: str
+    pid: int
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        tasks = [{"experiment": to_toml(task.experiment), "output": str(task.output)} for task in self.tasks]
+        path.write_text(json.dumps({"command": self.command, "pid": self.pid, "tasks": tasks}), encoding="utf-8")
+
+
+def read_batch(path: Path) -> Batch:
+    """Read what `write` wrote."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    tasks = tuple(Task(parse_experiment(task["experiment"]), Path(task["output"])) for task in content["tasks"])
+    return Batch(tasks, content["command"], content["pid"])
+
+
+def lead_batch(batch: Batch, leader_of: Callable[[Surroundings], Leader], around: Surroundings) -> None:
+    """Rank 0: make all runs, and print a line for each as it ends."""
+    leader = leader_of(replace(around, command=batch.command))
+    print(READY, flush=True)
+    for number, task in enumerate(batch.tasks):
+        print(tell(number, leader.attempt(task, part_of(task.output, batch.pid))), flush=True)
+    leader.dismiss(0)
+
+
+def tell(number: int, outcome: Outcome) -> str:
+    """The outcome of a batch's task in one line."""
+    status = {**asdict(outcome.statuses[0]), "state": int(outcome.statuses[0].state)} if outcome.statuses else None
+    return json.dumps([number, status, outcome.trouble, outcome.hopeless])
+
+
+def understand(line: str, tasks: Sequence[Task]) -> Outcome | None:
+    """What `tell` told; None for the words of somebody else, such as a warning of the MPI library."""
+    try:
+        number, status, trouble, hopeless = json.loads(line)
+        return Outcome(Pass((tasks[number],)), _statuses(status), trouble, hopeless)
+    except (ValueError, TypeError, IndexError):
+        return None
+
+
+def _statuses(status: dict[str, Any] | None) -> tuple[Status, ...]:
+    return () if status is None else (Status(**{**status, "state": State(status["state"])}),)
+
 
 _LOOK_S = 0.2  # how often to show progress, where it is shown
 
@@ -116,3 +181,32 @@ def _reason(said: IO[str]) -> str:
     ours = [line.removeprefix("areabench: ") for line in lines if line.startswith("areabench: ")]
     exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
     return (ours or exceptions or lines[:1] or ["without a word"])[-1]
+
+
+class Leader:
+    """Rank 0 of a launch that runs one experiment after the other."""
+
+    def __init__(self, world: World, around: Surroundings) -> None:
+        self._world, self._around = world, around
+
+    def attempt(self, task: Task, part: Path) -> Outcome:
+        """One run, written to `part`; its file takes its name when it is complete."""
+        attempted, around = Pass((task,)), replace(self._around, output=part, force=True)
+        call = Call(to_toml(task.experiment))
+        try:
+            status = play(self._world, self._world.of_server(lambda: call), around)
+            assert status is not None
+            if status.state in ENDED:
+                part.replace(task.output)
+            return Outcome(attempted, (status,))
+        except SharedFailure as failure:
+            reason = one_line(failure)
+            return Outcome(attempted, (), reason, hopeless="cannot be written" in reason)
+        except OSError as error:
+            return Outcome(attempted, (), one_line(error), hopeless=True)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def dismiss(self, exit_code: int) -> None:
+        """There is no other run."""
+        self._world.of_server(lambda: Call("", exit_code))

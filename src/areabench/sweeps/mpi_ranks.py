@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
-from areabench.config import parse_experiment
-from areabench.real_time import run_on_mpi
-from areabench.schema import Status
-from areabench.surroundings import Surroundings
+from areabench.engine.events import Status
+from areabench.experiment.parse import parse_experiment
+from areabench.transports.mpi_run import run_on_mpi
+from areabench.transports.options import Surroundings
 from areabench.transports.world import SharedFailure, World
 
 

@@ -7,6 +7,7 @@ split, rates, delays, mini-batches and starting point.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +15,31 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from areabench.config import read_experiment, to_toml
-from areabench.delays import read_trace
+from areabench.engine.plugins.load import check_parts
 from areabench.errors import ConfigError, UserError
-from areabench.experiment import Experiment, TraceDelays
-from areabench.outside.calling import check_parts
-from areabench.outside.paths import outside_parts
-from areabench.outside_settings import slug
-from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
-from areabench.toml_text import literal
+from areabench.experiment.fields import slug
+from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.parse import read_experiment, to_toml
+from areabench.experiment.problem_records import DrawnSettings
+from areabench.experiment.records import (
+    Experiment,
+    ListedRates,
+    LognormalRates,
+    NormalRates,
+    RateSettings,
+    SFedAvg,
+    TraceDelays,
+)
+from areabench.experiment.toml import literal
+from areabench.experiment.traces import read_trace
+from areabench.sweeps.file import (
+    SEEDS,
+    Axis,
+    SweepFile,
+    Table,
+    merged,
+    read_sweep_file,
+)
 
 _DIGEST_DIGITS = 10
 
@@ -174,3 +191,124 @@ def _trouble_with(file: str, clients: int) -> str:
     except UserError as error:
         return str(error)
     return ""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Every `of`-th run of a sweep, beginning with run `number`, from 1 on in the order of the plan; 1 of 1 is all."""
+
+    number: int = 1
+    of: int = 1
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the whole sweep."""
+        return self.of == 1
+
+    @property
+    def text(self) -> str:
+        """As it is typed."""
+        return f"{self.number}/{self.of}"
+
+    @property
+    def suffix(self) -> str:
+        """What the names of its own files in the folder end in; nothing for the whole sweep."""
+        return "" if self.whole else f"-{self.number}-of-{self.of}"
+
+    def taken_from(self, plan: SweepPlan) -> SweepPlan:
+        """The plan with the runs of this share only; its text stays that of the whole sweep."""
+        return replace(plan, members=plan.members[self.number - 1 :: self.of])
+
+
+def read_share(text: str) -> Share:
+    """A share as it is typed: K/N."""
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
+    number, of = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise UserError(f"--share {text}: is no K/N with 1 <= K <= N; the shares of three are 1/3, 2/3 and 3/3")
+    return Share(number, of)
+
+
+_STEPS_A_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about so many gradient steps
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to compute, and the run file to leave."""
+
+    experiment: Experiment
+    output: Path
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Runs that are simulated together."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def steps(self) -> float:
+        """Gradient steps that all of them are expected to compute."""
+        return sum(expected_steps(task.experiment) for task in self.tasks)
+
+    @property
+    def cost(self) -> float:
+        """Expected time to compute all of them, in units of a gradient step."""
+        return sum(expected_cost(task.experiment) for task in self.tasks)
+
+
+def group_passes(tasks: Sequence[Task]) -> list[Pass]:
+    """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
+    from areabench.engine.lanes import group_lanes  # loads the engine; reading a sweep does not need it
+
+    groups = group_lanes([task.experiment for task in tasks])
+    passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
+    return sorted(passes, key=lambda each: each.cost, reverse=True)
+
+
+def expected_cost(experiment: Experiment) -> float:
+    """Expected time of a run, evaluation included, in units of a gradient step."""
+    stop, record = experiment.stop, experiment.record
+    evaluated = record.snapshots == "grid" and not isinstance(experiment.problem, DrawnSettings)
+    snapshots = (stop.horizon_s or 0.0) / record.interval_s if evaluated else 0.0
+    return expected_steps(experiment) + _STEPS_A_SNAPSHOT * snapshots
+
+
+def expected_duration_s(experiment: Experiment) -> float:
+    """Real time that a run is expected to take on MPI, at most."""
+    stop, horizon_s = experiment.stop, math.inf if experiment.stop.horizon_s is None else experiment.stop.horizon_s
+    if stop.iterations is not None:
+        horizon_s = min(horizon_s, stop.iterations / updates_a_second(experiment))
+    return horizon_s * experiment.clock.stretch
+
+
+def expected_steps(experiment: Experiment) -> float:
+    """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
+    updates, stop = math.inf, experiment.stop
+    if stop.horizon_s is not None:
+        updates = updates_a_second(experiment) * stop.horizon_s
+    if stop.iterations is not None:
+        updates = min(updates, stop.iterations)
+    return updates * experiment.clients.local_steps
+
+
+def updates_a_second(experiment: Experiment) -> float:
+    """Expected updates of all clients together."""
+    rate, method = _mean_rate(experiment.rates), experiment.method
+    if not isinstance(method, SFedAvg):
+        return experiment.clients.count * rate
+    waits = sum(1 / number for number in range(1, method.clients_per_round + 1))  # the slowest of several exponentials
+    return method.clients_per_round * rate / waits
+
+
+def _mean_rate(rates: RateSettings) -> float:
+    """Mean updates a second of a client."""
+    match rates:
+        case NormalRates():
+            return rates.mean
+        case LognormalRates():
+            return rates.median * math.exp(min(rates.sigma**2 / 2, 50.0))  # a bound: sigma may be large
+        case ListedRates():
+            return sum(rates.values) / len(rates.values)
+        case _:
+            return rates.rate

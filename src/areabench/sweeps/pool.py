@@ -18,14 +18,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 
+from areabench.engine.events import ENDED, Status
 from areabench.errors import RunFileError, WriteFailure, one_line
-from areabench.execute import simulate_together
 from areabench.progress import SweepProgress
-from areabench.schema import ENDED, Status
-from areabench.surroundings import Surroundings
 from areabench.sweeps.folder import part_of
-from areabench.sweeps.interrupts import SIGNALS, Interrupts
-from areabench.sweeps.passes import Pass
+from areabench.sweeps.plan import Pass
+from areabench.transports.options import Surroundings
+from areabench.transports.session import simulate_together
+from areabench.transports.signals import SIGNALS, Interrupts
 
 
 @dataclass(frozen=True)

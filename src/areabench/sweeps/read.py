@@ -3,25 +3,187 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from areabench.errors import RunFileError
-from areabench.experiment import Experiment
-from areabench.place import Place
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.engine.events import ENDED, Kind, State, Status
+from areabench.engine.plugins.modules import checksum, of_text
+from areabench.errors import RunFileError, UserError
+from areabench.experiment.parse import Place, to_toml
+from areabench.experiment.records import Experiment
+from areabench.experiment.toml import literal, read_text, read_toml
+from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
+from areabench.runfile.open import DAMAGE, left_open, open_file
+from areabench.runfile.read import open_run
+from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
-from areabench.sweeps.results import Result, read_ended
-from areabench.toml_reading import read_text, read_toml
-from areabench.toml_text import literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from areabench.tables.retention import RuleName
+    from areabench.results.retention import RuleName
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: its experiment, how it ended, and its quality over time, one entry a snapshot."""
+
+    path: Path
+    experiment: Experiment
+    status: Status
+    time_s: NDArray[np.float64]
+    train_loss: NDArray[np.float64]  # NaN where the loss was not asked for
+    test_accuracy: NDArray[np.float64]  # percent
+    staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
+    served: NDArray[np.int64]  # how many updates of each client were used
+    score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # see Metrics; NaN where the loss is
+    updates: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # received until each snapshot
+    server_steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # made until each snapshot
+
+    @property
+    def final_loss(self) -> float:
+        """Training loss at the end; infinite where the run diverged, NaN where nothing was evaluated."""
+        if self.status.state == State.DIVERGED:
+            return math.inf
+        return float(self.train_loss[-1]) if len(self.train_loss) else math.nan
+
+    @property
+    def final_accuracy(self) -> float:
+        """Test accuracy at the end in percent; NaN where the run diverged or nothing was evaluated."""
+        if self.status.state == State.DIVERGED or not len(self.test_accuracy):
+            return math.nan
+        return float(self.test_accuracy[-1])
+
+    def time_to_accuracy(self, percent: float) -> float:
+        """Time of the first snapshot with at least this test accuracy, in seconds; infinite if there is none.
+
+        NaN where it is not known: without accuracy or snapshots over time, or if the run ended before its horizon.
+        """
+        if self.experiment.record.snapshots == "none" or not np.isfinite(self.test_accuracy).any():
+            return math.nan
+        reached = np.flatnonzero(self.test_accuracy >= percent)
+        if len(reached):
+            return float(self.time_s[reached[0]])
+        return math.nan if self.ended_early else math.inf
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the run ended before its horizon, at an iteration count or a target; to diverge is another end."""
+        horizon_s = self.experiment.stop.horizon_s
+        return self.status.state != State.DIVERGED and horizon_s is not None and self.status.end_s < horizon_s
+
+
+def read_result(path: Path) -> Result:
+    """Read one run file."""
+    with open_run(path) as run:
+        metrics, index = run.metrics_array, run.snapshot_index[: len(run.metrics_array)]
+        return Result(
+            path=path,
+            experiment=run.experiment,
+            status=run.status,
+            time_s=index["time_s"],
+            train_loss=metrics["train_loss"],
+            test_accuracy=metrics["test_accuracy"],
+            score_gap=metrics["score_gap"],
+            staleness=run.staleness,
+            served=run.served,
+            updates=_updates_until(index, run.events_array if run.experiment.record.events else None),
+            server_steps=index["version"],
+        )
+
+
+def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[np.int64]:
+    """Updates used until each snapshot; without event log all events that were no steps, refused updates included."""
+    if events is None:
+        others: NDArray[np.int64] = index["event"] - index["version"]
+        return others
+    return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
+
+
+# --------------------------------------------------------------------------------------------- one of many
+
+
+def ended_state(path: Path, experiment: Experiment) -> State | None:
+    """How the run of this very experiment ended; None where the file holds another one, or none that ended."""
+    try:
+        with open_file(path) as file:
+            state = status_of(file).state if _holds(file, experiment) else None
+    except DAMAGE:
+        return None
+    return state if state in ENDED else None
+
+
+def recorded_code_changed(path: Path) -> bool:
+    """Whether a module that a run was made with is another one now, or gone; imports nothing."""
+    try:
+        with open_file(path) as file:
+            modules = of_text(str(read_attributes(file["provenance"].attrs).get("modules", "")))
+    except DAMAGE:
+        return False
+    return any(checksum(Path(module.file)) != module.sha256 for module in modules)
+
+
+def can_go_on(path: Path, experiment: Experiment) -> bool:
+    """Whether the file holds a run of this very experiment that has not ended, and has a checkpoint beside it."""
+    try:
+        with open_file(path) as file:
+            found = _holds(file, experiment) and status_of(file).state not in ENDED
+    except DAMAGE:
+        return False
+    return found and checkpoint_path(path).exists()
+
+
+def read_ended(path: Path, experiment: Experiment) -> Result | None:
+    """The run of this very experiment, None as above.
+
+    Reads less than `read_result`: of hundreds of files most of the time goes into experiments and provenance.
+    """
+    try:
+        with open_file(path) as file:
+            if not _holds(file, experiment):
+                return None
+            counted = not experiment.record.events and len(file["metrics"]) and not left_open(file)
+            result = _from_tally(path, file, experiment) if counted else None
+        result = result or read_result(path)
+    except (*DAMAGE, UserError):
+        return None
+    return result if result.status.state in ENDED else None
+
+
+def _holds(file: h5py.File, experiment: Experiment) -> bool:
+    """Whether it is a run file of this version, and of this experiment."""
+    about = read_attributes(file.attrs)
+    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
+    return bool(known and about["experiment"] == to_toml(experiment))
+
+
+def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
+    """A run that counted its updates itself."""
+    metrics: NDArray[Any] = file["metrics"][()]
+    index: NDArray[Any] = file["snapshots/index"][: len(metrics)]
+    return Result(
+        path=path,
+        experiment=experiment,
+        status=status_of(file),
+        time_s=index["time_s"],
+        train_loss=metrics["train_loss"],
+        test_accuracy=metrics["test_accuracy"],
+        staleness=file["tally/staleness"][()],
+        served=file["tally/served"][()],
+        score_gap=metrics["score_gap"],
+        updates=_updates_until(index, None),
+        server_steps=index["version"],
+    )
+
 
 __all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
 
@@ -66,9 +228,9 @@ class Sweep:
 
         import pandas as pd
 
-        from areabench.tables.build import build_tables
-        from areabench.tables.comma import to_csv
-        from areabench.tables.retention import named_rule
+        from areabench.results.grouping import build_tables
+        from areabench.results.retention import named_rule
+        from areabench.views.tables.forms import to_csv
 
         planned = [member.experiment for member in self.plan.members if member.experiment is not None]
         tables = build_tables(planned, self.results, named_rule(keep, target=target), target)

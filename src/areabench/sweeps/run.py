@@ -9,23 +9,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areabench.engine.events import ENDED, State
 from areabench.errors import RunFailure, UserError
+from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.progress import Style, SweepProgress
-from areabench.schema import ENDED, State
-from areabench.surroundings import Surroundings
-from areabench.sweeps.folder import Standing, opened, part_of, standing, write_failures
-from areabench.sweeps.interrupts import Interrupts
+from areabench.sweeps.folder import (
+    Standing,
+    opened,
+    part_of,
+    standing,
+    write_failures,
+)
 from areabench.sweeps.mpi import run_in_launches
-from areabench.sweeps.passes import Pass, Task, expected_cost, expected_duration_s, group_passes
+from areabench.sweeps.plan import (
+    Pass,
+    Share,
+    SweepPlan,
+    Task,
+    expected_cost,
+    expected_duration_s,
+    group_passes,
+)
 from areabench.sweeps.pool import Outcome, Pool
-from areabench.sweeps.reading import Failure, SweepPlan
-from areabench.sweeps.results import ended_state
-from areabench.sweeps.share import Share
+from areabench.sweeps.read import Failure, ended_state
+from areabench.transports.options import Surroundings
+from areabench.transports.signals import Interrupts
 
 if TYPE_CHECKING:
-    from areabench.sweeps.leader import Leader  # needs mpi4py
-
-SIMULATOR, MPI = "simulator", "mpi"
+    from areabench.sweeps.mpi import Leader  # needs mpi4py
 
 
 @dataclass(frozen=True)

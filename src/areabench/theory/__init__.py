@@ -2,3 +2,5 @@
 
 Pure functions of plain numbers. Where print and proof differ the valid value is used: docs/theory-corrections.md.
 """
+
+from __future__ import annotations

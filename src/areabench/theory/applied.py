@@ -8,9 +8,8 @@ from typing import Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.delays import read_trace
 from areabench.errors import UserError
-from areabench.experiment import (
+from areabench.experiment.records import (
     EveryPeriod,
     EveryUpdates,
     Experiment,
@@ -19,11 +18,11 @@ from areabench.experiment import (
     Theorem2Schedule,
     TraceDelays,
 )
+from areabench.experiment.traces import read_trace
+from areabench.methods.schedules import Schedule
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
-from areabench.stepsizes import Schedule
 from areabench.theory.constants import Constants, LipschitzConstants
-from areabench.theory.lipschitz import lipschitz_step_size
 from areabench.theory.probabilities import (
     EventProbabilities,
     poisson_probabilities,
@@ -31,7 +30,8 @@ from areabench.theory.probabilities import (
     server_rate_of_poisson,
     server_rate_of_updates,
 )
-from areabench.theory.schedule import TheoremSchedule, theorem_schedule
+from areabench.theory.theorem1 import TheoremSchedule, theorem_schedule
+from areabench.theory.theorem2 import lipschitz_step_size
 
 Rates = NDArray[np.float64]  # updates a second, shape (clients,)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.theory.checks import positive_rates, require_count, require_positive
+from areabench.theory.constants import positive_rates, require_count, require_positive
 
 _SUM_TOLERANCE = 1e-9  # rounding of at most a million summands
 

@@ -8,11 +8,340 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from enum import Enum
 
-from areabench.theory.checks import require_count
-from areabench.theory.constants import delta
-from areabench.theory.contraction import contraction_beta, lyapunov_weights
-from areabench.theory.setting import Setting, lemma_constants, start_squared
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.errors import UserError
+from areabench.theory.constants import (
+    Constants,
+    delta,
+    require_computable,
+    require_count,
+    require_not_negative,
+    require_positive,
+)
+from areabench.theory.probabilities import EventProbabilities
+
+
+@dataclass(frozen=True)
+class StepLimit:
+    """The four terms of D in Theorem 1, in its order; those with M - 1 are infinite for M = 1.
+
+    For M >= 2 `drift_squared_norm` is always the least: see docs/theory-corrections.md.
+    """
+
+    smoothness: float
+    drift_norm: float
+    drift_squared_norm: float
+    drift_cubed: float
+
+    @property
+    def value(self) -> float:
+        """D = the least of the four terms."""
+        return min(self.smoothness, self.drift_norm, self.drift_squared_norm, self.drift_cubed)
+
+    @property
+    def active(self) -> str:
+        """The name of the term that is D."""
+        return next(field.name for field in fields(self) if getattr(self, field.name) == self.value)
+
+
+def step_limit(constants: Constants, local_steps: int) -> StepLimit:
+    """D = min{2/(M(mu+L)), gamma/(L²(M-1)), sqrt(M gamma²/(64 L⁴(M-1)³)), cbrt(gamma/(32 L⁴(M-1)³))}, Theorem 1."""
+    require_count("the number of local steps M", local_steps)
+    M, L, gamma = local_steps, constants.L, constants.gamma
+    smoothness = 2 / (M * (constants.mu + L))
+    if M == 1:
+        return StepLimit(smoothness, math.inf, math.inf, math.inf)
+    drift = L**4 * (M - 1) ** 3
+    return StepLimit(
+        smoothness=smoothness,
+        drift_norm=gamma / (L**2 * (M - 1)),
+        drift_squared_norm=math.sqrt(M * gamma**2 / (64 * drift)),
+        drift_cubed=math.cbrt(gamma / (32 * drift)),
+    )
+
+
+@dataclass(frozen=True)
+class TheoremSchedule:
+    """alpha_k = c/(k + d), eq. (step size_definition)."""
+
+    c: float
+    d: float
+
+    def step_size(self, iteration: int) -> float:
+        """alpha_k for k = `iteration`."""
+        return self.c / (iteration + self.d)
+
+    def step_sizes(self, count: int) -> NDArray[np.float64]:
+        """alpha_0 to alpha_{count-1}."""
+        return self.c / (np.arange(count, dtype=np.float64) + self.d)
+
+
+def theorem_schedule(constants: Constants, local_steps: int, minimum_probability: float) -> TheoremSchedule:
+    """Theorem 1's alpha_k = 1/(p_min M gamma k/48 + 1/D) as c/(k + d): c = 48/(p_min M gamma), d = c/D."""
+    require_positive("the least event probability p_min", minimum_probability)
+    require_computable("the least event probability p_min", minimum_probability)
+    c = 48 / (minimum_probability * local_steps * constants.gamma)
+    return TheoremSchedule(c, c / step_limit(constants, local_steps).value)
+
+
+_EXCESS_MAX = 2.0  # 3(1 - r)/(1 - r³) - 1 at r = 0
+
+
+def contraction_beta(step_size: float, local_steps: int, gamma: float) -> float:
+    """beta_k = 1 - alpha_k M gamma/4, Lemma properties_of_Ak; positive for alpha_k < 4/(M gamma)."""
+    beta = 1 - step_size * local_steps * gamma / 4
+    if beta <= 0:
+        limit = 4 / (local_steps * gamma)
+        raise UserError(f"the step size is {step_size}, the limit is below 4/(M gamma) = {limit}; take a smaller one")
+    return beta
+
+
+def transition_matrix(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
+    """A_k, eq. (transition_matrix), shape (2n+1, 2n+1): rows and columns x_1..x_n, y_1..y_n, x_s."""
+    n, p = probabilities.count, probabilities.clients
+    matrix = np.zeros((2 * n + 1, 2 * n + 1))
+    matrix[:n, :n] = matrix[n : 2 * n, n : 2 * n] = np.diag(1 - p)
+    matrix[n : 2 * n, :n] = np.diag(p)
+    matrix[:n, -1] = beta * p
+    matrix[-1, n : 2 * n] = probabilities.server / n
+    matrix[-1, -1] = 1 - probabilities.server
+    return matrix
+
+
+def lyapunov_weights(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
+    """w_k, eq. (w_k_definition), shape (2n+1,)."""
+    inverse = 1 / (probabilities.count * probabilities.clients)
+    return np.concatenate([inverse / beta ** (2 / 3), inverse / beta ** (1 / 3), [1 / probabilities.server]])
+
+
+def contraction_factor(minimum_probability: float, beta: float) -> float:
+    """rho_k = 1 - p_min + p_min beta_k^(1/3), eq. (rho_k_bound)."""
+    return 1 - minimum_probability * (1 - math.cbrt(beta))
+
+
+def conservative_factor(minimum_probability: float, beta: float) -> float:
+    """1 - p_min alpha_k M gamma/12 = 1 - p_min (1 - beta_k)/3, the factor that Theorem 1's rate uses; >= rho_k."""
+    return 1 - minimum_probability * (1 - beta) / 3
+
+
+def changeover_beta(excess: float) -> float:
+    """The beta at which 1 - rho_k exceeds p_min (1 - beta)/3 by the share `excess`, between 0 and 2.
+
+    With r = beta^(1/3) the ratio of the two is 3(1 - r)/(1 - r³) = 3/(1 + r + r²), a quadratic equation for r.
+    """
+    if not 0 < excess < _EXCESS_MAX:
+        raise UserError(
+            f"the excess is {excess}, the limits are above 0 and below {_EXCESS_MAX:g}; 0.05 is five percent"
+        )
+    root = (math.sqrt(12 / (1 + excess) - 3) - 1) / 2
+    return root**3
+
+
+def changeover_iteration(schedule: TheoremSchedule, local_steps: int, gamma: float, excess: float = 0.05) -> int:
+    """The first k of the second phase: 1 - rho_k is at most (1 + excess) p_min alpha_k M gamma/12 from there on.
+
+    Then the conservative factor tells the rate, and the decay is sublinear. `excess` is a share. With Theorem 1's
+    own step sizes it is below 10 percent from the start, so that its first phase is short or absent.
+    """
+    step_size = 4 * (1 - changeover_beta(excess)) / (local_steps * gamma)
+    return max(0, math.ceil(schedule.c / step_size - schedule.d))
+
+
+class Convention(Enum):
+    """How iterations are counted: the paper's algorithms and its appendix differ at the start and by one index.
+
+    ALGORITHM: clients train on x_{s,0} with alpha_0 before iteration 1, and alpha_{k+1} goes out with x_{s,k}; so
+    does areabench. APPENDIX: x_{i,0} = x_{s,0}, and alpha_k goes out with x_{s,k}, eq. (x_k).
+    """
+
+    ALGORITHM = "algorithm"
+    APPENDIX = "appendix"
+
+    @property
+    def lag(self) -> int:
+        """By how many iterations the index of the step size sent is ahead of the model's."""
+        return 1 if self is Convention.ALGORITHM else 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A strongly convex problem, who sends how often, M local steps, and |x_{s,0} - x*|."""
+
+    constants: Constants
+    probabilities: EventProbabilities
+    local_steps: int
+    start_distance: float
+    convention: Convention = Convention.ALGORITHM
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        require_count("the number of local steps M", self.local_steps)
+        require_not_negative("the distance |x_{s,0} - x*|", self.start_distance)
+
+    @property
+    def schedule(self) -> TheoremSchedule:
+        """Theorem 1's alpha_0, alpha_1, ..."""
+        return theorem_schedule(self.constants, self.local_steps, self.probabilities.minimum)
+
+    @property
+    def sent(self) -> TheoremSchedule:
+        """Which step sizes go out with x_{s,0}, x_{s,1}, ...: alpha_1, alpha_2, ..., in the appendix alpha_0, ..."""
+        return TheoremSchedule(self.schedule.c, self.schedule.d + self.convention.lag)
+
+
+@dataclass(frozen=True)
+class LemmaConstants:
+    """The constants of one iteration: Lemma x_norm (`norm_...`) and Lemma x_norm_squared (`squared_...`), corrected."""
+
+    norm_zeta: float
+    norm_sigma: float
+    squared_zeta: float
+    squared_sigma: float
+    shift: float
+
+
+def lemma_constants(constants: Constants, local_steps: int) -> LemmaConstants:
+    """c^_zeta, c^_sigma, c_zeta, c_sigma for step sizes up to D, and LM zeta, the speed at which x_{i,k}* moves.
+
+    c_sigma = 2M(1 + delta^(3/2)/4 + gamma²/(64 L²)) holds with the third term of D; the paper's own value is valid too,
+    but larger: it grows with kappa.
+    """
+    M, L, gamma, drifting = local_steps, constants.L, constants.gamma, local_steps > 1
+    return LemmaConstants(
+        norm_zeta=L**2 * M * (M - 1) / 2,
+        norm_sigma=(1 + drifting * gamma / (4 * L)) * M,
+        squared_zeta=4 * L**4 * (M - 1) ** 3 * (2 / gamma + 2 / (constants.mu + L)),
+        squared_sigma=2 * M * (1 + delta(M) ** 1.5 / 4 + drifting * gamma**2 / (64 * L**2)),
+        shift=L * M * constants.zeta,
+    )
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Bounds of E|x_i - x_{i,k}*| and E|y_i - x_{i,k}*|, shape (clients,), and E|x_s - x*|; or of their squares."""
+
+    local: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    server: float
+
+    def weighted(self, weights: NDArray[np.float64]) -> float:
+        """The Lyapunov function w'u, shape of `weights` (2n+1,)."""
+        return float(np.concatenate([self.local, self.memory, [self.server]]) @ weights)
+
+    def roots(self) -> Distances:
+        """The roots of all: E|v| <= sqrt(E|v|²), Jensen."""
+        return Distances(np.sqrt(self.local), np.sqrt(self.memory), math.sqrt(self.server))
+
+
+def start_squared(setting: Setting, trained: float, sent: float) -> Distances:
+    """The squared distances u_0 to x* - sent M grad f_i(x*), where the first round of training used `trained`."""
+    shift = lemma_constants(setting.constants, setting.local_steps).shift
+    memory = (setting.start_distance + sent * shift) ** 2
+    local = memory if setting.convention is Convention.APPENDIX else _first_round(setting, trained, sent)
+    n = setting.probabilities.count
+    return Distances(np.full(n, local), np.full(n, memory), setting.start_distance**2)
+
+
+def _first_round(setting: Setting, trained: float, sent: float) -> float:
+    """E|x_{i,0} - x_{i,0}*|² after the first round of training: T_2 in the proof of Lemma x_norm_squared."""
+    constants, M, distance = setting.constants, setting.local_steps, setting.start_distance
+    lemma, beta = lemma_constants(constants, M), contraction_beta(trained, M, constants.gamma)
+    moved = (trained - sent) * lemma.shift
+    noise = trained**2 * lemma.squared_sigma * constants.sigma**2 + trained**3 * lemma.squared_zeta * constants.zeta**2
+    return beta * distance**2 + 2 * moved**2 + 2 * moved * (2 * beta - 1) * distance + noise
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One iteration: alpha_k, beta_k, and (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move."""
+
+    alpha: float
+    beta: float
+    moved: float
+
+
+def recursion_bound(setting: Setting, iterations: int) -> NDArray[np.float64]:
+    """An upper bound of E|x_{s,k} - x*|² for k = 0..`iterations` with Theorem 1's step sizes, shape (iterations+1,)."""
+    return recursion_bound_for(setting, setting.schedule.step_sizes(iterations + 1 + setting.convention.lag))
+
+
+def recursion_bound_for(setting: Setting, step_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The same for any step sizes that never grow and start at most at D.
+
+    `step_sizes` holds the paper's alpha_0, alpha_1, ..., shape (K+1,), or (K+2,) where alpha_0 is for the first round.
+    """
+    _check(setting, step_sizes)
+    trained, sent = float(step_sizes[0]), step_sizes[setting.convention.lag :]
+    lemma = lemma_constants(setting.constants, setting.local_steps)
+    squared = start_squared(setting, trained, float(sent[0]))
+    norms = squared.roots()
+    bounds = np.empty(len(sent))
+    bounds[0] = squared.server
+    for k in range(len(sent) - 1):
+        step = _step(setting, lemma, float(sent[k]), float(sent[k + 1]))
+        norms, squared = _next_norms(setting, lemma, step, norms), _next_squared(setting, lemma, step, norms, squared)
+        norms = _jensen(norms, squared)
+        bounds[k + 1] = squared.server
+    return bounds
+
+
+def _check(setting: Setting, step_sizes: NDArray[np.float64]) -> None:
+    limit = step_limit(setting.constants, setting.local_steps).value
+    if len(step_sizes) <= setting.convention.lag:
+        least = setting.convention.lag + 1
+        raise UserError(f"there are {len(step_sizes)} step sizes, the least is {least}; give alpha_0, alpha_1, ...")
+    if not 0 < step_sizes[0] <= limit * (1 + 1e-12):
+        raise UserError(f"the first step size is {step_sizes[0]}, the limit is D = {limit}; take a smaller one")
+    if (np.diff(step_sizes) > 0).any() or (step_sizes <= 0).any():
+        raise UserError("the step sizes grow or are not positive, the limit is a sequence that never grows; sort them")
+
+
+def _step(setting: Setting, lemma: LemmaConstants, alpha: float, following: float) -> _Step:
+    beta = contraction_beta(alpha, setting.local_steps, setting.constants.gamma)
+    return _Step(alpha, beta, (alpha - following) * lemma.shift)
+
+
+def _next_norms(setting: Setting, lemma: LemmaConstants, step: _Step, norms: Distances) -> Distances:
+    """Lemmas s_norm, y_norm and x_norm."""
+    p, p_s, constants = setting.probabilities.clients, setting.probabilities.server, setting.constants
+    noise = step.alpha**2 * lemma.norm_zeta * constants.zeta + step.alpha * lemma.norm_sigma * constants.sigma
+    return Distances(
+        local=(1 - p) * norms.local + step.moved + p * (step.beta * norms.server + noise),
+        memory=(1 - p) * norms.memory + p * norms.local + step.moved,
+        server=(1 - p_s) * norms.server + p_s * float(norms.memory.mean()),
+    )
+
+
+def _next_squared(
+    setting: Setting, lemma: LemmaConstants, step: _Step, norms: Distances, squared: Distances
+) -> Distances:
+    """Lemmas s_norm_squared, y_norm_squared and x_norm_squared, in the last 1 + p_i times the squared shift."""
+    p, p_s, constants = setting.probabilities.clients, setting.probabilities.server, setting.constants
+    noise = step.alpha**2 * lemma.squared_sigma * constants.sigma**2
+    drift = step.alpha**3 * lemma.squared_zeta * constants.zeta**2
+    shrunk = 2 * step.beta - 1  # 1 - alpha_k M gamma/2
+    return Distances(
+        local=(1 - p) * (squared.local + 2 * step.moved * norms.local)
+        + (1 + p) * step.moved**2
+        + p * (step.beta * squared.server + 2 * step.moved * shrunk * norms.server + noise + drift),
+        memory=(1 - p) * (squared.memory + 2 * step.moved * norms.memory)
+        + step.moved**2
+        + p * (squared.local + 2 * step.moved * norms.local),
+        server=(1 - p_s) * squared.server + p_s * float(squared.memory.mean()),
+    )
+
+
+def _jensen(norms: Distances, squared: Distances) -> Distances:
+    """The lesser of each norm's bound and the root of its square's: E|v| <= sqrt(E|v|²)."""
+    return Distances(
+        local=np.minimum(norms.local, np.sqrt(squared.local)),
+        memory=np.minimum(norms.memory, np.sqrt(squared.memory)),
+        server=min(norms.server, squared.server**0.5),
+    )
 
 
 @dataclass(frozen=True)

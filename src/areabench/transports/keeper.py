@@ -11,14 +11,14 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, CheckpointWriter
-from areabench.conductor import Conductor
-from areabench.config import to_toml
-from areabench.problems.base import Vector
-from areabench.recording import Recorder
-from areabench.removal import Removal
-from areabench.scenario import Scenario
+from areabench.arrays import Vector
+from areabench.engine.conductor import Conductor
+from areabench.engine.scenario import Scenario
+from areabench.engine.server import Removal
+from areabench.experiment.parse import to_toml
+from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter
+from areabench.runfile.record import Recorder
+from areabench.transports.signals import Breaks
 
 
 class Recall(Protocol):

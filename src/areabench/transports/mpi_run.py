@@ -14,24 +14,23 @@ from pathlib import Path
 
 import numpy as np
 
-from areabench import datasets
-from areabench.breaks import STOPPING, Breaks
-from areabench.config import parse_experiment, to_toml
+from areabench.engine.events import Status
+from areabench.engine.messages import check_limits
+from areabench.engine.placement import place
+from areabench.engine.plugins.load import check_parts
+from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
-from areabench.experiment import Experiment
-from areabench.footprint import Meter, process_began_at
-from areabench.messages import check_limits
-from areabench.outside.calling import check_parts
-from areabench.outside.paths import trusted_folders
-from areabench.placement import place
-from areabench.scenario import Scenario, build_scenario
-from areabench.schema import Status
-from areabench.stage import Resumption, Stage, gather_footprints
-from areabench.surroundings import Surroundings
+from areabench.experiment.module_paths import trusted_folders
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.records import Experiment
+from areabench.host import Meter, process_began_at
+from areabench.problems import datasets
+from areabench.transports.clock import Clock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
-from areabench.transports.waiting import Clock, sharpen_sleep
-from areabench.transports.work import HostedFailure, Seat, Worker
-from areabench.transports.world import ServerLost, World
+from areabench.transports.options import Surroundings
+from areabench.transports.signals import STOPPING, Breaks
+from areabench.transports.worker_loop import HostedFailure, Seat, Worker
+from areabench.transports.world import Resumption, ServerLost, Stage, World, gather_footprints
 
 
 def run_on_mpi(
@@ -71,9 +70,9 @@ def resume_on_mpi(path: Path, around: Surroundings, world: World, trusted: Seque
     """Go on with a run from its checkpoint."""
 
     def load() -> Experiment:
-        from areabench.execute import resumable  # with HDF5, which no other rank needs
-        from areabench.reading import open_run
-        from areabench.trust import check_trusted
+        from areabench.engine.plugins.trust import check_trusted
+        from areabench.runfile.read import open_run
+        from areabench.transports.session import resumable  # with HDF5, which no other rank needs
 
         with open_run(path) as run:
             resumable(run)
@@ -116,8 +115,8 @@ def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Cal
 
 def _resumed_server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
     """Rank 0's part of it, in step with the others."""
-    from areabench.real_time_server import prepare_again, read_checkpoint_of, resumption_of
-    from areabench.transports.mpi import send_memories
+    from areabench.transports.mpi_serve import prepare_again, read_checkpoint_of, resumption_of
+    from areabench.transports.mpi_server import send_memories
 
     found = []
 
@@ -133,7 +132,7 @@ def _resumed_server(scenario: Scenario, stage: Stage, around: Surroundings) -> C
 
 def _server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
     """What rank 0 does in the run; the run file is open from here on."""
-    from areabench.real_time_server import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
+    from areabench.transports.mpi_serve import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
 
     return prepare(scenario, stage, around)
 

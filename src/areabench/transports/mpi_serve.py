@@ -8,27 +8,33 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from areabench.checkpoint import Checkpoint
-from areabench.diagnosis import Observed, diagnose
+from areabench.engine.conductor import TargetWatch
+from areabench.engine.diagnosis import Observed, diagnose
+from areabench.engine.evaluation import BackgroundWatch, NoTarget
+from areabench.engine.events import State, Status
+from areabench.engine.plugins.modules import loaded, to_text
+from areabench.engine.scenario import Scenario
+from areabench.engine.state import Standing
 from areabench.errors import ClientsLost, RunFailure
-from areabench.evaluation import BackgroundWatch, NoTarget
-from areabench.execute import checkpoint_of, continue_recorder, open_recorder, progress_line, record_run, solve_ahead
-from areabench.footprint import Footprint, Meter
-from areabench.onlookers import TargetWatch
-from areabench.outside.modules import loaded, to_text
+from areabench.host import Footprint, Meter
 from areabench.progress import ProgressLine
-from areabench.provenance import gather_provenance
-from areabench.reading import open_run
-from areabench.recording import Recorder
-from areabench.scenario import Scenario
-from areabench.schema import State, Status
-from areabench.stage import Resumption, Stage, gather_footprints
-from areabench.standing import Standing
-from areabench.surroundings import Surroundings
-from areabench.transports.mpi import MpiServerLink
-from areabench.transports.serve import RealTimeServer, Watchers
-from areabench.transports.waiting import sharpen_sleep
-from areabench.transports.world import Unshareable, World
+from areabench.runfile.checkpoint import Checkpoint
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Recorder
+from areabench.transports.clock import sharpen_sleep
+from areabench.transports.mpi_server import MpiServerLink
+from areabench.transports.options import Surroundings
+from areabench.transports.server_loop import RealTimeServer, Watchers
+from areabench.transports.session import (
+    checkpoint_of,
+    continue_recorder,
+    open_recorder,
+    progress_line,
+    record_run,
+    solve_ahead,
+)
+from areabench.transports.world import Resumption, Stage, Unshareable, World, gather_footprints
 
 
 def read_checkpoint_of(scenario: Scenario, path: Path) -> Checkpoint:

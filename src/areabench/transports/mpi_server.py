@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from areabench.messages import (
+from areabench.arrays import Vector
+from areabench.engine.events import Reason
+from areabench.engine.messages import (
     HEADER_BYTES,
     Flag,
     Order,
@@ -22,9 +24,7 @@ from areabench.messages import (
     tag_of,
     unpack_update,
 )
-from areabench.placement import Placement
-from areabench.problems.base import Vector
-from areabench.schema import Reason
+from areabench.engine.placement import Placement
 from areabench.transports.world import World
 
 _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK

@@ -9,11 +9,19 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from areabench.arrays import Vector
+from areabench.engine.messages import (
+    Flag,
+    Order,
+    Tag,
+    UpdateHeader,
+    pack_update,
+    tag_of,
+    unpack_order,
+)
 from areabench.errors import ServerGone
-from areabench.messages import Flag, Order, Tag, UpdateHeader, pack_update, tag_of, unpack_order
-from areabench.problems.base import Vector
-from areabench.transports.mpi import Buffer, completed
-from areabench.transports.waiting import Backoff
+from areabench.transports.clock import Backoff
+from areabench.transports.mpi_server import Buffer, completed
 from areabench.transports.world import World
 
 _LONGEST_WAIT_S = 0.5  # without a look at anything else

@@ -7,21 +7,58 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from areabench.breaks import Breaks
-from areabench.checkpoint import checkpoint_path
-from areabench.conductor import Conductor
+from areabench.engine.conductor import Conductor, TargetWatch
+from areabench.engine.events import Reason, State, Status
+from areabench.engine.messages import Flag, Order, Update
+from areabench.engine.scenario import Scenario
+from areabench.engine.state import Standing
+from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
-from areabench.messages import Flag, Update
-from areabench.onlookers import TargetWatch
-from areabench.recording import Recorder
-from areabench.scenario import Scenario
-from areabench.schema import Reason, State, Status
-from areabench.standing import Standing
-from areabench.timings import Timings
-from areabench.transports.keeping import Keeper
-from areabench.transports.server_link import ServerLink
-from areabench.transports.waiting import Backoff, Clock
+from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.record import Recorder
+from areabench.transports.clock import Backoff, Clock
+from areabench.transports.keeper import Keeper, Recall
+from areabench.transports.signals import Breaks
+
+
+class ServerLink(Protocol):
+    """The server's end of the wire."""
+
+    def arrivals(self) -> Sequence[Update]:
+        """All updates that are here now; each is lent until `rearm`."""
+        ...
+
+    def rearm(self, client: int) -> None:
+        """The client's update has been used: be ready for its next message."""
+        ...
+
+    def order(self, order: Order) -> None:
+        """Send an order; returns at once."""
+        ...
+
+    def stop_all(self) -> None:
+        """Tell every client to stop."""
+        ...
+
+    def failure(self, client: int) -> str:
+        """What a client that has failed says about it."""
+        ...
+
+    def flawed(self) -> Sequence[tuple[int, Reason]]:
+        """The clients whose messages could not be read, since the last call, and why."""
+        ...
+
+    def lost(self) -> Sequence[int]:
+        """The clients whose rank has died, since the last call."""
+        ...
+
+    @property
+    def recall(self) -> Recall:
+        """Asks clients what they remember."""
+        ...
+
 
 _ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
 _SPIN_S = 200e-6  # where no other rank wants the core

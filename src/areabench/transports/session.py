@@ -12,28 +12,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.breaks import Breaks
-from areabench.checkpoint import Checkpoint, discard_checkpoint, write_checkpoint
-from areabench.checkpoint_reading import read_checkpoint, require_checkpoint
-from areabench.config import to_toml
-from areabench.earlier import Earlier
+from areabench.arrays import Vector
+from areabench.engine.evaluation import evaluate_models, loss_wanted
+from areabench.engine.events import ENDED, Provenance, State, Status
+from areabench.engine.lanes import lane_scenario
+from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
+from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
-from areabench.evaluation import evaluate_models, loss_wanted
-from areabench.experiment import Experiment, Theorem1Schedule, Theorem2Schedule
-from areabench.lane_recorder import evaluate_lanes, play_lanes
-from areabench.lanes import lane_scenario
-from areabench.outside.modules import changes, loaded, modules_of, to_text
-from areabench.problem_settings import Logistic, Median, Robust
-from areabench.problems.base import Metrics, Problem, Vector
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import Logistic, Median, Robust
+from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
+from areabench.problems.base import Metrics, Problem
 from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
-from areabench.provenance import gather_provenance
-from areabench.reading import Run
-from areabench.recording import Recorder
-from areabench.scenario import Scenario, build_scenario, try_parts
-from areabench.schema import ENDED, Provenance, State, Status
-from areabench.surroundings import Surroundings
-from areabench.transports.simulator import Simulator
+from areabench.runfile.checkpoint import (
+    Checkpoint,
+    discard_checkpoint,
+    read_checkpoint,
+    require_checkpoint,
+    write_checkpoint,
+)
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import Run
+from areabench.runfile.record import Earlier, Recorder
+from areabench.transports.options import Surroundings
+from areabench.transports.signals import Breaks
+from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 
 
 def simulate(experiment: Experiment, around: Surroundings) -> Status:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from areabench.client import Client
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.messages import AGAIN, Flag, Order, UpdateHeader
 from areabench.errors import RunFailure, ServerGone
-from areabench.messages import AGAIN, Flag, Order, UpdateHeader
-from areabench.problems.base import Vector
-from areabench.transports.waiting import Backoff, Clock, Cores
+from areabench.transports.clock import Backoff, Clock, Cores
 
 _LONGEST_SLEEP_S = 0.1  # how long a rank whose clients all sleep may take to notice that it should stop
 _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order

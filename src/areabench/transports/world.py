@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,10 +12,11 @@ from typing import TypeVar
 import numpy as np
 from mpi4py import MPI
 
+from areabench.engine.placement import Placement
 from areabench.errors import RunFailure, UserError
-from areabench.footprint import own_cores
-from areabench.liveness import Liveness, this_process
-from areabench.transports.waiting import Backoff, Cores
+from areabench.host import Footprint, Liveness, Meter, own_cores, this_process
+from areabench.transports.clock import Backoff, Cores
+from areabench.transports.signals import Breaks
 
 Result = TypeVar("Result")
 MEETING_S = 30.0  # how long survivors wait for each other once a rank was lost
@@ -241,3 +242,29 @@ class World:
         while time.monotonic() < end_s:
             MPI.COMM_SELF.Iprobe()  # never an error, as it may be with others
             time.sleep(1e-3)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The ranks of a run, who is on which, the host of each, and when the launch began (Unix time)."""
+
+    world: World
+    placement: Placement
+    hosts: Sequence[str]
+    began_at: float
+    breaks: Breaks
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """What the workers must know of a run that goes on: when, and where each client stands."""
+
+    time_s: float
+    rounds: Mapping[int, int]  # that each client has come back from
+    since_s: Mapping[int, float]  # when the delay of each order under way began
+    remembering: frozenset[int]  # clients that get back what they remembered
+
+
+def gather_footprints(world: World, meter: Meter) -> tuple[Footprint, ...]:
+    """What each rank that is left took of its machine, on rank 0; called on all ranks, before anything is evaluated."""
+    return tuple(world.gather(meter.read(world.host)))

@@ -11,10 +11,10 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import numpy as np
 
 from areabench.errors import RunFailure, UserError
-from areabench.experiment import Experiment
-from areabench.outside.paths import outside_parts
-from areabench.outside_settings import OutsideMethod, OutsidePart, Value
-from areabench.place import shown, unknown
+from areabench.experiment.fields import OutsideMethod, OutsidePart, Value
+from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.parse import shown, unknown
+from areabench.experiment.records import Experiment
 from areabench.problems.callables import load_callable, look_in, named, place_in
 
 # What the function of each section may take beside its settings, by name.

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from areabench.experiment import Experiment
-from areabench.outside.paths import named_code
+from areabench.experiment.module_paths import named_code
+from areabench.experiment.records import Experiment
 from areabench.problems.callables import file_of
 
 HARMLESS = ("areabench.problems.examples", "torch.nn.functional")  # all that they hold may be called with tensors

@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from areabench.engine.plugins.modules import HARMLESS
+from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
-from areabench.experiment import Experiment
-from areabench.outside.modules import HARMLESS
-from areabench.outside.paths import lies_in, named_code, trusted_folders, vouched_file
-from areabench.reading import Run
-from areabench.scenario import Scenario, build_scenario
+from areabench.experiment.module_paths import lies_in, named_code, trusted_folders, vouched_file
+from areabench.experiment.records import Experiment
+from areabench.runfile.read import Run
 
 OPTION = "--trust-module"
 

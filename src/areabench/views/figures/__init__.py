@@ -8,41 +8,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from areabench.looks import method_colour, method_label
+from areabench.experiment.labels import method_colour, method_label
 
 if TYPE_CHECKING:
-    from areabench.figures.gallery import (
+    from areabench.views.figures.gallery import (
         class_shares,
-        limits,
         participation,
         quality,
         quality_over_time,
         save,
-        server_rate,
         staleness,
         step_size_sensitivity,
-        theorem1,
-        theorem2,
         time_to_target,
         timeline,
         two_clocks,
         verdict,
     )
 
+
 __all__ = [
     "class_shares",
-    "limits",
     "method_colour",
     "method_label",
     "participation",
     "quality",
     "quality_over_time",
     "save",
-    "server_rate",
     "staleness",
     "step_size_sensitivity",
-    "theorem1",
-    "theorem2",
     "time_to_target",
     "timeline",
     "two_clocks",
@@ -54,7 +47,7 @@ def __getattr__(name: str) -> Any:
     """Import the public figures when one is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module 'areabench.figures' has no attribute {name!r}")
-    from areabench.figures import gallery
+    from areabench.views.figures import gallery
 
     return getattr(gallery, name)
 

@@ -12,33 +12,21 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from areabench.comparison import compare_runs
-from areabench.datasets import default_cache
-from areabench.diagnosed import diagnosis_of
 from areabench.errors import UserError
-from areabench.figures.comparison import draw_comparison
-from areabench.figures.curves import draw_curves, draw_staleness
-from areabench.figures.data import Page, arrange
-from areabench.figures.diagnosis import draw_diagnosis
-from areabench.figures.labels import draw_labels
-from areabench.figures.paper import Width, inches
-from areabench.figures.runs import draw_runs
-from areabench.figures.sensitivity import draw_sensitivity
-from areabench.figures.served import draw_participation
-from areabench.figures.study_limits import draw_limits
-from areabench.figures.study_rates import draw_theorem
-from areabench.figures.study_server_rates import draw_server_rates
-from areabench.figures.style import save as save_as
-from areabench.figures.targets import draw_time_to_target
-from areabench.figures.timelines import draw_timeline
-from areabench.label_counts import recorded_labels
-from areabench.reading import Run
-from areabench.studies.limits import limit_of
-from areabench.studies.points import points_of
-from areabench.studies.rates import theorem1_curve, theorem2_curves
-from areabench.studies.server_rates import server_rates
-from areabench.sweeps.reading import Sweep
-from areabench.sweeps.results import read_result
+from areabench.problems.datasets import default_cache
+from areabench.results.comparison import compare_runs
+from areabench.results.diagnosis import diagnosis_of
+from areabench.results.grouping import Page, arrange
+from areabench.results.label_counts import recorded_labels
+from areabench.runfile.read import Run
+from areabench.sweeps.read import Sweep, read_result
+from areabench.views.figures.diagnosis import draw_diagnosis, draw_participation
+from areabench.views.figures.labels import draw_labels
+from areabench.views.figures.runs import draw_comparison, draw_runs
+from areabench.views.figures.style import Width, inches
+from areabench.views.figures.style import save as save_as
+from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness, draw_time_to_target
+from areabench.views.figures.timeline import draw_timeline
 
 Runs = Run | Sequence[Run]
 
@@ -136,29 +124,6 @@ def time_to_target(
 
 
 # ---------------------------------------------------------------------------------------------------- theory
-
-
-def theorem1(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
-    """E|x_s,K - x*|² of a sweep with Theorem 1's step sizes over K: measured, slope, and both bounds."""
-    curves = [theorem1_curve(point) for point in points_of(sweep)]
-    return _entitled(draw_theorem(curves, 1, width_in=inches(width)), titled)
-
-
-def theorem2(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
-    """E[f(average) - f*] of a sweep with Theorem 2's step size over K: measured, slope, and the bound."""
-    return _entitled(draw_theorem(theorem2_curves(points_of(sweep)), 2, width_in=inches(width)), titled)
-
-
-def limits(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
-    """How far from the minimiser methods end on quadratics, over the ratio of the fastest to the slowest rate."""
-    points = points_of(sweep)
-    drawn = draw_limits([limit_of(point) for point in points], points, width_in=inches(width))
-    return _entitled(drawn, titled)
-
-
-def server_rate(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
-    """What the server's rate does to the gap after a number of iterations, measured and by Theorem 2."""
-    return _entitled(draw_server_rates(server_rates(points_of(sweep)), width_in=inches(width)), titled)
 
 
 # ---------------------------------------------------------------------------------------------------- shared

@@ -8,10 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from areabench.experiment import Experiment
-from areabench.figures.paper import entitle
-from areabench.figures.style import dress, styled
-from areabench.figures.words import split_name
+from areabench.experiment.labels import split_name
+from areabench.experiment.records import Experiment
+from areabench.views.figures.style import dress, entitle, styled
 
 MOST_CLIENTS = 256  # that a dot can be seen of
 _MOST_TICKS = 20

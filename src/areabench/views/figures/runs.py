@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from areabench.errors import UserError
-from areabench.figures.data import Quantity
-from areabench.figures.panels import finish
-from areabench.figures.paper import entitle, grid, legend
-from areabench.figures.style import dress, label_log_axis, look_of, mark_every, save, styled
-from areabench.looks import method_label
-from areabench.reading import Run
-from areabench.tables.words import describe_setting
+from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, curve_of, time_shifts
+from areabench.results.grouping import Quantity
+from areabench.runfile.read import Run
+from areabench.views.figures.style import (
+    dress,
+    entitle,
+    grid,
+    label_log_axis,
+    legend,
+    look_of,
+    mark_every,
+    save,
+    styled,
+)
+from areabench.views.figures.sweeps import finish
+from areabench.views.text import number, run_names
 
 _COLUMNS: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
 _LINES = ("-", "--", ":", "-.")
@@ -94,3 +105,100 @@ def _draw(run: Run, style: str, shift: float, panels: Mapping[Quantity, Axes]) -
             time_s[there], metrics[column][there], style, color=look.colour, label=label, linewidth=1.6,
             marker=look.marker, markevery=mark_every(int(there.sum()), shift), markersize=4.5,
         )  # fmt: skip
+
+
+_BINS = 60  # of the time axis, for the shift
+_OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}  # the second run, over the first
+
+
+def plot_comparison(first: Run, second: Run, found: RunComparison, path: Path) -> None:
+    """Draw two runs and write the figure; the suffix says as what."""
+    save(draw_comparison(first, second, found), path)
+
+
+@styled
+def draw_comparison(first: Run, second: Run, found: RunComparison) -> Figure:
+    """Four panels over time: loss, accuracy, updates so far, and the time shift of common arrivals."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    figure.suptitle(_title(first), fontsize="medium")
+    (loss, accuracy), (updates, shift) = figure.subplots(2, 2)
+    _draw_quality(loss, first, second, "train_loss", found.loss.final)
+    _draw_quality(accuracy, first, second, "test_accuracy", found.accuracy.final)
+    _draw_updates(updates, first, second, found)
+    _draw_shift(shift, first, second, found)
+    handles, _ = updates.get_legend_handles_labels()
+    updates.legend(handles, run_names(first, second), frameon=False, loc="upper left", handlelength=3.0)
+    return figure
+
+
+def _title(run: Run) -> str:
+    experiment, method = run.experiment, run.experiment.method
+    name = f"{method_label(method.name)}, α = {method.step_size:g}"
+    setting = f"{describe_setting(experiment)}, rates {describe_rates(experiment.rates)}, seed {experiment.seed}"
+    return f"One experiment, two runs: {name}\n{setting}"
+
+
+def _draw_over(axes: Axes, first: Run, curves: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]) -> None:
+    """Two lines that may cover each other: the first broad and pale, the second thin and dashed on top of it."""
+    colour = look_of(first.experiment.method.name).colour
+    axes.plot(*curves[0], color=colour, linewidth=4.0, alpha=0.45, solid_capstyle="butt", label="first")
+    axes.plot(*curves[1], **_OVER, label="second")
+
+
+def _draw_quality(axes: Axes, first: Run, second: Run, column: Any, final: Pair) -> None:
+    one, other = curve_of(first, column), curve_of(second, column)
+    _draw_over(axes, first, ((one.time_s, one.values), (other.time_s, other.values)))
+    finish(axes, column, "time (s)")
+    digits = 3 if column == "train_loss" else 2
+    if not (np.isnan(final.first) or np.isnan(final.second)):
+        _note(axes, f"at the end {number(final.first, digits)} and {number(final.second, digits)}{_percent(final)}")
+
+
+def _draw_updates(axes: Axes, first: Run, second: Run, found: RunComparison) -> None:
+    """Updates used so far, at the times of the snapshots: events before each less the server steps among them."""
+    indices = [run.snapshot_index for run in (first, second)]
+    one, other = [(index["time_s"], (index["event"] - index["version"]).astype(np.float64)) for index in indices]
+    _draw_over(axes, first, (one, other))
+    dress(axes, "time (s)", "updates so far")
+    axes.margins(x=0.02)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    pair = found.updates
+    _note(axes, f"in all {pair.first:,.0f} and {pair.second:,.0f}{_percent(pair)}")
+
+
+def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> None:
+    """Median and 5 to 95 % of the shift of common arrivals, in bins of equal length."""
+    names = run_names(first, second)
+    dress(axes, f"time of the arrival, {names[0]} (s)", "shift of arrivals (ms)")
+    axes.margins(x=0.02)
+    if found.shift is None or found.order is None or not found.order.common:
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "no events in common", color="0.45", ha="center", va="center", transform=axes.transAxes)
+        return
+    centre_s, low, middle, high = binned(*time_shifts(arrivals(first.events_array), arrivals(second.events_array)))
+    colour = look_of(first.experiment.method.name).colour
+    axes.fill_between(centre_s, 1e3 * low, 1e3 * high, color=colour, alpha=0.25, linewidth=0, label="5 to 95 %")
+    axes.plot(centre_s, 1e3 * middle, color=colour, linewidth=1.6, label="median")
+    axes.axhline(0.0, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    low_ms, high_ms = axes.get_ylim()
+    axes.set_ylim(low_ms, high_ms + 0.12 * (high_ms - low_ms))  # room for the legend
+    axes.legend(frameon=False, loc="upper left", ncols=2)
+    line = f"{1e3 * found.shift.offset_s:+.0f} ms and {found.shift.drift_percent:+.2f} % of the time"
+    _note(axes, f"{names[1]} minus {names[0]}: {line}")
+
+
+def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, ...]:
+    """Middles of the bins that hold something, and the 5th, 50th and 95th percentile of the shifts in each."""
+    edges = np.linspace(0.0, time_s.max() or 1.0, bins + 1)
+    places = np.clip(np.digitize(time_s, edges) - 1, 0, bins - 1)
+    filled = np.unique(places)
+    low, middle, high = np.array([np.percentile(shift_s[places == place], (5, 50, 95)) for place in filled]).T
+    return (edges[filled] + edges[filled + 1]) / 2, low, middle, high
+
+
+def _percent(pair: Pair) -> str:
+    return f" ({pair.difference_percent:+.2f} %)" if np.isfinite(pair.difference_percent) else ""
+
+
+def _note(axes: Axes, words: str) -> None:
+    axes.set_title(words, loc="left", fontsize="small")

@@ -2,19 +2,233 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
+from matplotlib.ticker import MaxNLocator
 
-from areabench.figures.data import Cell, Contender, Page, Quantity, Row
-from areabench.figures.panels import finish, line_style, quality_panels
-from areabench.figures.paper import legend
-from areabench.figures.style import label_log_axis, look_of, styled
+from areabench.errors import UserError
+from areabench.experiment.labels import rates_name
+from areabench.results.grouping import (
+    Contender,
+    Page,
+    Quantity,
+    Row,
+    Trials,
+    Values,
+    band,
+    choose,
+    has_diverged,
+    staleness_shares,
+    title_of,
+)
+from areabench.sweeps.read import Result
+from areabench.views.figures.style import (
+    dress,
+    entitle,
+    is_narrow,
+    label_log_axis,
+    legend,
+    look_of,
+    mark_every,
+    styled,
+)
+
+_UPWARD = {"test_accuracy": "test accuracy (%)", "train_loss": "training loss"}
+_WIDEST = 1e4  # a loss beyond this many times the least one is off the axis: it would flatten all others
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A method and the step size that is drawn of it; no cell where the wished one was not run."""
+
+    contender: Contender
+    cell: Trials | None
+
+    @property
+    def label(self) -> str:
+        """The method, its step size, and how many trials are left out."""
+        if self.cell is None:
+            return f"{self.contender.label}: not run"
+        label = f"{self.contender.label}, α = {self.cell.step_size:g}"
+        return f"{label}\n({self.cell.divergence})" if self.cell.diverged else label
+
+
+def picks_of(row: Row, wished: Mapping[str, float]) -> list[Pick]:
+    """One step size a method: the wished one or the best."""
+    return [Pick(contender, choose(contender, wished)) for contender in row.contenders]
+
+
+def panels(
+    page: Page, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
+) -> tuple[Figure, Any]:
+    """A figure (width in inches) with a row of panels a rates setting, and its axes, shape (rows, columns).
+
+    For a paper, its width and the least one of a panel: what does not fit into a line goes into the next one.
+    """
+    words = f"{heading}\n{title_of(page)}"
+    if paper is None:
+        figure = Figure(figsize=(width, 0.8 + 2.9 * len(page.rows)), layout="constrained")
+        figure.suptitle(words, fontsize="medium")
+        axes = figure.subplots(len(page.rows), columns, squeeze=False)
+    else:
+        figure, axes = _paper_panels(len(page.rows), columns, *paper)
+        entitle(figure, words)
+    for row, row_axes in zip(page.rows, axes, strict=True):
+        row_axes[0].set_title(rates_name(row.rates), loc="left", fontsize="small")
+    return figure, axes
+
+
+def _paper_panels(rows: int, columns: int, width_in: float, least_in: float) -> tuple[Figure, Any]:
+    """The same with as many panels in a line as fit; those that are too many are not shown."""
+    across = min(columns, max(1, int(width_in / least_in)))
+    lines = -(-columns // across)
+    figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
+    axes = figure.subplots(rows * lines, across, squeeze=False).reshape(rows, lines * across)
+    for panel in axes[:, columns:].ravel():
+        panel.set_axis_off()
+    return figure, axes[:, :columns]
+
+
+def quality_panels(page: Page, what: str, width_in: float | None = None) -> tuple[Figure, Any]:
+    """Panels with a column for accuracy and one for loss, as far as they were measured."""
+    heading = f"{what}: mean, and range over trials" if _several_trials(page) else what
+    columns = max(len(page.quantities), 1)
+    return panels(page, columns, 4.0 * columns + 2.5, heading, None if width_in is None else (width_in, 2.5))
+
+
+def _several_trials(page: Page) -> bool:
+    return any(len(cell.results) > 1 for row in page.rows for one in row.contenders for cell in one.cells)
+
+
+def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
+    """Label a panel of accuracy or loss; the loss is logarithmic where all of it is above zero."""
+    dress(axes, across, before + _UPWARD[quantity])
+    axes.margins(x=0.02)
+    if is_empty(axes):
+        axes.set(xticks=[], yticks=[])
+        axes.text(0.5, 0.5, "no values", color="0.45", ha="center", va="center", transform=axes.transAxes)
+    elif quantity == "train_loss" and axes.dataLim.y0 > 0:
+        axes.set_yscale("log")
+        if axes.dataLim.y1 > _WIDEST * axes.dataLim.y0:
+            axes.set_ylim(axes.dataLim.y0 / 1.5, _WIDEST * axes.dataLim.y0)
+        label_log_axis(axes.yaxis)
+
+
+def is_empty(axes: Axes) -> bool:
+    """Whether nothing was drawn."""
+    return not np.isfinite(axes.dataLim.y0)
+
+
+def line_style(contender: Contender) -> dict[str, Any]:
+    """The look of a method as matplotlib takes it."""
+    look = look_of(contender.method.name, contender.variant)
+    return {"color": look.colour, "marker": look.marker, "linestyle": look.line, "linewidth": 1.6, "markersize": 4.5}
+
+
+_TARGET_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}
+_FEWEST_BARS = 5  # that a histogram has room for
+_LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more than this factor gets a logarithmic axis
+
+
+@styled
+def draw_curves(page: Page, wished: Mapping[str, float], target: float, *, width_in: float | None = None) -> Figure:
+    """Accuracy and loss over time: the mean as a line, the range over trials as a band; `target` in percent."""
+    figure, axes = quality_panels(page, "Quality over time", width_in)
+    for row, row_axes in zip(page.rows, axes, strict=True):
+        picks = picks_of(row, wished)
+        handles = [Line2D([], [], **line_style(pick.contender), label=pick.label) for pick in picks]
+        for quantity, panel in zip(page.quantities, row_axes, strict=False):
+            _draw_lines(panel, picks, quantity)
+            finish(panel, quantity, "time (s)")
+            if quantity == "test_accuracy" and not is_empty(panel):
+                panel.axhline(target, **_TARGET_LINE, zorder=1, gid="target")
+                handles.append(Line2D([], [], **_TARGET_LINE, label=f"target, {target:g} %"))
+        legend(row_axes[-1], handles)
+    return figure
+
+
+def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
+    """Bands below all lines, so that none hides a line; markers of two lines at different times."""
+    for index, pick in enumerate(picks):
+        results = pick.cell.finished if pick.cell else ()
+        shown = band(results, quantity)
+        style = line_style(pick.contender)
+        if len(results) > 1:
+            look = {"color": style["color"], "alpha": 0.18, "linewidth": 0, "zorder": 2}
+            axes.fill_between(shown.time_s, shown.low, shown.high, **look)
+        marked = mark_every(len(shown.time_s), index / len(picks))
+        axes.plot(shown.time_s, shown.mean, **style, markevery=marked, zorder=3)
+
+
+# ---------------------------------------------------------------------------------------------------- staleness
+
+
+@styled
+def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
+    """How many server steps were made while an update was under way: a panel a method, mean share over trials."""
+    columns = max(len(row.contenders) for row in page.rows)
+    paper = None if width_in is None else (width_in, 1.6)
+    width = 1.2 + 2.7 * max(columns, 2)
+    figure, axes = panels(page, columns, width, "Staleness of updates: mean share over trials", paper)
+    for row, row_axes in zip(page.rows, axes, strict=True):
+        picks = picks_of(row, wished)
+        shares = [100 * staleness_shares(pick.cell.finished if pick.cell else ()) for pick in picks]
+        for pick, share, panel in zip(picks, shares, row_axes, strict=False):
+            _draw_histogram(panel, pick, share, "staleness (server steps)" if width_in is None else "staleness (steps)")
+        for panel in row_axes[len(picks) :]:
+            panel.set_axis_off()
+        _align(row_axes[: len(picks)], shares)
+    return figure
+
+
+def _draw_histogram(axes: Axes, pick: Pick, shares: Values, across: str) -> None:
+    """One method; `shares` in percent."""
+    dress(axes, across, "")
+    above = axes.get_title(loc="left") + "\n"  # the rates stand over the first panel
+    label = pick.label.replace("\n", " ")
+    axes.set_title(f"{above}{label}\n{_describe(shares)}", loc="left", fontsize="small")
+    if len(shares):
+        colour = look_of(pick.contender.method.name).colour
+        axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, fill=True, color=colour)
+
+
+def _describe(shares: Values) -> str:
+    """Mean and 95th percentile of a histogram in percent."""
+    if not len(shares):
+        return "no updates"
+    if len(shares) == 1:
+        return "every update is fresh"
+    mean = float(np.arange(len(shares)) @ shares) / 100
+    most = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+    return f"mean {mean:.3g}, 95 % up to {most}"
+
+
+def _align(row_axes: Sequence[Axes], shares: Sequence[Values]) -> None:
+    """The same limits for the panels of a row."""
+    present = np.concatenate([share[share > 0] for share in shares])
+    longest = max(len(share) for share in shares)
+    for panel, share in zip(row_axes, shares, strict=True):
+        right = longest if len(share) > 1 else _FEWEST_BARS  # a single bar would be too thin to see
+        panel.set_xlim(-0.5 - 0.02 * right, max(right, _FEWEST_BARS) - 0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        place = panel.get_subplotspec()
+        first = place is None or place.is_first_col()
+        panel.tick_params(labelleft=first)
+        panel.set_ylabel("share of updates (%)" if first else "")
+        if len(present) and present.max() > _LOG_HELPS * present.min():
+            panel.set_yscale("log")
+            panel.set_ylim(present.min() / 1.5, present.max() * 1.5)
+            label_log_axis(panel.yaxis)
+        elif len(present):
+            panel.set_ylim(0.0, present.max() * 1.05)
+
 
 _STRIP = 0.05  # height of one line of marks at the top edge, of the height of the axes
 _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
@@ -45,7 +259,7 @@ def _draw_finals(axes: Axes, row: Row, quantity: Quantity, labels: int) -> None:
         _draw_divergence(axes, row)
 
 
-def _cells(row: Row) -> list[Cell]:
+def _cells(row: Row) -> list[Trials]:
     return [cell for contender in row.contenders for cell in contender.cells]
 
 
@@ -113,3 +327,99 @@ def _make_room(axes: Axes, share: float) -> None:
     raised = transform.inverted().transform(np.array([low + (high - low) / (1 - share)]))
     axes.set_ylim(bottom, float(raised[0]))
     axes.add_patch(Rectangle((0, 1 - share), 1, share, color="0.95", linewidth=0, zorder=2.5, transform=axes.transAxes))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When the trials of a method reached the target: infinite where one did not, or diverged before; no NaN."""
+
+    times_s: Values
+    unknown: int  # trials that say nothing: they ended before their horizon, or kept no accuracy over time
+
+    @property
+    def count(self) -> int:
+        """Trials that reached it."""
+        return int(np.isfinite(self.times_s).sum())
+
+    @property
+    def median_s(self) -> float:
+        """The median over trials, infinite where half of them or more did not reach it; NaN without trials."""
+        if not len(self.times_s):
+            return float("nan")
+        ordered = np.sort(self.times_s)
+        low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+        return float((low + high) / 2)
+
+    @property
+    def words(self) -> str:
+        """How many trials reached it."""
+        unknown = f", {self.unknown} unknown" if self.unknown else ""
+        return f"{self.count} of {len(self.times_s)}{unknown}"
+
+
+def reached(results: Sequence[Result], target: float) -> Reached:
+    """When trials reached a test accuracy in percent."""
+    times_s = np.array([_time_s(one, target) for one in results], dtype=float)
+    known = ~np.isnan(times_s)
+    return Reached(times_s[known], int((~known).sum()))
+
+
+def _time_s(result: Result, target: float) -> float:
+    """What a trial reached counts, also if it diverged later."""
+    time_s = result.time_to_accuracy(target)
+    return float("inf") if has_diverged(result) and not np.isfinite(time_s) else time_s
+
+
+@styled
+def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, *, width_in: float) -> Figure:
+    """A row of bars a rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
+    horizon_s = page.experiment.stop.horizon_s
+    if horizon_s is None or "test_accuracy" not in page.quantities:
+        raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
+    figure, axes = panels(page, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
+    count = max(len(row.contenders) for row in page.rows)
+    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(page.rows))
+    for row, (panel,) in zip(page.rows, axes, strict=True):
+        _draw_row(panel, row, wished, target, horizon_s)
+    legend(axes[-1 if is_narrow(figure) else 0][0], _handles())
+    return figure
+
+
+def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, horizon_s: float) -> None:
+    picks = picks_of(row, wished)
+    dress(axes, "time (s)", "")
+    axes.grid(visible=False, axis="y")
+    for place, pick in enumerate(picks):
+        _draw_bar(axes, place, pick, target, horizon_s)
+    axes.axvline(horizon_s, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    axes.set_yticks(range(len(picks)), [pick.label.replace("\n", " ") for pick in picks])
+    axes.set_ylim(len(picks) - 0.4, -0.6)
+    axes.set_xlim(0, 1.22 * horizon_s)
+    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= horizon_s])
+
+
+def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: float) -> None:
+    """One method: bar, dots, and how many trials reached the target."""
+    found = reached(pick.cell.results if pick.cell else (), target)
+    colour, is_there = look_of(pick.contender.method.name).colour, np.isfinite(found.times_s)
+    if np.isfinite(found.median_s):
+        axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
+    elif len(found.times_s):
+        axes.barh(place, horizon_s, height=0.6, facecolor="none", edgecolor=colour, hatch="////", alpha=0.5, zorder=2)
+    spread = place + np.linspace(-0.2, 0.2, len(found.times_s)) if len(found.times_s) > 1 else np.array([float(place)])
+    dots = spread[: len(found.times_s)]
+    axes.plot(found.times_s[is_there], dots[is_there], "o", color=colour, markersize=2.6, zorder=3)
+    beyond = np.full(int((~is_there).sum()), horizon_s)
+    axes.plot(beyond, dots[~is_there], ">", color=colour, markerfacecolor="white", markersize=4.0, zorder=3)
+    axes.text(1.03 * horizon_s, place, found.words, va="center", fontsize="small", color="0.25")
+
+
+def _handles() -> list[Line2D | Patch]:
+    return [
+        Patch(color="0.65", label="median"),
+        Patch(facecolor="none", edgecolor="0.65", hatch="////", label="median beyond"),
+        Line2D([], [], marker="o", color="0.35", linestyle="none", markersize=2.6, label="a trial"),
+        Line2D([], [], marker=">", color="0.35", markerfacecolor="white", linestyle="none", markersize=4.0,
+               label="not reached"),
+        Line2D([], [], color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), label="horizon"),
+    ]  # fmt: skip

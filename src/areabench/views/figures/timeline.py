@@ -12,13 +12,18 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
+from areabench.engine.events import Kind
 from areabench.errors import UserError
-from areabench.figures.paper import entitle, is_narrow
-from areabench.figures.rounds import Round, Step, lanes_of, rounds_between, steps_between
-from areabench.figures.style import look_of, styled
-from areabench.looks import method_label
-from areabench.reading import Run
-from areabench.schema import Kind
+from areabench.experiment.labels import method_label
+from areabench.results.rounds import (
+    Round,
+    Step,
+    lanes_of,
+    rounds_between,
+    steps_between,
+)
+from areabench.runfile.read import Run
+from areabench.views.figures.style import entitle, is_narrow, look_of, styled
 
 _ROUNDS_AN_INCH = 5.0
 _SQUARES_AN_INCH = 6.0  # of the server's steps; more of them are ticks

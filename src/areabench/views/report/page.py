@@ -8,7 +8,7 @@ import html
 from importlib import resources
 from string import Template
 
-from areabench.report.records import Report, to_json
+from areabench.views.report.records import Report, to_json
 
 SCRIPTS = (
     "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js",
@@ -31,7 +31,7 @@ def page_text(report: Report) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("areabench.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files("areabench.views.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _policy(scripts: list[str], styles: list[str]) -> str:

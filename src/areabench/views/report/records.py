@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.tables.spread import Spread
+from areabench.results.statistics import Spread
 
 Numbers = NDArray[Any]
 Shorten = Callable[[float], float]

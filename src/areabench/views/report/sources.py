@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from areabench.engine.events import ENDED
 from areabench.errors import RunFileError, UserError
-from areabench.experiment import Experiment
-from areabench.looks import method_label
-from areabench.reading import open_run
-from areabench.report.records import Absent
-from areabench.schema import ENDED
+from areabench.experiment.labels import describe_rates, method_label
+from areabench.experiment.records import Experiment
+from areabench.runfile.read import open_run
 from areabench.sweeps.plan import Member
-from areabench.sweeps.reading import SWEEP_FILE, Sweep, open_sweep
-from areabench.sweeps.results import Result, read_result
-from areabench.tables.words import describe_rates
+from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
+from areabench.views.report.records import Absent
 
 SIMULATOR = "simulator"
 Progress = Callable[[int], object]  # is told how many runs there are before each of them is read

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from areabench.experiment import Experiment
-from areabench.tables.build import Row, SweepTable
-from areabench.tables.cells import Cell, Comparison, Reach
-from areabench.tables.forms import Entry, Group, Heading, Sheet
-from areabench.tables.spread import DECIMALS, Spread
-from areabench.tables.words import describe_rates
+from areabench.experiment.labels import describe_rates
+from areabench.experiment.records import Experiment
+from areabench.results.cells import Cell, Comparison, Reach
+from areabench.results.grouping import SweepTable
+from areabench.results.grouping import TableRow as Row
+from areabench.results.statistics import DECIMALS, Spread
+from areabench.views.tables.forms import Entry, Group, Heading, Sheet
 
 _NOTHING = "–"
 

@@ -1,0 +1,135 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    pass
+
+
+class Kind(IntEnum):
+    """What happened."""
+
+    UPDATE = 0  # an update was received and used
+    STEP = 1  # the server stepped
+    DISCARDED = 2  # an update arrived after the end
+    REFUSED = 3  # an update was not used, for the reason in its row; its client was told to work again
+    LOST = 4  # a client is gone
+    REMOVED = 5  # a lost client's memory was taken out of the average
+
+
+class Reason(IntEnum):
+    """Why an update was refused."""
+
+    NONE = 0
+    NOT_FINITE = 1
+    LENGTH = 2
+    ROUND = 3
+    BASE_VERSION = 4
+    PROTOCOL = 5
+    CLIENT = 6
+
+    @property
+    def text(self) -> str:
+        """What was wrong, in words."""
+        return (
+            "nothing", "a value that is not finite", "a wrong length", "a wrong round", "a wrong base version",
+            "a header of another protocol version", "an unknown client",
+        )[self]  # fmt: skip
+
+
+class State(IntEnum):
+    """How a run stands; the text goes to the file."""
+
+    RUNNING = 0
+    DONE = 1
+    TARGET = 2
+    DIVERGED = 3
+    FAILED = 4
+    STOPPED = 5  # by a signal; `areabench resume` goes on
+
+    @property
+    def text(self) -> str:
+        """The name in the run file."""
+        return ("running", "done", "target reached", "diverged", "failed", "stopped")[self]
+
+
+ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again, or go on
+
+
+@dataclass(frozen=True)
+class Status:
+    """How and why a run ended, and what it did until then."""
+
+    state: State
+    reason: str
+    end_s: float
+    updates: int
+    discarded: int
+    server_steps: int
+    drain_s: float = 0.0  # from the end until the last client had stopped
+    refused: int = 0  # updates that were not used because something was wrong with them
+    lost: int = 0  # clients that were gone before the end
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Who ran what where: enough to repeat the run."""
+
+    transport: str
+    command: str
+    areabench: str
+    python: str
+    numpy: str
+    h5py: str
+    blas: str
+    packages: str  # optional ones that are installed, with versions
+    threads: str
+    mpi: str
+    ranks: int
+    hosts: str
+    platform: str
+    git_revision: str
+    started_at: str  # UTC, ISO 8601
+    seed: int
+    lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
+    lane: int = 0  # which of them this one was
+    resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
+    modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
+
+
+class Event(NamedTuple):
+    """One event as the server saw it, in the order of EVENT's columns; times in seconds since the start."""
+
+    time_s: float
+    kind: Kind
+    client: int = -1
+    round: int = -1
+    base_version: int = -1
+    staleness: int = 0
+    iteration: int = 0
+    version: int = 0  # server steps so far, after the event
+    step_size: float = 0.0
+    drawn_delay_s: float = 0.0
+    realised_delay_s: float = 0.0
+    reply_s: float = 0.0
+    compute_s: float = 0.0
+    queue_s: float = 0.0
+    service_s: float = 0.0
+    flags: int = 0
+    reason: int = 0
+    digest: int = 0
+
+
+EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBQ")  # a row of EVENT, which numpy takes four times as long to fill
+
+
+def exit_code(status: Status) -> int:
+    """What the process that made a run returns."""
+    if status.state == State.STOPPED and "SIGINT" in status.reason:
+        return 130
+    return {State.FAILED: 1, State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

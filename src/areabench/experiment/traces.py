@@ -1,0 +1,73 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from pathlib import Path
+from typing import TextIO
+
+from areabench.errors import UserError
+
+_HEADER = ["client", "delay_s"]
+
+
+# ---------------------------------------------------------------------------------------------------- traces
+
+
+def read_trace(path: Path, clients: int) -> list[array[float]]:
+    """The delays (s) of each client in file order, from a CSV file with the header `client,delay_s`."""
+    if path.exists() and not path.is_file():  # a pipe would wait, a device may never end
+        raise UserError(f"trace {path}: is not a regular file; check delays.file")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            traces = _read_rows(file, path, clients)
+    except OSError as error:
+        raise UserError(f"trace {path}: {error.strerror or error}; check delays.file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"trace {path}: not a CSV text file ({error}); check delays.file") from error
+    for client, delays in enumerate(traces):
+        if not delays:
+            raise UserError(f"trace {path}: no line for client {client} of {clients}; each client needs a delay")
+    return traces
+
+
+def _read_rows(file: TextIO, path: Path, clients: int) -> list[array[float]]:
+    reader = csv.reader(file)
+    header = [name.strip() for name in next(reader, [])]
+    if header != _HEADER:
+        raise UserError(f"trace {path}, line 1: header {','.join(header)[:80]!r}, expected {','.join(_HEADER)!r}")
+    traces = [array("d") for _ in range(clients)]
+    for row in reader:
+        if row:  # a blank line is an empty row
+            _read_row(row, traces, f"trace {path}, line {reader.line_num}")
+    return traces
+
+
+def _read_row(row: list[str], traces: list[array[float]], place: str) -> None:
+    """Append one row's delay to its client's trace; `place` begins the error."""
+    if len(row) != len(_HEADER):
+        raise UserError(f"{place}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
+    client, delay_s = _client_number(row[0], len(traces), place), _delay(row[1], place)
+    traces[client].append(delay_s)
+
+
+def _client_number(text: str, clients: int, place: str) -> int:
+    try:
+        client = int(text)
+    except ValueError as error:
+        raise UserError(f"{place}: client {text[:40]!r} is not a whole number; write 0 to {clients - 1}") from error
+    if not 0 <= client < clients:
+        raise UserError(f"{place}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count")
+    return client
+
+
+def _delay(text: str, place: str) -> float:
+    try:
+        delay_s = float(text)
+    except ValueError as error:
+        raise UserError(f"{place}: delay {text[:40]!r} is not a number; write seconds, such as 0.1") from error
+    if not (math.isfinite(delay_s) and delay_s > 0):
+        raise UserError(f"{place}: delay {text.strip()} s is not allowed; write a finite number of seconds above 0")
+    return delay_s
