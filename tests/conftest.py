@@ -17,3 +17,30 @@ from hypothesis import settings  # noqa: E402 - not before the threads are set
 settings.register_profile("short", derandomize=True, deadline=None, max_examples=100, database=None)
 settings.register_profile("long", deadline=None, max_examples=5000, print_blob=True)
 settings.load_profile("short")
+
+
+from collections.abc import Callable, Iterator  # noqa: E402
+from contextlib import ExitStack  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+
+from areabench.experiment.records import Experiment  # noqa: E402
+from areabench.progress import Style  # noqa: E402
+from areabench.runfile.read import Run, open_run  # noqa: E402
+from areabench.transports.options import Surroundings  # noqa: E402
+from areabench.transports.session import simulate  # noqa: E402
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Callable[[Experiment], Run]]:
+    """Simulates an experiment into a file of its own and opens it."""
+    with ExitStack() as stack:
+        paths = (tmp_path / f"{number}.h5" for number in range(10**6))
+
+        def simulated(experiment: Experiment) -> Run:
+            path = next(paths)
+            simulate(experiment, Surroundings(path, tmp_path / "cache", "a test", "1", False, Style.NONE))
+            return stack.enter_context(open_run(path))
+
+        yield simulated

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from reference.experiment_file import reference_table
+from docs.reference.experiment_file import reference_table
 
 from areabench.cli.parser import build_parser
 

@@ -43,7 +43,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The study's module, and the folder of both sweeps."""
     folder = tmp_path_factory.mktemp("study")
     for name, text in (("rates_smooth", SMOOTH), ("rates_lipschitz", LIPSCHITZ)):
-        (folder / f"{name}.toml").write_text(text.format(studies=ROOT / "benchmarks" / "studies"))
+        (folder / f"{name}.toml").write_text(text.format(studies=ROOT / "benchmarks" / "experiments" / "studies"))
     files = [str(folder / f"{name}.toml") for name in ("rates_smooth", "rates_lipschitz")]
     assert main(["sweep", *files, "--output", str(folder / "runs"), "--jobs", "2"]) == 0
     sys.path.insert(0, str(ROOT / "analysis"))

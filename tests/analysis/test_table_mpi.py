@@ -20,7 +20,7 @@ from areabench.results.statistics import Spread
 from areabench.sweeps.plan import load_sweep
 
 ROOT = Path(__file__).parents[2]
-SWEEP_FILE = ROOT / "benchmarks" / "tables_mpi" / "M_1_n_128_non_iid.toml"
+SWEEP_FILE = ROOT / "benchmarks" / "experiments" / "paper" / "tables_mpi" / "M_1_n_128_non_iid.toml"
 SMALL = """
 seed = 5
 [clients]

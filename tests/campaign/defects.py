@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from areabench import cli
+from areabench.cli import main as cli
 
 RANK = int(next((os.environ[name] for name in {variables!r} if name in os.environ), "0"))
 ROUND, ALWAYS, AMOUNT, VICTIM = {round}, {always}, {amount!r}, {victim}
@@ -50,7 +50,7 @@ if RANK == VICTIM + 1:
     MpiWorkerLink.load = bad
 """
 _HEADER = """
-from areabench.transports.simulator import mpi_worker
+from areabench.transports import mpi_worker
 
 pack, send = mpi_worker.pack_update, mpi_worker.MpiWorkerLink.send
 

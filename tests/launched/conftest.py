@@ -64,7 +64,7 @@ horizon_s = 0.7
 BROKEN = '''"""areabench with a defect on some ranks."""
 from mpi4py import MPI
 
-from areabench import cli
+from areabench.cli import main as cli
 
 rank = MPI.COMM_WORLD.rank
 {defect}

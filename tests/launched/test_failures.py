@@ -45,7 +45,7 @@ def fail(self, message, time_s, queue_s):
 Conductor.update = fail
 """
 FAILING_SET_UP = """
-from areabench import real_time
+from areabench.transports import mpi_run as real_time
 
 def fail(*_):
     raise EOFError("the data end here")
@@ -66,7 +66,7 @@ SILENT_CLIENT = """
 import time
 
 from areabench.problems.quadratic import LocalQuadratic
-from areabench.transports.simulator import serve
+from areabench.transports import server_loop as serve
 
 serve._FAREWELL_LIMIT_S = 0.5
 

@@ -86,7 +86,7 @@ def test_launch_checks_the_number_of_ranks_before_it_starts_any(
 
 
 def test_a_model_beyond_the_size_of_a_message_is_refused(quadratic: Launcher) -> None:
-    limit = "from areabench import messages\nmessages.LARGEST_MESSAGE_BYTES = 100"
+    limit = "from areabench.engine import messages\nmessages.LARGEST_MESSAGE_BYTES = 100"
     ended = quadratic.run(3, defect=limit)
     assert ended.code == 2
     assert "a model of 6 parameters (float64) is a message of 112 bytes, MPI takes at most 100" in ended.errors

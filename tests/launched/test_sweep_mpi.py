@@ -127,7 +127,7 @@ LocalQuadratic.descend = die
     patch = "import areabench.launch.mpirun as l, sys; f = l.mpirun_command\n"
     patch += "import areabench.sweeps.mpi as m\n"
     patch += "m.mpirun_command = lambda *a: ['broken' if w == 'areabench' else w for w in f(*a)]\n"
-    patch += "from areabench import cli; sys.exit(cli.main(sys.argv[1:]))"
+    patch += "from areabench.cli import main as cli; sys.exit(cli.main(sys.argv[1:]))"
     ended = quadratic.start([sys.executable, "-c", patch, "sweep", "try.toml", "--transport", "mpi"])
     assert (ended.code, ended.errors) == (1, "")
     summary, *failures, _verdicts, _cost = ended.output.splitlines()
@@ -188,7 +188,7 @@ def test_ranks_that_no_longer_listen_end_a_sweep_on_the_ranks_of_a_launch(
 import time
 
 from areabench.problems.quadratic import LocalQuadratic
-from areabench.transports.simulator import serve
+from areabench.transports import server_loop as serve
 
 serve._FAREWELL_LIMIT_S = 0.5
 

@@ -21,7 +21,7 @@ from areabench.experiment.parse import load_experiment
 from areabench.transports.session import simulate
 from areabench.progress import Style
 from areabench.runfile.record import Recorder
-from areabench.files import Surroundings
+from areabench.transports.options import Surroundings
 
 flushed, real = [0], Recorder.flush
 
@@ -46,7 +46,7 @@ from areabench.experiment.parse import parse_experiment
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 from areabench.engine.scenario import build_scenario
-from areabench.runfile.schema import Event, Kind, State
+from areabench.engine.events import Event, Kind, State
 
 path, text = Path(sys.argv[1]), sys.argv[2]
 experiment = parse_experiment(text)

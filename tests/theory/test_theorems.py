@@ -381,7 +381,7 @@ def test_nothing_is_solved_unasked(
 
 def test_screen_in_the_documentation_is_the_command_s(capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).parents[2]
-    assert main(["theory", str(root / "benchmarks" / "quadratic.toml")]) == 0
+    assert main(["theory", str(root / "benchmarks" / "experiments" / "demo" / "quadratic.toml")]) == 0
     assert capsys.readouterr().out in (root / "docs" / "theory.md").read_text(encoding="utf-8")
 
 

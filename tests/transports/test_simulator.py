@@ -99,7 +99,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     experiment.write_text(to_toml(EXPERIMENT))
     program = (
         "import sys; from pathlib import Path; from areabench.experiment.parse import load_experiment; "
-        "from areabench.transports.session import simulate; from areabench.files import Surroundings; "
+        "from areabench.transports.session import simulate; from areabench.transports.options import Surroundings; "
         "from areabench.progress import Style; "
         "around = Surroundings(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"

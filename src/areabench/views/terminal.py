@@ -82,6 +82,8 @@ _LOOKS: tuple[tuple[str, str], ...] = (  # where a group is found, and its look
 
 def console(colours: Colours | None) -> Console:
     """The terminal behind stdout; what it can do was decided on the command line."""
+    from rich.console import Console  # only a terminal needs rich
+
     return Console(
         file=sys.stdout, force_terminal=True, color_system=colours, legacy_windows=False, no_color=colours is None
     )
@@ -94,6 +96,8 @@ def write_painted(text: str, colours: Colours) -> None:
 
 def painted(text: str) -> Text:
     """Words with their looks."""
+    from rich.text import Text
+
     shown = Text(text)
     for pattern, look in _LOOKS:
         _paint(shown, pattern, look)

@@ -26,7 +26,7 @@ from areabench.views.figures.runs import draw_comparison, draw_runs
 from areabench.views.figures.style import Width, inches
 from areabench.views.figures.style import save as save_as
 from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness, draw_time_to_target
-from areabench.views.figures.timeline import draw_timeline
+from areabench.views.figures.timelines import draw_timeline
 
 Runs = Run | Sequence[Run]
 
