@@ -28,7 +28,7 @@ import pytest  # noqa: E402
 from areabench.experiment.records import Experiment  # noqa: E402
 from areabench.progress import Style  # noqa: E402
 from areabench.runfile.read import Run, open_run  # noqa: E402
-from areabench.transports.options import Surroundings  # noqa: E402
+from areabench.transports.options import RunOptions  # noqa: E402
 from areabench.transports.session import simulate  # noqa: E402
 
 
@@ -40,7 +40,7 @@ def record(tmp_path: Path) -> Iterator[Callable[[Experiment], Run]]:
 
         def simulated(experiment: Experiment) -> Run:
             path = next(paths)
-            simulate(experiment, Surroundings(path, tmp_path / "cache", "a test", "1", False, Style.NONE))
+            simulate(experiment, RunOptions(path, tmp_path / "cache", "a test", "1", False, Style.NONE))
             return stack.enter_context(open_run(path))
 
         yield simulated

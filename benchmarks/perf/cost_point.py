@@ -27,7 +27,7 @@ from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import peak_bytes
 from areabench.progress import Style
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneRecorder, Simulator
 
@@ -70,7 +70,7 @@ def measure_here(experiment: Experiment, cache: Path) -> Cost:
 def measure_whole(experiment: Experiment, cache: Path) -> Cost:
     """Simulate in this process as `areabench simulate` does: run file and evaluation count."""
     begun_s = time.process_time()
-    around = Surroundings(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
+    around = RunOptions(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
     status = checked(simulate(experiment, around))
     return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes(resource.RUSAGE_SELF))
 

@@ -31,7 +31,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.views.json import to_json
 from areabench.views.text import describe_run, diagnosis_text, size
@@ -266,7 +266,7 @@ def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A simulated run, with and without its events."""
     experiment = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential", str(request.param)])
     path = tmp_path / "simulated.h5"
-    simulate(experiment, Surroundings(path, tmp_path, "", "", False, Style.NONE))
+    simulate(experiment, RunOptions(path, tmp_path, "", "", False, Style.NONE))
     return path
 
 

@@ -23,7 +23,7 @@ from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import good_events, good_snapshots, salvage
 from areabench.runfile.schema import EVENT, SNAPSHOT
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
 FUZZ = Path(__file__).parents[1] / "support" / "damaged.py"
@@ -48,7 +48,7 @@ interval_s = 1.0
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 1,500 events."""
     path = tmp_path_factory.mktemp("runs") / "whole.h5"
-    simulate(parse_experiment(EXPERIMENT), Surroundings(path, path.parent, "", "", False, Style.NONE))
+    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
     return path
 
 
@@ -204,7 +204,7 @@ def test_a_killed_run_is_saved_as_failed(whole: Path, tmp_path: Path, capsys: py
 @pytest.mark.usefixtures("at_once")
 def test_the_last_model_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, settings = tmp_path / "run.h5", ["record.models=last", "record.average=true", "stop.iterations=300"]
-    around = Surroundings(run, tmp_path, "", "", False, Style.NONE)
+    around = RunOptions(run, tmp_path, "", "", False, Style.NONE)
     simulate(parse_experiment(EXPERIMENT, overrides=settings), around)
     output, _ = recovered(run, capsys)
     with open_run(run) as old, open_run(output) as new:

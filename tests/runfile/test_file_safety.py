@@ -29,7 +29,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.schema import CLIENT, EVENT, SNAPSHOT, STATUS
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
 
@@ -73,8 +73,8 @@ def writing(experiment: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
             writer.kill()
 
 
-def surroundings(output: Path, *, force: bool = False) -> Surroundings:
-    return Surroundings(output, output.parent, "", "", force, Style.NONE)
+def surroundings(output: Path, *, force: bool = False) -> RunOptions:
+    return RunOptions(output, output.parent, "", "", force, Style.NONE)
 
 
 def replayed(path: Path) -> tuple[int, int]:

@@ -33,7 +33,7 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, Summary, open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import CLIENT, EVENT, METRIC, SNAPSHOT
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.views.text import align, describe_run, number, summary_table
 
@@ -60,8 +60,8 @@ def tiny(*overrides: str) -> Experiment:
     return parse_experiment(EXPERIMENT, overrides=overrides)
 
 
-def surroundings(output: Path) -> Surroundings:
-    return Surroundings(output, output.parent, "areabench simulate tiny.toml", "ONE=1", False, Style.NONE)
+def surroundings(output: Path) -> RunOptions:
+    return RunOptions(output, output.parent, "areabench simulate tiny.toml", "ONE=1", False, Style.NONE)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import salvage
 from areabench.sweeps.read import ended_state, read_ended
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
 EXPERIMENT = """
@@ -61,7 +61,7 @@ def whole_files(folder: Path) -> list[bytes]:
     for overrides in OVERRIDES:
         path = folder / f"whole-{len(files)}.h5"
         experiment = parse_experiment(EXPERIMENT, overrides=overrides)
-        simulate(experiment, Surroundings(path, folder, "", "", False, Style.NONE))
+        simulate(experiment, RunOptions(path, folder, "", "", False, Style.NONE))
         files.append(path.read_bytes())
     return [*files, killed(folder / "whole-0.h5", folder / "killed.h5")]
 

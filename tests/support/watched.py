@@ -21,7 +21,7 @@ from areabench.experiment.parse import load_experiment
 from areabench.transports.session import simulate
 from areabench.progress import Style
 from areabench.runfile.record import Recorder
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 
 flushed, real = [0], Recorder.flush
 
@@ -34,7 +34,7 @@ def flush(recorder):
 
 Recorder.flush = flush
 Recorder.relieve = lambda recorder: recorder.spare_moment()
-simulate(load_experiment(Path(sys.argv[1]), ()), Surroundings(Path(sys.argv[2]), Path(), "", "", True, Style.NONE))
+simulate(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", "", True, Style.NONE))
 """
 _PROGRAM = """
 import sys

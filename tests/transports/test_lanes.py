@@ -40,7 +40,7 @@ from areabench.experiment.records import (
 )
 from areabench.progress import Style
 from areabench.runfile.read import Run, open_run
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.replay import repeat
 from areabench.transports.session import simulate_together
 from areabench.transports.simulator import play_lanes
@@ -77,7 +77,7 @@ def with_methods(methods: Sequence[MethodSettings], base: Experiment = SMALL) ->
 def run_together(experiments: Sequence[Experiment], folder: Path) -> list[Run]:
     """One pass, its files opened; the caller closes nothing: the folder goes with the test."""
     outputs = [folder / f"lane{number}.h5" for number in range(len(experiments))]
-    simulate_together(experiments, outputs, Surroundings(None, folder / "cache", "a test", "1", False, Style.NONE))
+    simulate_together(experiments, outputs, RunOptions(None, folder / "cache", "a test", "1", False, Style.NONE))
     return [open_run(output) for output in outputs]
 
 

@@ -56,7 +56,7 @@ from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import open_run
 from areabench.transports import session as execute
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import resume_simulation, simulate
 from areabench.transports.signals import Breaks
 
@@ -98,8 +98,8 @@ class StoppingBreaks(Breaks):
         return bool(self.signal)
 
 
-def around(path: Path, checkpoint_s: float | None = 0.0) -> Surroundings:
-    return Surroundings(path, path.parent / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
+def around(path: Path, checkpoint_s: float | None = 0.0) -> RunOptions:
+    return RunOptions(path, path.parent / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
 
 
 @pytest.fixture

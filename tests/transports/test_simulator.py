@@ -40,7 +40,7 @@ from areabench.experiment.records import (
 from areabench.progress import Style
 from areabench.runfile.read import Run
 from areabench.streams import Purpose, stream
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
 Recorded = Callable[[Experiment], Run]
@@ -99,9 +99,9 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
     experiment.write_text(to_toml(EXPERIMENT))
     program = (
         "import sys; from pathlib import Path; from areabench.experiment.parse import load_experiment; "
-        "from areabench.transports.session import simulate; from areabench.transports.options import Surroundings; "
+        "from areabench.transports.session import simulate; from areabench.transports.options import RunOptions; "
         "from areabench.progress import Style; "
-        "around = Surroundings(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
+        "around = RunOptions(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"
     )
     outputs = [tmp_path / "first.h5", tmp_path / "second.h5"]
@@ -115,7 +115,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
 
 
 def test_run_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    around = Surroundings(tmp_path / "run.h5", tmp_path, "", "1", False, Style.NONE)
+    around = RunOptions(tmp_path / "run.h5", tmp_path, "", "1", False, Style.NONE)
     simulate(EXPERIMENT, around)
     with pytest.raises(Exception, match="exists already"):
         simulate(EXPERIMENT, around)

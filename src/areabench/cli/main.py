@@ -24,7 +24,7 @@ from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
 if TYPE_CHECKING:
     from areabench.launch.mpirun import LaunchWishes
     from areabench.progress import Style
-    from areabench.transports.options import Surroundings
+    from areabench.transports.options import RunOptions
     from areabench.views.terminal import Output
 
 
@@ -255,19 +255,19 @@ def _run(options: argparse.Namespace) -> int:
     from areabench.cli import run as commands
     from areabench.launch.families import started_by
 
-    return commands.run(options.experiment, options.overrides, _surroundings(options), started_by(os.environ))
+    return commands.run(options.experiment, options.overrides, _run_options(options), started_by(os.environ))
 
 
 def _simulate(options: argparse.Namespace) -> int:
     from areabench.cli import run as commands
 
-    return commands.simulate(options.experiment, options.overrides, _surroundings(options))
+    return commands.simulate(options.experiment, options.overrides, _run_options(options))
 
 
 def _launch(options: argparse.Namespace) -> int:
     from areabench.cli import run as commands
 
-    return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _surroundings(options))
+    return commands.launch(options.experiment, options.overrides, _launch_wishes(options), _run_options(options))
 
 
 def _resume(options: argparse.Namespace) -> int:
@@ -276,7 +276,7 @@ def _resume(options: argparse.Namespace) -> int:
     from areabench.launch.families import started_by
 
     wishes = _launch_wishes(options)
-    return resume(options.run, wishes, _surroundings(options), started_by(os.environ), options.trusted)
+    return resume(options.run, wishes, _run_options(options), started_by(os.environ), options.trusted)
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -288,7 +288,7 @@ def _sweep(options: argparse.Namespace) -> int:
     from areabench.progress import Style
     from areabench.sweeps.plan import read_share
     from areabench.sweeps.run import SweepOptions
-    from areabench.transports.options import Surroundings
+    from areabench.transports.options import RunOptions
 
     if options.jobs is not None and options.transport == MPI:
         raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
@@ -300,7 +300,7 @@ def _sweep(options: argparse.Namespace) -> int:
     how = SweepOptions(
         options.jobs or _cores(), options.transport, options.force, _style(options), share, options.ranks
     )
-    around = Surroundings(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
+    around = RunOptions(options.output, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
 
     def run(how: SweepOptions) -> int:
         return sweep(options.sweeps, options.overrides, options.trials, how, around, dry=options.dry_run)
@@ -313,9 +313,9 @@ def _batch(options: argparse.Namespace) -> int:
     from areabench.cli import run as commands
     from areabench.launch.families import started_by
     from areabench.progress import Style
-    from areabench.transports.options import Surroundings
+    from areabench.transports.options import RunOptions
 
-    around = Surroundings(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
+    around = RunOptions(None, _cache(), _command_line(), _threads(), force=True, progress=Style.NONE)
     return commands.batch(options.file, around, started_by(os.environ))
 
 
@@ -356,11 +356,11 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 # ------------------------------------------------------------------------------------------- argv and environment
 
 
-def _surroundings(options: argparse.Namespace) -> Surroundings:
-    from areabench.transports.options import Surroundings
+def _run_options(options: argparse.Namespace) -> RunOptions:
+    from areabench.transports.options import RunOptions
 
     output, force = (options.run, True) if options.command == "resume" else (options.output, options.force)
-    return Surroundings(output, _cache(), _command_line(), _threads(), force, _style(options), options.checkpoint_every)
+    return RunOptions(output, _cache(), _command_line(), _threads(), force, _style(options), options.checkpoint_every)
 
 
 def _launch_wishes(options: argparse.Namespace) -> LaunchWishes:

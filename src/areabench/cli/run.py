@@ -10,7 +10,7 @@ from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment
 from areabench.launch.families import StartedBy
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from areabench.transports.world import World
 
 
-def run(path: Path, overrides: Sequence[str], around: Surroundings, started: StartedBy | None) -> int:
+def run(path: Path, overrides: Sequence[str], around: RunOptions, started: StartedBy | None) -> int:
     """One run in real time; called on every rank."""
 
     def play(world: World) -> int:
@@ -56,7 +56,7 @@ def tell(world: World, status: Status, output: Path) -> int:
     return code
 
 
-def batch(path: Path, around: Surroundings, started: StartedBy | None) -> int:
+def batch(path: Path, around: RunOptions, started: StartedBy | None) -> int:
     """The runs of a batch file, for the sweep that wrote it; called on every rank."""
 
     def play(world: World) -> int:
@@ -98,7 +98,7 @@ def _faults(status: Status) -> str:
     return refused + (f", {status.lost:,} clients lost" if status.lost else "")
 
 
-def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
+def simulate(path: Path, overrides: Sequence[str], around: RunOptions) -> int:
     """One run in virtual time."""
     from areabench.transports.session import simulate as execute_simulation
 
@@ -106,7 +106,7 @@ def simulate(path: Path, overrides: Sequence[str], around: Surroundings) -> int:
     return report(execute_simulation(experiment, around), around.output_for(experiment))
 
 
-def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surroundings) -> int:
+def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: RunOptions) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one for each client unless told."""
     experiment = load_experiment(path, overrides)
     ranks = experiment.clients.count + 1 if how.ranks is None else how.ranks
@@ -121,7 +121,7 @@ def launch(path: Path, overrides: Sequence[str], how: LaunchWishes, around: Surr
     return launch_ranks(arguments, ranks, replace(around, output=output), how.tolerance)
 
 
-def launch_ranks(arguments: Sequence[str], ranks: int, around: Surroundings, tolerance: Tolerance) -> int:
+def launch_ranks(arguments: Sequence[str], ranks: int, around: RunOptions, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on so many ranks of this machine."""
     from areabench.launch.mpirun import file_before, settle
 
@@ -199,9 +199,7 @@ def _write_experiment(experiment: Experiment, path: Path) -> None:
         raise UserError(f"--write {path}: {error.strerror or error}; choose another file") from error
 
 
-def resume(
-    path: Path, how: LaunchWishes, around: Surroundings, started: StartedBy | None, trusted: Sequence[str]
-) -> int:
+def resume(path: Path, how: LaunchWishes, around: RunOptions, started: StartedBy | None, trusted: Sequence[str]) -> int:
     """Go on with a run; called on every rank where a launcher has started several.
 
     It calls no code that the run file names and `trusted` does not.
@@ -227,7 +225,7 @@ def resume(
     return launch_ranks(["resume", str(path), *vouched], wanted, around, how.tolerance)
 
 
-def _on_ranks(path: Path, around: Surroundings, started: StartedBy, trusted: Sequence[str]) -> int:
+def _on_ranks(path: Path, around: RunOptions, started: StartedBy, trusted: Sequence[str]) -> int:
     def play(world: World) -> int:
         from areabench.transports.mpi_run import resume_on_mpi
 

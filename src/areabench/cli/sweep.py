@@ -27,7 +27,7 @@ from areabench.sweeps.run import (
     check_folders,
     run_sweep,
 )
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
@@ -42,7 +42,7 @@ def sweep(
     overrides: Sequence[str],
     trials: int | None,
     options: SweepOptions,
-    around: Surroundings,
+    around: RunOptions,
     *,
     dry: bool,
 ) -> int:
@@ -66,7 +66,7 @@ def sweep(
     return report.exit_code
 
 
-def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: Surroundings) -> Callable[[World], int]:
+def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: RunOptions) -> Callable[[World], int]:
     """What makes sweeps on the ranks of a launch: rank 0 does what `run` does without, the others follow it."""
 
     def play(world: World) -> int:

@@ -15,7 +15,7 @@ from areabench.sweeps.plan import Pass, Task
 from areabench.sweeps.pool import Outcome
 
 if TYPE_CHECKING:
-    from areabench.transports.options import Surroundings
+    from areabench.transports.options import RunOptions
 import os
 import re
 import subprocess
@@ -30,7 +30,7 @@ from areabench.errors import one_line
 from areabench.launch.mpirun import PATIENCE_S, mpirun_command, own_folder, tether
 from areabench.progress import SweepProgress
 from areabench.sweeps.mpi_ranks import Call, play
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 from areabench.transports.world import SharedFailure, World
 
@@ -58,7 +58,7 @@ def read_batch(path: Path) -> Batch:
     return Batch(tasks, content["command"], content["pid"])
 
 
-def lead_batch(batch: Batch, leader_of: Callable[[Surroundings], Leader], around: Surroundings) -> None:
+def lead_batch(batch: Batch, leader_of: Callable[[RunOptions], Leader], around: RunOptions) -> None:
     """Rank 0: make all runs, and print a line for each as it ends."""
     leader = leader_of(replace(around, command=batch.command))
     print(READY, flush=True)
@@ -186,7 +186,7 @@ def _reason(said: IO[str]) -> str:
 class Leader:
     """Rank 0 of a launch that runs one experiment after the other."""
 
-    def __init__(self, world: World, around: Surroundings) -> None:
+    def __init__(self, world: World, around: RunOptions) -> None:
         self._world, self._around = world, around
 
     def attempt(self, task: Task, part: Path) -> Outcome:

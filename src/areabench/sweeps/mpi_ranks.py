@@ -12,7 +12,7 @@ from typing import NamedTuple
 from areabench.engine.events import Status
 from areabench.experiment.parse import parse_experiment
 from areabench.transports.mpi_run import run_on_mpi
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.world import SharedFailure, World
 
 
@@ -23,7 +23,7 @@ class Call(NamedTuple):
     exit_code: int = 0
 
 
-def follow(world: World, around: Surroundings) -> int:
+def follow(world: World, around: RunOptions) -> int:
     """Any other rank: take part in one run after the other; the exit code that rank 0 gives."""
     nothing = Call("")
     while (call := world.of_server(lambda: nothing)).experiment:
@@ -32,7 +32,7 @@ def follow(world: World, around: Surroundings) -> int:
     return call.exit_code
 
 
-def play(world: World, call: Call, around: Surroundings) -> Status | None:
+def play(world: World, call: Call, around: RunOptions) -> Status | None:
     """One run on as many ranks as it can use, with messages of its own; None on the ranks that it leaves idle."""
     experiment = parse_experiment(call.experiment)
     part = world.first(experiment.clients.count + 1)

@@ -23,7 +23,7 @@ from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.progress import SweepProgress
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
 from areabench.transports.signals import SIGNALS, Interrupts
 
@@ -41,7 +41,7 @@ class Outcome:
 class Pool:
     """A number of workers, each busy with one pass at a time; use it as a context."""
 
-    def __init__(self, jobs: int, around: Surroundings, interrupts: Interrupts, progress: SweepProgress) -> None:
+    def __init__(self, jobs: int, around: RunOptions, interrupts: Interrupts, progress: SweepProgress) -> None:
         self._jobs, self._around, self._interrupts, self._progress = jobs, around, interrupts, progress
         self._workers: list[_Worker] = []
 
@@ -96,7 +96,7 @@ class Pool:
 class _Worker:
     """One process, seen from the parent."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: RunOptions) -> None:
         context = multiprocessing.get_context("spawn")
         resource_tracker.ensure_running()  # starting it would let through the signals that are blocked below
         self.connection, theirs = context.Pipe()
@@ -161,7 +161,7 @@ class _Worker:
 # ---------------------------------------------------------------------------------------------------- in the worker
 
 
-def _work(connection: Connection, around: Surroundings) -> None:
+def _work(connection: Connection, around: RunOptions) -> None:
     """Simulate what the parent sends until there is no more."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
@@ -177,7 +177,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _attempt(attempted: Pass, around: Surroundings) -> Outcome:
+def _attempt(attempted: Pass, around: RunOptions) -> Outcome:
     """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
     tasks = attempted.tasks
     parts = [part_of(task.output, os.getpid()) for task in tasks]

@@ -32,7 +32,7 @@ from areabench.sweeps.plan import (
 )
 from areabench.sweeps.pool import Outcome, Pool
 from areabench.sweeps.read import Failure, ended_state
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SweepReport:
 
 
 def run_sweep(
-    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, around: Surroundings
+    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, around: RunOptions
 ) -> SweepReport:
     """Compute what is pending of some sweeps, each in a folder of its own."""
     check_folders(folders)
@@ -129,7 +129,7 @@ def _compute(
     tasks: Sequence[Task],
     reports: dict[Path, FolderReport],
     options: SweepOptions,
-    around: Surroundings,
+    around: RunOptions,
     interrupts: Interrupts,
 ) -> str:
     """Run everything and count it as it ends; the trouble that made going on pointless, if there was any."""
@@ -161,7 +161,7 @@ def _compute(
 def _outcomes(
     tasks: Sequence[Task],
     options: SweepOptions,
-    around: Surroundings,
+    around: RunOptions,
     interrupts: Interrupts,
     progress: SweepProgress,
 ) -> Generator[Outcome]:

@@ -27,7 +27,7 @@ from areabench.host import Meter, process_began_at
 from areabench.problems import datasets
 from areabench.transports.clock import Clock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.signals import STOPPING, Breaks
 from areabench.transports.worker_loop import HostedFailure, Seat, Worker
 from areabench.transports.world import Resumption, ServerLost, Stage, World, gather_footprints
@@ -35,7 +35,7 @@ from areabench.transports.world import Resumption, ServerLost, Stage, World, gat
 
 def run_on_mpi(
     load: Callable[[], Experiment],
-    around: Surroundings,
+    around: RunOptions,
     world: World,
     began_at: float | None = None,
     *,
@@ -66,7 +66,7 @@ def run_on_mpi(
     return status, around.output_for(experiment)
 
 
-def resume_on_mpi(path: Path, around: Surroundings, world: World, trusted: Sequence[str] = ()) -> tuple[Status, Path]:
+def resume_on_mpi(path: Path, around: RunOptions, world: World, trusted: Sequence[str] = ()) -> tuple[Status, Path]:
     """Go on with a run from its checkpoint."""
 
     def load() -> Experiment:
@@ -85,14 +85,14 @@ def resume_on_mpi(path: Path, around: Surroundings, world: World, trusted: Seque
     return run_on_mpi(load, replace(around, output=path), world, resumes=True, folders=vouched)
 
 
-def _leave_signals_to_the_server(world: World, around: Surroundings) -> None:
+def _leave_signals_to_the_server(world: World, around: RunOptions) -> None:
     """Launchers and schedulers send every rank the signals that stop a run; the server heeds them for all."""
     if world.rank and around.checkpoint_s is not None:
         for each in STOPPING:
             signal.signal(each, signal.SIG_IGN)
 
 
-def _play_anew(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+def _play_anew(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
     """What this rank does in a run from the start; on rank 0 the run file is open from here on."""
     world, mine = stage.world, stage.placement.hosted(stage.world.rank)
     seats = world.together(lambda: _seats(scenario, mine))
@@ -101,7 +101,7 @@ def _play_anew(scenario: Scenario, stage: Stage, around: Surroundings) -> Callab
     return world.together(lambda: partial(_work, scenario, seats, world, 0.0, goes_on=around.checkpoint_s is not None))
 
 
-def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+def _play_resumed(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
     """The same in a run that goes on; rank 0 tells where it stands, and what each client remembers."""
     world, mine = stage.world, stage.placement.hosted(stage.world.rank)
     seats = world.together(lambda: _seats(scenario, mine))
@@ -113,7 +113,7 @@ def _play_resumed(scenario: Scenario, stage: Stage, around: Surroundings) -> Cal
     return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s, goes_on=True))
 
 
-def _resumed_server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+def _resumed_server(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
     """Rank 0's part of it, in step with the others."""
     from areabench.transports.mpi_serve import prepare_again, read_checkpoint_of, resumption_of
     from areabench.transports.mpi_server import send_memories
@@ -130,7 +130,7 @@ def _resumed_server(scenario: Scenario, stage: Stage, around: Surroundings) -> C
     return stage.world.together(lambda: prepare_again(scenario, stage, around, found[0]))
 
 
-def _server(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status | None]:
+def _server(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
     """What rank 0 does in the run; the run file is open from here on."""
     from areabench.transports.mpi_serve import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
 

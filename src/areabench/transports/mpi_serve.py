@@ -24,7 +24,7 @@ from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.transports.clock import sharpen_sleep
 from areabench.transports.mpi_server import MpiServerLink
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.server_loop import RealTimeServer, Watchers
 from areabench.transports.session import (
     checkpoint_of,
@@ -50,7 +50,7 @@ def resumption_of(checkpoint: Checkpoint) -> Resumption:
     return Resumption(standing.time_s, standing.rounds, since_s, frozenset(checkpoint.memories))
 
 
-def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[[], Status]:
+def prepare(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status]:
     """Solve what must be solved ahead and open the run file; returns what plays the run."""
     experiment, world, hosts = scenario.experiment, stage.world, list(stage.hosts)
     progress = progress_line(experiment, around)
@@ -62,9 +62,7 @@ def prepare(scenario: Scenario, stage: Stage, around: Surroundings) -> Callable[
     return lambda: _serve(Run(scenario, stage, recorder, progress))
 
 
-def prepare_again(
-    scenario: Scenario, stage: Stage, around: Surroundings, checkpoint: Checkpoint
-) -> Callable[[], Status]:
+def prepare_again(scenario: Scenario, stage: Stage, around: RunOptions, checkpoint: Checkpoint) -> Callable[[], Status]:
     """The same for a run that is resumed."""
     experiment, hosts = scenario.experiment, list(stage.hosts)
     progress = progress_line(experiment, around)

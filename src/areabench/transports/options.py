@@ -11,7 +11,7 @@ from areabench.progress import Style
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunOptions:
     """What a run needs besides its experiment; the command line fills it in."""
 
     output: Path | None

@@ -35,12 +35,12 @@ from areabench.runfile.checkpoint import (
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Earlier, Recorder
-from areabench.transports.options import Surroundings
+from areabench.transports.options import RunOptions
 from areabench.transports.signals import Breaks
 from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 
 
-def simulate(experiment: Experiment, around: Surroundings) -> Status:
+def simulate(experiment: Experiment, around: RunOptions) -> Status:
     """One run in the simulator."""
     scenario = build_scenario(experiment, around.cache, experiment.module_folders or ())
     progress = progress_line(experiment, around)
@@ -51,7 +51,7 @@ def simulate(experiment: Experiment, around: Surroundings) -> Status:
     return _simulate(scenario, recorder, progress, around)
 
 
-def resume_simulation(run: Run, around: Surroundings, folders: Sequence[str] = ()) -> Status:
+def resume_simulation(run: Run, around: RunOptions, folders: Sequence[str] = ()) -> Status:
     """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop.
 
     Modules that the run names are looked for in `folders` first.
@@ -64,7 +64,7 @@ def resume_simulation(run: Run, around: Surroundings, folders: Sequence[str] = (
     return _simulate(scenario, recorder, progress, around, checkpoint)
 
 
-def _simulator_provenance(experiment: Experiment, around: Surroundings) -> Provenance:
+def _simulator_provenance(experiment: Experiment, around: RunOptions) -> Provenance:
     """Where a run in virtual time comes from; its parts have been built, so the modules that it names are loaded."""
     modules = to_text(loaded(experiment))
     return gather_provenance("simulator", around.command, around.threads, experiment.seed, modules=modules)
@@ -74,7 +74,7 @@ def _simulate(
     scenario: Scenario,
     recorder: Recorder,
     progress: ProgressLine,
-    around: Surroundings,
+    around: RunOptions,
     checkpoint: Checkpoint | None = None,
 ) -> Status:
     clients = scenario.experiment.clients.count
@@ -129,7 +129,7 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     return Recorder.continued(run, earlier, provenance, clients)
 
 
-def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: Surroundings) -> list[Status]:
+def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: RunOptions) -> list[Status]:
     """One pass over experiments that `group_lanes` put together, a run file each; one alone is run as by `simulate`."""
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(around, output=outputs[0]))]
@@ -210,7 +210,7 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
         progress.close()
 
 
-def open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
+def open_recorder(scenario: Scenario, around: RunOptions) -> Recorder:
     """A new run file for a scenario."""
     experiment, problem = scenario.experiment, scenario.problem
     output = around.output_for(experiment)
@@ -220,6 +220,6 @@ def open_recorder(scenario: Scenario, around: Surroundings) -> Recorder:
     return recorder
 
 
-def progress_line(experiment: Experiment, around: Surroundings) -> ProgressLine:
+def progress_line(experiment: Experiment, around: RunOptions) -> ProgressLine:
     """The progress line of a run."""
     return ProgressLine(experiment.method.name, experiment.stop.horizon_s, around.progress)
