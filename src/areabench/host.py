@@ -1,14 +1,13 @@
-"""Which ranks of a launch are alive, as far as this machine can tell: their processes, by number and start time.
+"""Facts of this machine: what a rank uses of it, which processes are alive, and who handles signals.
 
-A launcher tells the death of a rank by signals that a scheduler sends at the walltime too, and some tell nothing;
-the list of processes tells both apart. Of ranks on other machines nothing is known here.
+psutil gives what it knows exactly. Three facts are read from /proc instead, because psutil lacks them or is coarser:
+that a process has begun to exit, the time that a process has waited for a core, and start times finer than a second.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import resource
 import signal
 import sys
@@ -21,6 +20,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+_IMPORTED_AT = time.time()
+_PROC = Path("/proc")
+
+# ---------------------------------------------------------------------------------------------------- cores, memory
+
+
+def own_cores() -> frozenset[int]:
+    """The cores that this process may use, by number; all of them where the system does not say."""
+    every = range(os.cpu_count() or 1)
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else every)
+
+
+def memory_bytes() -> int:
+    """The memory of this process, shared pages divided among those that share them; else the most it ever took."""
+    import psutil  # needed once per run: a rank that computes has not loaded it before
+
+    with suppress(psutil.Error, OSError, AttributeError):  # a system that does not say
+        used = psutil.Process().memory_full_info()
+        return int(getattr(used, "pss", used.uss))
+    return peak_bytes(resource.RUSAGE_SELF)
+
 
 def peak_bytes(who: int) -> int:
     """The most memory that this process (RUSAGE_SELF), or the largest of its children that ended, has taken."""
@@ -28,29 +48,33 @@ def peak_bytes(who: int) -> int:
     return resource.getrusage(who).ru_maxrss * unit
 
 
-_IMPORTED_AT = time.time()
-_PROC = Path("/proc")
+def _waited_s() -> float:
+    """How long this process has waited for a core so far, in seconds; NaN where the system does not say."""
+    try:
+        return int((_PROC / "self" / "schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return math.nan
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """One rank during one run; shares are of the real time that the run took."""
+    """What one rank used during one run; shares are of the real time that the run took."""
 
     host: str
     cores: frozenset[int]  # that it may use, by number
     busy: float  # share of the time in which it used a core
-    waited: float  # share in which it wanted one and had to wait; NaN where the system does not tell
-    memory_bytes: int  # its fair part of shared pages included
+    waited: float  # share of the time in which it waited for a core; NaN where the system does not say
+    memory_bytes: int
 
 
 class Meter:
-    """Measures a rank from now on."""
+    """Measures the footprint of this rank from now on."""
 
     def __init__(self) -> None:
         self._wall_s, self._busy_s, self._waited_s = time.perf_counter(), time.process_time(), _waited_s()
 
     def read(self, host: str) -> Footprint:
-        """What this rank has taken since."""
+        """The footprint since this meter was made."""
         wall_s = max(time.perf_counter() - self._wall_s, 1e-9)
         busy, waited = time.process_time() - self._busy_s, _waited_s() - self._waited_s
         return Footprint(host, own_cores(), busy / wall_s, waited / wall_s, memory_bytes())
@@ -58,65 +82,31 @@ class Meter:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """A host's cores, and the share of them that its ranks used; NaN where not known."""
+    """The number of a host's cores and the share of them that its ranks used; NaN where not known."""
 
     cores: int = 0
     load: float = math.nan
 
 
 def fullest_host(footprints: Sequence[Footprint]) -> HostLoad:
-    """The host whose cores are used most."""
-    hosts = {one.host for one in footprints}
-    loads = [_host_load([one for one in footprints if one.host == host]) for host in sorted(hosts)]
+    """The load of the host whose cores are used most."""
+    loads = []
+    for host in sorted({rank.host for rank in footprints}):
+        ranks = [rank for rank in footprints if rank.host == host]
+        cores = len(frozenset[int]().union(*(rank.cores for rank in ranks)))
+        loads.append(HostLoad(cores, sum(rank.busy for rank in ranks) / max(cores, 1)))
     return max(loads, key=lambda host: host.load, default=HostLoad())
 
 
-def _host_load(ranks: Sequence[Footprint]) -> HostLoad:
-    cores = len(frozenset[int]().union(*(rank.cores for rank in ranks)))
-    return HostLoad(cores, sum(rank.busy for rank in ranks) / max(cores, 1))
+# ---------------------------------------------------------------------------------------------------- processes
 
-
-def memory_bytes() -> int:
-    """The memory of this process, shared pages divided among those who share them; else the most it ever took."""
-    try:
-        found = re.search(r"^Pss:\s*(\d+) kB", (_PROC / "self" / "smaps_rollup").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    return 1024 * int(found[1]) if found else peak_bytes(resource.RUSAGE_SELF)
-
-
-def process_began_at() -> float:
-    """When this process began, as a Unix time; when this module was imported where the system does not tell."""
-    try:
-        ticks = int((_PROC / "self" / "stat").read_text().rpartition(")")[2].split()[19])
-        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError, AttributeError):
-        return _IMPORTED_AT
-    began_at = time.time() - age_s
-    return began_at if began_at <= _IMPORTED_AT else _IMPORTED_AT
-
-
-def _waited_s() -> float:
-    """How long this process has waited for a core so far, in seconds; NaN where the system does not tell."""
-    try:
-        return int((_PROC / "self" / "schedstat").read_text().split()[1]) * 1e-9
-    except (OSError, ValueError, IndexError):
-        return math.nan
-
-
-def own_cores() -> frozenset[int]:
-    """The cores that this process may use, by number; all where the system does not tell."""
-    every = range(os.cpu_count() or 1)
-    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else every)
-
-
-_DEAD = "ZXx"  # states of a process that has ended and was not yet waited for
-_EXITING = 0x4  # among its flags: it closes its files, which others notice, and has not quite ended
-_STATE, _FLAGS, _START = 0, 6, 19  # in /proc/PID/stat, behind the name
+_ENDED = "ZXx"  # states of a process that has ended and that its parent has not waited for
+_EXITING = 0x4  # flag of a process that is closing its files, which its peers notice before it has ended
+_STATE, _FLAGS, _START = 0, 6, 19  # fields of /proc/PID/stat after the name
 
 
 class Process(NamedTuple):
-    """A process: where its number counts, the number, and when it began (in ticks of its machine; 0 if not known)."""
+    """A process: its machine, its number there, and its start time (in ticks of that machine; 0 if not known)."""
 
     machine: str
     pid: int
@@ -124,12 +114,12 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process:
-    """The process that asks."""
-    return Process(this_machine(), os.getpid(), _began(os.getpid()) or 0)
+    """The calling process."""
+    return Process(this_machine(), os.getpid(), start_ticks(os.getpid()) or 0)
 
 
 def this_machine() -> str:
-    """A name for where process numbers count: the host, and where there are containers, the container."""
+    """A name for the space in which process numbers are unique: the host, and the container where there are any."""
     space = ""
     with suppress(OSError):
         space = str((_PROC / "self" / "ns" / "pid").readlink())
@@ -137,35 +127,50 @@ def this_machine() -> str:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether a process of this machine still runs; another one that has taken over its number does not count."""
-    began = _began(process.pid)
+    """Whether a process of this machine still runs; a later process with the same number does not count."""
+    began = start_ticks(process.pid)
     return began is not None and process.began in (0, began)
 
 
-def _began(pid: int) -> int | None:
-    """When a process began, in ticks; 0 where the system does not tell; None where there is no such process."""
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in ticks; 0 where the system does not say; None if there is no such process.
+
+    Reads one line in some ten microseconds, where psutil takes several files; and psutil does not report the flag of a
+    process that is exiting, so that it would be taken for alive when its connections are closed already.
+    """
     try:
-        words = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()  # the name may hold anything
+        words = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()  # the name may contain anything
     except ProcessLookupError:
         return None
     except OSError:
-        return None if (_PROC / "self" / "stat").exists() else _answers(pid)
-    return None if words[_STATE] in _DEAD or int(words[_FLAGS]) & _EXITING else int(words[_START])
+        return None if (_PROC / "self" / "stat").exists() else _start_without_proc(pid)
+    return None if words[_STATE] in _ENDED or int(words[_FLAGS]) & _EXITING else int(words[_START])
 
 
-def _answers(pid: int) -> int | None:
-    """Where there is no /proc: 0 if there is a process of this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:  # somebody else's
-        return 0
-    return 0
+def _start_without_proc(pid: int) -> int | None:
+    import psutil
+
+    return 0 if psutil.pid_exists(pid) else None
+
+
+def process_began_at() -> float:
+    """When this process started, as a Unix time; when this module was imported where the system does not say.
+
+    psutil's start times are exact to a second only: they rest on the time of boot, which the system rounds.
+    """
+    ticks = start_ticks(os.getpid())
+    if not ticks:
+        return _IMPORTED_AT
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return min(time.time() - age_s, _IMPORTED_AT)
 
 
 class Liveness:
-    """The processes of all ranks, in their order, as one of them sees them."""
+    """Which ranks of a launch are alive, as one of them sees it; of ranks on other machines it knows nothing.
+
+    A launcher reports the death of a rank by signals that a scheduler also sends at the time limit, and some launchers
+    report nothing. The list of processes tells the two apart.
+    """
 
     def __init__(
         self,
@@ -182,15 +187,15 @@ class Liveness:
         self._launcher, self._server_gone = os.getppid(), False
 
     def gone(self) -> list[int]:
-        """The ranks on this machine that have ended. Takes some ten microseconds for each of them."""
+        """The ranks on this machine that have ended; takes some ten microseconds per rank."""
         return [rank for rank, process in self._near.items() if not is_alive(process)]
 
     def launcher_gone(self) -> bool:
-        """Whether what has started this rank has ended: its children are given to another parent."""
+        """Whether the process that started this rank has ended: its children get another parent."""
         return os.getppid() != self._launcher
 
     def server_gone(self) -> bool:
-        """For a worker's rank: whether rank 0 or the launcher has ended; looks once in `every_s`, so ask at will."""
+        """Whether rank 0 or the launcher has ended, for a worker's rank; cheap, as it looks once per `every_s`."""
         now_s = self._clock()
         if now_s - self._looked_s >= self._every_s and not self._server_gone:
             self._looked_s = now_s
@@ -198,17 +203,19 @@ class Liveness:
         return self._server_gone
 
 
+# ---------------------------------------------------------------------------------------------------- signals
+
 Handlers = dict[signal.Signals, Any]
 
 
-def take_over(signals: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Handlers:
-    """Have signals handled so; what handled them before, for `give_back`. Only a main thread can: elsewhere none is."""
+def set_handlers(signals: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Handlers:
+    """Handle signals with `handler`; the handlers before, for `restore_handlers`. Outside the main thread: none."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {each: signal.signal(each, handler) for each in signals}
 
 
-def give_back(before: Handlers) -> None:
-    """Have signals handled as they were."""
+def restore_handlers(before: Handlers) -> None:
+    """Handle signals as before `set_handlers`."""
     for each, handler in before.items():
         signal.signal(each, handler)

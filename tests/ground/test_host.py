@@ -1,4 +1,4 @@
-"""Who is alive: real processes, started and ended here."""
+"""Footprints and processes of this machine: real processes, started and ended here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from areabench import host as liveness
-from areabench.host import (
-    Liveness,
-    Process,
-    is_alive,
-    this_machine,
-    this_process,
-)
+from areabench import host
+from areabench.host import Liveness, Process, is_alive, start_ticks, this_machine, this_process
 
 SLEEPER = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 
@@ -33,8 +27,8 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def seen(child: subprocess.Popen[bytes]) -> Process:
-    """What the child would say of itself."""
-    return Process(this_machine(), child.pid, liveness._began(child.pid) or 0)
+    """The child as it would describe itself."""
+    return Process(this_machine(), child.pid, start_ticks(child.pid) or 0)
 
 
 def test_this_process_is_alive() -> None:
@@ -48,11 +42,11 @@ def test_a_zombie_is_not_alive(child: subprocess.Popen[bytes]) -> None:
     process = seen(child)
     assert is_alive(process)
     child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet taken off the list
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not yet waited for
     assert not is_alive(process)
 
 
-def test_a_process_that_is_off_the_list_is_not_alive(child: subprocess.Popen[bytes]) -> None:
+def test_a_process_that_was_waited_for_is_not_alive(child: subprocess.Popen[bytes]) -> None:
     process = seen(child)
     child.kill()
     child.wait()
@@ -69,7 +63,7 @@ def test_another_process_of_the_same_number_does_not_count(child: subprocess.Pop
     assert not is_alive(seen(child)._replace(began=seen(child).began - 1))
 
 
-def test_the_server_sees_which_ranks_of_its_machine_are_gone(child: subprocess.Popen[bytes]) -> None:
+def test_the_server_knows_which_ranks_of_its_machine_have_ended(child: subprocess.Popen[bytes]) -> None:
     elsewhere = Process("another machine", child.pid, 1)
     watch = Liveness([this_process(), seen(child), elsewhere], rank=0)
     assert watch.gone() == []
@@ -105,7 +99,7 @@ def test_a_worker_notices_that_its_launcher_is_gone(monkeypatch: pytest.MonkeyPa
 def test_without_proc_a_process_that_answers_is_alive(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    monkeypatch.setattr(liveness, "_PROC", tmp_path_factory.mktemp("proc"))
+    monkeypatch.setattr(host, "_PROC", tmp_path_factory.mktemp("proc"))
     process = seen(child)
     assert process.began == 0
     assert is_alive(process)

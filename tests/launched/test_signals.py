@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from areabench.engine.events import State
-from areabench.host import Process, _began, is_alive, this_machine
+from areabench.host import Process, is_alive, start_ticks, this_machine
 from areabench.launch.families import Family, mpi4py_family
 from areabench.launch.mpirun import find_launcher
 
@@ -74,7 +74,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 def below(pid: int) -> Iterator[Process]:
     """All processes that a process has started, and those that they have."""
     for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
-        yield Process(this_machine(), child, _began(child) or 0)
+        yield Process(this_machine(), child, start_ticks(child) or 0)
         yield from below(child)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
-from areabench.host import Handlers, give_back, take_over
+from areabench.host import Handlers, restore_handlers, set_handlers
 from areabench.launch.families import Family, family_in, mpi4py_family, version_in
 from areabench.progress import relay, write_coloured, write_live
 
@@ -297,13 +297,13 @@ class _PassedOn:
 
     def __enter__(self) -> _PassedOn:
         ours = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
-        self._before = take_over(ours, self._hear)
+        self._before = set_handlers(ours, self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        give_back(self._before)
+        restore_handlers(self._before)
         if self._timer is not None:
             self._timer.cancel()
 

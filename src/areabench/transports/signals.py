@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from types import FrameType, TracebackType
 
-from areabench.host import Handlers, give_back, take_over
+from areabench.host import Handlers, restore_handlers, set_handlers
 
 STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -32,14 +32,14 @@ class Breaks:
     def __enter__(self) -> Breaks:
         """Take the signals over; only a main thread can."""
         if self.enabled:
-            self._before = take_over((*STOPPING, signal.SIGCONT), self._hear)
+            self._before = set_handlers((*STOPPING, signal.SIGCONT), self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the signals back."""
-        give_back(self._before)
+        restore_handlers(self._before)
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint; counts the next interval from now if so."""
@@ -71,14 +71,14 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         """Take the signals over; only a main thread can."""
-        self._before = take_over((each for each in SIGNALS if not _under_nohup(each)), self._hear)
+        self._before = set_handlers((each for each in SIGNALS if not _under_nohup(each)), self._hear)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the signals back."""
-        give_back(self._before)
+        restore_handlers(self._before)
         for file in (self.file, self._note):
             with suppress(OSError):
                 os.close(file)

@@ -18,7 +18,7 @@ from rich.text import Text
 from areabench.engine.events import State
 from areabench.errors import harmless
 from areabench.experiment.labels import METHOD_COLOURS
-from areabench.host import give_back, take_over
+from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration, has_blocks
 from areabench.views.terminal import (
     BAD,
@@ -308,12 +308,12 @@ class Screen:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Take the terminal over, and give it back, also when a signal ends us."""
-        before = take_over((signal.SIGTERM, signal.SIGHUP), _end)
+        before = set_handlers((signal.SIGTERM, signal.SIGHUP), _end)
         try:
             with self._live:
                 yield
         finally:
-            give_back(before)
+            restore_handlers(before)
             if self._last is not None:
                 self.leave(self._last)
 
