@@ -56,6 +56,7 @@ NOT_EXECUTED = (
         r"(\.venv/bin/)?(mpirun|mpiexec) (--host|-hosts) .*", "needs two hosts; tests/launched/test_hosts.py has them"
     ),
     Exempt(r"(pip|git|apt|apt-get) .*", "changes the machine, or needs the network"),
+    Exempt(r"areabench simulate benchmarks/experiments/demo/demo\.toml", "follows pip install; README runs it by .venv"),
 )
 
 
