@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
-from sphinx.pycode import ModuleAnalyzer
 
 from areabench import __version__
 
@@ -19,25 +18,15 @@ author = "The areabench developers"
 release = version = __version__
 root_doc = "docs/index"
 include_patterns = [
-    "*.md", "docs/*.md", "benchmarks/*.md", "benchmarks/studies/*.md", "jobs/*.md", "analysis/*.md", "src/**/ORIGIN.md",
+    "*.md", "docs/*.md", "benchmarks/results/*.md", "benchmarks/results/studies/*.md", "jobs/*.md", "analysis/*.md",
+    "src/**/ORIGIN.md",
 ]  # fmt: skip
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser"]
 myst_heading_anchors = 4
 highlight_language = "none"  # each block says what it is
 smartquotes = False  # keys and values are quoted as they are typed
-default_role = "code"  # docstrings write code in single backticks
-autodoc_member_order = "bysource"
-autodoc_typehints_format = "short"
-autodoc_type_aliases = {"NDArray": "NDArray", "Vector": "Vector", "Values": "Values", "Counts": "Counts"}
-python_use_unqualified_type_names = True
 nitpicky = True
-# The names of others have no page here, and the site is built without the network; the experiment file has a page.
-nitpick_ignore_regex = [
-    ("py:.*", r"(np|numpy|pd|pandas|matplotlib|pathlib|collections|NDArray|Path)\b.*"),
-    ("py:.*", r"(Vector|Values|Counts|Experiment|RuleName)\b.*"),
-    ("py:.*", r"areabench\.(experiment|problem_settings|fault_settings|verdict)\..*"),
-]
 
 html_theme = "furo"
 html_title = f"areabench {__version__}"
@@ -72,45 +61,13 @@ def add_navigation(_: Sphinx, document: str, source: list[str]) -> None:
         source[0] += navigation_of(source[0])
 
 
-def write_docstring(_: Sphinx, __: str, ___: str, ____: object, _____: object, lines: list[str]) -> None:
-    """Docstrings are plain text with code in backticks: |x*| is a norm."""
-    lines[:] = [line for line in lines if not line.startswith("Alias for field number ")]  # nobody wrote that
-    lines[:] = ["".join(_escaped(part) for part in re.split(r"(`[^`]*`)", line)) for line in lines]
-
-
-def write_aliases(
-    _: Sphinx, __: str, ___: str, ____: object, _____: object, signature: str | None, returned: str | None
-) -> tuple[str | None, str | None]:
-    """Name an alias within another type, Sequence[Vector], as it is named elsewhere."""
-    plain = [text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text) for text in (signature, returned)]
-    return plain[0], plain[1]
-
-
-def _escaped(part: str) -> str:
-    return part if part.startswith("`") else re.sub(r"([*_|\\])", r"\\\1", part)
-
-
 def unlink_folders(application: Sphinx, document: str, source: list[str]) -> None:
     """A link to a folder leads somewhere on a code host; the site has no page for it."""
     here = Path(application.srcdir, document).parent
     source[0] = _FOLDER_LINK.sub(lambda link: link["words"] if (here / link["path"]).is_dir() else link[0], source[0])
 
 
-def show_comments_on_fields() -> None:
-    """Have the comment behind a field of a record read as its description, as if it began with `#:`."""
-    analyze = ModuleAnalyzer.analyze
-
-    def analyze_with_comments(self: ModuleAnalyzer) -> None:
-        self.code = re.sub(r"^(    \w+(?:: | = ).*?)  # ", r"\1  #: ", self.code, flags=re.MULTILINE)
-        analyze(self)
-
-    ModuleAnalyzer.analyze = analyze_with_comments  # type: ignore[method-assign]
-
-
 def setup(application: Sphinx) -> None:
-    """Hook in what no setting says."""
-    show_comments_on_fields()
-    application.connect("autodoc-process-docstring", write_docstring)
-    application.connect("autodoc-process-signature", write_aliases)
+    """Register the two changes of the sources."""
     application.connect("source-read", add_navigation)
     application.connect("source-read", unlink_folders)

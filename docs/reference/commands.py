@@ -28,7 +28,7 @@ _PASTED = {  # what stands in an example for a file, and one that is there after
     "SAVED.h5": "runs/saved.h5",
     "runs/*.h5": "runs/demo/*.h5",
     "runs/demo-area-0.h5": "runs/stopped.h5",
-    " demo.toml": " benchmarks/demo.toml",
+    " demo.toml": " benchmarks/experiments/demo/demo.toml",
     "mpirun -n 9": "mpirun -n 5",  # clients may share ranks, and few start soon
 }
 

@@ -16,8 +16,8 @@ PROGRAMS = (
     ".venv/bin/areabench", ".venv/bin/python", ".venv/bin/mpirun", ".venv/bin/mpiexec", "make", "source", "eval",
 )  # fmt: skip
 UNKNOWN = (
-    f"is none of {', '.join(PROGRAMS)}, and not in the list of tests/documents/exceptions.py; write it as one of these, "
-    "or list it there with the reason"
+    f"is none of {', '.join(PROGRAMS)}, and not in the list of tests/documents/exceptions.py; write it as one of "
+    "these, or list it there with the reason"
 )
 
 # Beside 0: a tolerance that a short run on a busy machine does not keep, and what a doctor finds on some machine.
@@ -56,7 +56,9 @@ NOT_EXECUTED = (
         r"(\.venv/bin/)?(mpirun|mpiexec) (--host|-hosts) .*", "needs two hosts; tests/launched/test_hosts.py has them"
     ),
     Exempt(r"(pip|git|apt|apt-get) .*", "changes the machine, or needs the network"),
-    Exempt(r"areabench simulate benchmarks/experiments/demo/demo\.toml", "follows pip install; README runs it by .venv"),
+    Exempt(
+        r"areabench simulate benchmarks/experiments/demo/demo\.toml", "follows pip install; README runs it by .venv"
+    ),
 )
 
 

@@ -28,7 +28,10 @@ _WHOLE = "benchmarks.whole"  # as they are in the repository
 _HORIZON_S = 1.0  # that no experiment exceeds
 _OF_MAKE = re.compile(r"(MAKE.*|MFLAGS|MPI|MPICC|PYTHON|VENV|TRIALS|RANKS|PYTEST.*)$")  # another MPI would be installed
 LIMIT_S = 180.0  # for a command
-STOPPED_RUN = ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=5000 -o runs/stopped.h5  # Ctrl-C"
+STOPPED_RUN = (
+    ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=5000 "
+    "-o runs/stopped.h5  # Ctrl-C"
+)
 
 
 @dataclass(frozen=True)
