@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
-from areabench.methods.base import Buffer, Method, Report, Step
-from areabench.problems.base import Metrics
-from areabench.problems.datasets import Dataset
-from areabench.problems.minibatches import Minibatches
-from areabench.streams import Purpose, stream
+from areabench.extend import Buffer, Dataset, Method, Metrics, Minibatches, Purpose, Report, Step, Vector, stream
 
 Rows = NDArray[np.int64]
 

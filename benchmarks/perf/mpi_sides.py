@@ -15,6 +15,7 @@ from mpi_bare import WAITS
 from mpi_plan import DTYPE, STYLES, Piece
 
 from areabench.arrays import Vector
+from areabench.engine.client import place
 from areabench.engine.conductor import Handling
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import State, Status
@@ -28,7 +29,6 @@ from areabench.engine.messages import (
     pack_update,
     tag_of,
 )
-from areabench.engine.placement import place
 from areabench.engine.scenario import Scenario, build_method
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic

@@ -11,18 +11,10 @@ import pytest
 from docs.reference.commands import command_reference, options_of_commands
 from tests.documents.documents import ROOT
 
-from areabench.engine.events import Kind, Provenance, Reason, State
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
+from areabench.engine.events import CLIENT, Kind, Provenance, Reason, State
 from areabench.runfile.layout import DIAGNOSIS
-from areabench.runfile.schema import (
-    CLIENT,
-    DIAGNOSIS_CLIENT,
-    EVENT,
-    METRIC,
-    QUANTILE,
-    SCHEMA_VERSION,
-    SNAPSHOT,
-    STATUS,
-)
+from areabench.runfile.schema import EVENT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 RUN_FILE = (ROOT / "docs" / "run-file.md").read_text(encoding="utf-8")
 TABLES = {

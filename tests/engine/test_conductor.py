@@ -16,7 +16,7 @@ import pytest
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
-from areabench.engine.events import Kind, State, Status
+from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
@@ -40,7 +40,6 @@ from areabench.problems.base import Metrics
 from areabench.problems.quadratic import QuadraticProblem, quadratic_from
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT
 from areabench.streams import Purpose, stream
 
 EXPERIMENT = Experiment(

@@ -18,8 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.cli.main import main
-from areabench.engine.diagnosis import SHARES, Cause, Diagnosis, Observed, diagnose
-from areabench.engine.events import Event, Kind, State
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, SHARES, Cause, Diagnosis, Observed, diagnose
+from areabench.engine.events import CLIENT, Event, Kind, State
 from areabench.engine.messages import Flag
 from areabench.engine.timings import TIMING
 from areabench.errors import RunFailure, RunFileError
@@ -30,7 +30,6 @@ from areabench.results.diagnosis import diagnosis_of
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT, DIAGNOSIS_CLIENT, QUANTILE
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.views.json import to_json

@@ -21,12 +21,12 @@ from tests.transports.test_resume import contents, stop_at
 import areabench
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.engine.plugins.trials import outside_delays, outside_split
-from areabench.experiment.fields import OutsidePart
+from areabench.engine.plugins.trials import own_delays, own_split
+from areabench.engine.scenario import build_delays
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.parse import load_experiment
 from areabench.problems.callables import look_in
 from areabench.runfile.read import open_run
-from areabench.timing.delays import Delays
 
 __all__ = ["elsewhere", "stop_at"]  # pytest finds the fixtures here
 
@@ -188,19 +188,20 @@ def test_delays_that_become_bad_on_the_way_end_the_run(tmp_path: Path, capsys: p
 @given(shape=st.floats(0.3, 5), rate=st.floats(0.1, 100), seed=st.integers(0, 2**32 - 1), rounds=st.integers(0, 40))
 def test_delays_of_ones_own_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
     look_in([str(OWN)])
-    settings = OutsidePart(name="own_parts:weibull", settings=load_experiment(
+    settings = OwnPart(name="own_parts:weibull", settings=load_experiment(
         OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip
-    delays = Delays(settings, np.full(2, rate), seed)
+    rates = np.full(2, rate)
+    delays = build_delays(settings, rates, seed)
     delays.skip(1, rounds)
-    assert delays.next_s(1) == next(islice(outside_delays(settings, 1, rate, seed), rounds, None))
+    assert delays.next_s(1) == next(islice(own_delays(settings, rates, seed)(1), rounds, None))
 
 
 @given(labels=st.lists(st.integers(0, 3), min_size=8, max_size=60), clients=st.integers(1, 4), seed=st.integers(0, 99))
 def test_shards_deal_every_sample_once(labels: list[int], clients: int, seed: int) -> None:
     look_in([str(OWN)])
-    parts = outside_split(OutsidePart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    parts = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
-    again = outside_split(OutsidePart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    again = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
     assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
 
 

@@ -15,7 +15,7 @@ import pytest
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import Kind, Reason, State, Status
+from areabench.engine.events import CLIENT, Kind, Reason, State, Status
 from areabench.engine.messages import (
     AGAIN,
     HEADER_BYTES,
@@ -44,7 +44,6 @@ from areabench.methods.criteria import build_criterion
 from areabench.problems.quadratic import quadratic_from
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT
 
 START = np.array([8.0, 0.0])
 EXPERIMENT = Experiment(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
-from areabench.experiment.fields import Limits, OutsidePart, Settings
+from areabench.experiment.fields import Limits, OwnPart, Settings
 from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
 from areabench.experiment.problem_records import (
     Dirichlet,
@@ -598,7 +598,7 @@ def small_rounds(experiment: Experiment) -> Experiment:
     """The same experiment, with at most a million samples a round."""
     problem = experiment.problem
     clients = replace(experiment.clients, local_steps=min(1000, experiment.clients.local_steps))
-    if isinstance(problem, Quadratic | OutsidePart):
+    if isinstance(problem, Quadratic | OwnPart):
         return experiment
     return replace(experiment, clients=clients, problem=replace(problem, batch_size=min(1000, problem.batch_size)))
 

@@ -11,7 +11,7 @@ import pytest
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from areabench.engine.client import Client
+from areabench.engine.client import Client, place
 from areabench.engine.messages import (
     HEADER_BYTES,
     Flag,
@@ -24,7 +24,6 @@ from areabench.engine.messages import (
     pack_order,
     tag_of,
 )
-from areabench.engine.placement import place
 from areabench.transports.clock import Clock
 from areabench.transports.mpi_server import MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink

@@ -23,6 +23,7 @@ from tests.inrank.test_links import (
     worker_link,
 )
 
+from areabench.engine.client import place
 from areabench.engine.events import Reason
 from areabench.engine.messages import (
     HEADER_BYTES,
@@ -33,7 +34,6 @@ from areabench.engine.messages import (
     pack_update,
     tag_of,
 )
-from areabench.engine.placement import place
 from areabench.transports.mpi_server import MpiServerLink, send_memories
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.world import World

@@ -12,12 +12,11 @@ from areabench.experiment.problem_records import (
     DirichletEqual,
     Iid,
     NearlyIid,
-    SplitSettings,
 )
-from areabench.problems.splits import split
+from areabench.problems.splits import PackageSplit, split
 
-COVERING: list[SplitSettings] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
-ALL: list[SplitSettings] = [*COVERING, DirichletEqual(), NearlyIid()]
+COVERING: list[PackageSplit] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
+ALL: list[PackageSplit] = [*COVERING, DirichletEqual(), NearlyIid()]
 
 
 def tens(samples: int) -> NDArray[np.int64]:
@@ -31,7 +30,7 @@ def class_counts(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> list[int
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_parts_are_sorted_disjoint_and_not_empty(settings: SplitSettings) -> None:
+def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None:
     parts = split(settings, tens(300), 7, seed=3)
     rows = np.concatenate(parts)
     assert len(parts) == 7
@@ -42,26 +41,26 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: SplitSettings) -> Non
 
 
 @pytest.mark.parametrize("settings", [*COVERING, NearlyIid()], ids=str)
-def test_all_rows_are_handed_out(settings: SplitSettings) -> None:
+def test_all_rows_are_handed_out(settings: PackageSplit) -> None:
     parts = split(settings, tens(301), 7, seed=3)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(301))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_the_seed_decides(settings: SplitSettings) -> None:
+def test_the_seed_decides(settings: PackageSplit) -> None:
     first, same, other = (split(settings, tens(300), 7, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(one, two) for one, two in zip(first, same, strict=True))
     assert any(not np.array_equal(one, two) for one, two in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_one_client_gets_everything(settings: SplitSettings) -> None:
+def test_one_client_gets_everything(settings: PackageSplit) -> None:
     (rows,) = split(settings, tens(50), 1, seed=0)
     assert np.array_equal(rows, np.arange(50))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_more_clients_than_samples(settings: SplitSettings) -> None:
+def test_more_clients_than_samples(settings: PackageSplit) -> None:
     with pytest.raises(UserError, match=r"31 clients .* has 30; lower clients.count"):
         split(settings, tens(30), 31, seed=0)
 

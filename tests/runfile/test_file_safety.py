@@ -16,7 +16,7 @@ import pytest
 from tests.support.watched import WRITER
 
 from areabench.cli.main import main
-from areabench.engine.events import Event, Kind, State, Status
+from areabench.engine.events import CLIENT, Event, Kind, State, Status
 from areabench.engine.messages import digest
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Tally
@@ -28,7 +28,7 @@ from areabench.runfile.open import whole_events, whole_snapshots
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import CLIENT, EVENT, SNAPSHOT, STATUS
+from areabench.runfile.schema import EVENT, SNAPSHOT, STATUS
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate

@@ -16,6 +16,7 @@ import pytest
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import (
+    CLIENT,
     Event,
     Kind,
     Provenance,
@@ -32,7 +33,7 @@ from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, Summary, open_run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT, EVENT, METRIC, SNAPSHOT
+from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.views.text import align, describe_run, number, summary_table

@@ -18,7 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from paper.origin import read_makers
 
 from areabench.cli.main import main
 from areabench.engine.events import Event
@@ -32,6 +31,10 @@ from areabench.runfile.recover import salvage
 from areabench.sweeps.read import ended_state, read_ended
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "analysis"))
+
+from paper.origin import read_makers
 
 EXPERIMENT = """
 name = "tiny"

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from areabench.experiment.fields import Limits, OutsideMethod, OutsidePart
+from areabench.experiment.fields import Limits, OwnMethod, OwnPart
 from areabench.experiment.parse import hints_of, options_of
 from areabench.experiment.problem_records import (
     Digits,
@@ -38,7 +38,7 @@ from areabench.experiment.records import (
 
 TRACE_FILE = "delays.csv"
 LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run them
-OUTSIDE = (OutsideMethod, OutsidePart)  # functions that somebody must have written
+OUTSIDE = (OwnMethod, OwnPart)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
 # these two and has no limits of its own would make a run as long as it likes: `values_of` asks for its range.

@@ -14,7 +14,7 @@ from tests.support.wires import EXPERIMENT, ScriptedLink, update
 
 from areabench.arrays import Vector
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import Kind, State, Status
+from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.messages import Flag, Update
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Standing
@@ -33,7 +33,6 @@ from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT
 from areabench.transports import server_loop as serve
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers
 from areabench.transports.signals import Breaks

@@ -25,11 +25,10 @@ from tests.support.wires import (
 )
 
 from areabench.arrays import Vector
-from areabench.engine.client import Client
+from areabench.engine.client import Client, Placement, place
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import Kind, Reason, State, Status
+from areabench.engine.events import CLIENT, Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
-from areabench.engine.placement import Placement, place
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
@@ -46,7 +45,6 @@ from areabench.experiment.records import (
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
-from areabench.runfile.schema import CLIENT
 from areabench.transports.clock import Backoff, Clock
 from areabench.transports.replay import Replay
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers

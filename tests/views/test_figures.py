@@ -15,7 +15,7 @@ import pytest
 from areabench.cli.main import main
 from areabench.engine.events import State, Status
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsideMethod
+from areabench.experiment.fields import OwnMethod
 from areabench.experiment.labels import rates_name
 from areabench.experiment.problem_records import (
     Dirichlet,
@@ -137,7 +137,7 @@ def test_trials_are_those_that_differ_in_the_seed_only() -> None:
 
 
 def test_a_method_of_ones_own_is_on_the_page_of_the_others() -> None:
-    method = OutsideMethod(name="mine:make", step_size=1.0)
+    method = OwnMethod(name="mine:make", step_size=1.0)
     own = replace(EXPERIMENT, name="own", module_folders=("/there",), method=method)
     (page,) = arrange([result("fedbuff"), replace(result(), experiment=own)])
     assert [one.label for one in page.rows[0].contenders] == ["FedBuff", "make"]

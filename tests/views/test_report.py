@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
 from areabench.experiment.problem_records import Dirichlet, Logistic, Synthetic
 from areabench.experiment.records import (
@@ -26,7 +27,6 @@ from areabench.experiment.records import (
     Stop,
 )
 from areabench.results.grouping import Band
-from areabench.runfile.schema import DIAGNOSIS_CLIENT
 from areabench.sweeps.read import Result
 from areabench.views.report.build import (
     arranged,

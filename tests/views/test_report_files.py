@@ -16,7 +16,7 @@ from areabench.cli.parser import build_parser, span
 from areabench.cli.report import Wishes, build_report
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
-from areabench.experiment.fields import OutsidePart
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.problem_records import TorchModule
 from areabench.files import write_text
 from areabench.results.grouping import arrange
@@ -169,7 +169,7 @@ def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
     (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method
     assert same.counts.tolist() == labels.counts.tolist()
-    stranger = replace(page, experiment=replace(page.experiment, split=OutsidePart(name="os:abort")))
+    stranger = replace(page, experiment=replace(page.experiment, split=OwnPart(name="os:abort")))
     (refused,) = labels_of([stranger], tmp_path)
     assert refused.counts.size == 0
     assert "come from 'os:abort', code that the run file names and that is not run" in refused.reason

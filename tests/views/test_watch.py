@@ -17,10 +17,9 @@ from tests.support.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli.main import main
 from areabench.cli.watch import Wishes, frames
-from areabench.engine.events import State, Status
+from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.runfile.schema import CLIENT
 from areabench.views.watch.frame import Follower, frame_of
 from areabench.views.watch.screen import one_line
 from areabench.views.watch.tail import About, Counts, Look, Tail

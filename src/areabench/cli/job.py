@@ -13,7 +13,7 @@ from pathlib import Path
 from areabench.cli.parser import MPICH, MPIRUN, OPEN_MPI, PBS, SLURM, SRUN
 from areabench.engine.plugins.trust import trust_options
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsidePart, slug
+from areabench.experiment.fields import OwnPart, slug
 from areabench.experiment.labels import MPI
 from areabench.experiment.parse import load_experiment
 from areabench.experiment.problem_records import DrawnSettings
@@ -181,7 +181,7 @@ def _duration_s(run: Experiment) -> float:
     if stop.horizon_s is not None:
         return stop.horizon_s
     assert stop.iterations is not None
-    if isinstance(run.delays, TraceDelays | OutsidePart):
+    if isinstance(run.delays, TraceDelays | OwnPart):
         whose = "a trace" if isinstance(run.delays, TraceDelays) else run.delays.name
         raise UserError(f"the delays are those of {whose}, and there is no stop.horizon_s; give a --walltime")
     return stop.iterations / updates_a_second(run)

@@ -31,7 +31,7 @@ def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str
 
     with open_run(path) as recorded:
         progress = ProgressLine("replay", recorded.status.end_s, progress_style)
-        scenario = scenario_of(recorded, cache, trusted)
+        scenario = scenario_of(recorded.experiment, path, cache, trusted)
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
         kept = recorded.experiment.record.events

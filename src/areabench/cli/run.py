@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 import shlex
 from dataclasses import dataclass, replace
 
-from areabench.engine.placement import place
+from areabench.engine.client import place
 from areabench.engine.plugins.load import check_parts
 from areabench.errors import RunFailure
 from areabench.experiment.parse import to_toml

@@ -1,8 +1,14 @@
-"""A client's side of a run, without clock or wire: its data, its memory and its round counter."""
+"""A client's side of a run, without clock or wire: its data, its memory and its round counter; and its rank on MPI.
+
+Rank 0 is the server. Client i is hosted by worker rank 1 + i mod (worker ranks).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from areabench.arrays import Vector
+from areabench.errors import UserError
 from areabench.methods.base import Method
 from areabench.problems.base import LocalProblem
 
@@ -33,6 +39,37 @@ class Client:
         return self.memory if number == self.round else self._before
 
     def resume(self, rounds: int, memory: Vector | None) -> None:
-        """Go on after so many rounds."""
+        """Continue after so many rounds."""
         self._local.skip(rounds)
         self.round, self.memory, self._before = rounds, memory, memory
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which of the worker ranks 1 to `workers` hosts which client."""
+
+    clients: int
+    workers: int
+
+    def rank(self, client: int) -> int:
+        """The rank that hosts a client."""
+        return 1 + client % self.workers
+
+    def hosted(self, rank: int) -> range:
+        """The clients that a worker rank hosts; the server's rank hosts none."""
+        return range(rank - 1, self.clients, self.workers) if rank else range(0)
+
+
+def place(clients: int, ranks: int) -> Placement:
+    """All clients on the worker ranks, at least one on each; a UserError says how many ranks fit."""
+    if 2 <= ranks <= clients + 1:
+        return Placement(clients, ranks - 1)
+    if ranks < 2:
+        what = "1 rank, which is the server's, leaves none for the clients; start 2"
+    else:
+        what = f"{ranks:,} ranks are more than one server and clients.count = {clients:,} clients can use; start 2"
+    among = f" to {clients + 1:,}" if clients > 1 else ""
+    raise UserError(
+        f"{what}{among}: type `mpirun -n {min(clients, 8) + 1} areabench run ...`, or `areabench launch ...`, which "
+        "does it for you, or `areabench simulate ...`, which needs no MPI"
+    )

@@ -17,7 +17,6 @@ from areabench.engine.fairness import expected_updates
 from areabench.engine.messages import Flag
 from areabench.experiment.records import Experiment, ExponentialDelays, SFedAvg
 from areabench.host import Footprint, fullest_host
-from areabench.runfile.schema import DIAGNOSIS_CLIENT, QUANTILE
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays
 FULL_CORES = 0.85  # ranks that would use this share of their cores at full pace wait for each other
@@ -233,6 +232,15 @@ def round_stretches(above: float) -> list[float]:
     return [stretch for stretch in every if above < stretch <= LARGEST_STRETCH]
 
 
+DIAGNOSIS_CLIENT = np.dtype(
+    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
+)
+QUANTILE = np.dtype(
+    [
+        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
+        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
+    ]
+)  # fmt: skip
 SHARES = np.array([*range(100), 99.9, 100.0])  # percent, at which quantiles are kept
 
 

@@ -1,14 +1,13 @@
-"""TODO."""
+"""What a run leaves behind, as records: its events, its status, its clients and its provenance."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    pass
+import numpy as np
 
 
 class Kind(IntEnum):
@@ -125,6 +124,8 @@ class Event(NamedTuple):
     digest: int = 0
 
 
+# One row per client; `rank` is -1 in the simulator, `rate` in updates per second.
+CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
 EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBQ")  # a row of EVENT, which numpy takes four times as long to fill
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.records import (
     Experiment,
     ExponentialDelays,
@@ -63,7 +63,7 @@ def expected_updates(
         rounds, share = math.ceil(updates / method.clients_per_round), method.clients_per_round / clients
         each, ends = np.ones(clients), binomial_interval(rounds, share, CHANCE / clients)
         return Expected(each * updates / clients, each * ends[0], each * ends[1])
-    if isinstance(method, OutsideMethod):
+    if isinstance(method, OwnMethod):
         return _unknown(clients)
     match experiment.delays:
         case ExponentialDelays():
@@ -77,7 +77,7 @@ def expected_updates(
             if not found:
                 return _unknown(clients)
             return _counted(lambda span_s: trace_counts(found, span_s), duration_s, tolerance)
-        case OutsidePart():
+        case OwnPart():
             return _unknown(clients)
 
 

@@ -19,7 +19,7 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.scenario import Scenario, build_method
 from areabench.engine.server import Server
-from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
 from areabench.experiment.records import Area, Experiment, FedBuff, SFedAvg
 from areabench.methods.base import Method, Report, Step
@@ -79,9 +79,9 @@ def _can_share(experiment: Experiment) -> bool:
     stop, record = experiment.stop, experiment.record
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
-    if experiment.faults.lost or isinstance(experiment.method, OutsideMethod):
+    if experiment.faults.lost or isinstance(experiment.method, OwnMethod):
         return False  # a method from outside need not take stacks of models, nor call the clients in the same order
-    if isinstance(experiment.data, OutsidePart):  # nobody knows how much memory a lane takes
+    if isinstance(experiment.data, OwnPart):  # nobody knows how much memory a lane takes
         return False
     if record.snapshots == "none":
         return True

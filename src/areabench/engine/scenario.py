@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.client import Client
-from areabench.engine.placement import Placement
+from areabench.engine.client import Client, Placement
+from areabench.engine.data import ClientData, load_data, split_rows
+from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
-from areabench.engine.plugins.trials import outside_method, outside_problem, try_delays, try_method, try_problem
+from areabench.engine.plugins.trials import own_delays, own_method, own_problem, try_delays, try_method, try_problem
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.module_paths import named_code
 from areabench.experiment.problem_records import (
     DrawnSettings,
@@ -33,6 +34,7 @@ from areabench.experiment.records import (
     Area,
     AsFedAvg,
     Clients,
+    DelaySettings,
     Experiment,
     FedBuff,
     Theorem1Schedule,
@@ -45,11 +47,8 @@ from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.methods.schedules import Schedule, build_schedule
-from areabench.problems import datasets
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
-from areabench.problems.splits import split
-from areabench.runfile.schema import CLIENT
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
 
@@ -65,17 +64,9 @@ def build_method(experiment: Experiment) -> Method:
         return as_fedavg(count)
     if isinstance(settings, FedBuff):
         return fedbuff(count, settings.server_step_size or settings.step_size)
-    if isinstance(settings, OutsideMethod):
-        return outside_method(settings, experiment)
+    if isinstance(settings, OwnMethod):
+        return own_method(settings, experiment)
     return s_fedavg(count, settings.clients_per_round, experiment.seed)
-
-
-@dataclass(frozen=True)
-class Held:
-    """A data set, and which of its training rows each client holds."""
-
-    data: datasets.Dataset
-    parts: list[NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ class Scenario:
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
-        return Delays(self.experiment.delays, self.rates, self.experiment.seed)
+        return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""
@@ -129,6 +120,12 @@ class Scenario:
             table["rank"] = [placement.rank(client) for client in range(len(table))]
             table["host"] = [hosts[rank].encode()[:64] for rank in table["rank"]]
         return table
+
+
+def build_delays(settings: DelaySettings, rates: NDArray[np.float64], seed: int) -> Delays:
+    """The delays of clients with these update rates."""
+    own = own_delays(settings, rates, seed) if isinstance(settings, OwnPart) else None
+    return Delays(settings, rates, seed, own)
 
 
 class ClientPool(dict[int, Client]):
@@ -159,9 +156,9 @@ def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] =
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
-    if isinstance(experiment.method, OutsideMethod):
+    if isinstance(experiment.method, OwnMethod):
         try_method(experiment.method, experiment, start)
-    if isinstance(experiment.delays, OutsidePart):
+    if isinstance(experiment.delays, OwnPart):
         try_delays(experiment.delays, rates, experiment.seed)
     return Scenario(experiment, problem, build_method(experiment), start, rates, samples, _digest(experiment, held))
 
@@ -169,44 +166,44 @@ def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] =
 def try_parts(scenario: Scenario, cache: Path) -> None:
     """Build data and problem from outside the package a second time, which must come out the same; try the problem."""
     experiment, settings, data = scenario.experiment, scenario.experiment.problem, scenario.experiment.data
-    if not isinstance(settings, OutsidePart) and not isinstance(data, OutsidePart):
+    if not isinstance(settings, OwnPart) and not isinstance(data, OwnPart):
         return
     held = _load(experiment, cache)
-    if isinstance(data, OutsidePart) and _digest(experiment, held) != scenario.data_digest:
+    if isinstance(data, OwnPart) and _digest(experiment, held) != scenario.data_digest:
         refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
-    if isinstance(settings, OutsidePart):
-        again = outside_problem(settings, experiment.clients, experiment.seed, held)
+    if isinstance(settings, OwnPart):
+        again = own_problem(settings, experiment.clients, experiment.seed, held)
         try_problem(settings, scenario.problem, again, experiment.method.step_size)
 
 
-def _digest(experiment: Experiment, held: Held | None) -> str:
-    return held.data.digest() if held is not None and isinstance(experiment.data, OutsidePart) else ""
+def _digest(experiment: Experiment, held: ClientData | None) -> str:
+    return held.data.digest() if held is not None and isinstance(experiment.data, OwnPart) else ""
 
 
-def _build_problem(experiment: Experiment, held: Held | None) -> tuple[Problem, NDArray[np.int64]]:
+def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:
     """The problem, and how many training samples each client holds."""
     settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
     if isinstance(settings, DrawnSettings):
         problem = _build_drawn(settings, clients, seed)
         return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
     samples = np.array([len(part) for part in held.parts] if held else [0] * clients.count, dtype=np.int64)
-    if isinstance(settings, OutsidePart):
-        return outside_problem(settings, clients, seed, held), samples
+    if isinstance(settings, OwnPart):
+        return own_problem(settings, clients, seed, held), samples
     assert held is not None
     return _build_on_data(settings, held, clients.local_steps, seed), samples
 
 
-def _load(experiment: Experiment, cache: Path) -> Held | None:
+def _load(experiment: Experiment, cache: Path) -> ClientData | None:
     """The data and who holds what of it, where there is any."""
     if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
         return None
-    data, problem = datasets.load(experiment.data, cache), experiment.problem
-    if data.train_features.dtype != np.uint8 and not isinstance(problem, OutsidePart):
+    data, problem = load_data(experiment.data, cache), experiment.problem
+    if data.train_features.dtype != np.uint8 and not isinstance(problem, OwnPart):
         raise UserError(
             f"data.name = {experiment.data.name!r}: has features of type {data.train_features.dtype}, the problem "
             f'"{problem.name}" takes uint8, which it multiplies by `scale`; round them to 0 to 255'
         )
-    return Held(data, split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed))
+    return ClientData(data, split_rows(experiment.split, data.train_labels, experiment.clients.count, experiment.seed))
 
 
 # Problems are imported where they are used: some are slow to import, and torch is optional.
@@ -228,7 +225,7 @@ def _build_drawn(settings: DrawnSettings, clients: Clients, seed: int) -> Proble
             return median_problem(settings, clients.count, clients.local_steps, seed)
 
 
-def _build_on_data(settings: Logistic | Hinge | TorchModule, held: Held, local_steps: int, seed: int) -> Problem:
+def _build_on_data(settings: Logistic | Hinge | TorchModule, held: ClientData, local_steps: int, seed: int) -> Problem:
     match settings:
         case Logistic():
             from areabench.problems.logistic import LogisticProblem

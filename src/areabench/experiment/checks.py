@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsidePart
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.problem_records import (
     SMALLEST,
     Dirichlet,
@@ -51,14 +51,14 @@ def check_combinations(experiment: Experiment) -> Experiment:
     if isinstance(experiment.problem, DrawnSettings) or _makes_its_own_data(experiment):
         return experiment
     data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
-    if not isinstance(data, OutsidePart):  # else the number of samples is known when they are loaded
+    if not isinstance(data, OwnPart):  # else the number of samples is known when they are loaded
         check_enough(split, data.train_samples, experiment.clients.count)
     return replace(experiment, data=data, split=split)
 
 
 def _makes_its_own_data(experiment: Experiment) -> bool:
     """Whether a problem from outside goes without data: where there is no [data], and then no [split] either."""
-    if not isinstance(experiment.problem, OutsidePart) or experiment.data is not None:
+    if not isinstance(experiment.problem, OwnPart) or experiment.data is not None:
         return False
     if experiment.split is not None:
         raise UserError("split: there is no section [data] to split; add one, or remove the section [split]")
@@ -148,7 +148,7 @@ def _check_problem(experiment: Experiment) -> None:
 
 def _check_round(experiment: Experiment) -> None:
     """The samples of a round are drawn at once."""
-    if isinstance(experiment.problem, Quadratic | OutsidePart):
+    if isinstance(experiment.problem, Quadratic | OwnPart):
         return
     batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
     if batch_size * steps > _MOST_DRAWS:

@@ -93,7 +93,7 @@ _SETTINGS = "keyword arguments of the function: true, false, numbers, strings, o
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutsidePart:
+class OwnPart:
     """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
 
     name: str = SAMPLE_PATH
@@ -101,7 +101,7 @@ class OutsidePart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutsideMethod:
+class OwnMethod:
     """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
 
     name: str = SAMPLE_PATH

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from areabench.experiment.fields import OutsideMethod, OutsidePart, is_import_path
+from areabench.experiment.fields import OwnMethod, OwnPart, is_import_path
 from areabench.experiment.problem_records import TorchModule
 from areabench.experiment.records import Experiment
 
@@ -39,18 +39,18 @@ def lies_in(path: str, folder: Path) -> bool:
     return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
 
 
-def outside_parts(experiment: Experiment) -> dict[str, OutsideMethod | OutsidePart]:
+def own_parts(experiment: Experiment) -> dict[str, OwnMethod | OwnPart]:
     """The sections of an experiment that name a function of the user's own."""
     sections = ("data", "split", "problem", "method", "delays")  # in the order in which they are built
     found = {name: getattr(experiment, name) for name in sections}
-    return {name: part for name, part in found.items() if isinstance(part, OutsideMethod | OutsidePart)}
+    return {name: part for name, part in found.items() if isinstance(part, OwnMethod | OwnPart)}
 
 
 def named_code(experiment: Experiment) -> tuple[str, ...]:
     """The import paths that building an experiment follows, each once."""
     problem = experiment.problem
     torch = [problem.module, problem.loss] if isinstance(problem, TorchModule) else []
-    return tuple(dict.fromkeys([*torch, *(part.name for part in outside_parts(experiment).values())]))
+    return tuple(dict.fromkeys([*torch, *(part.name for part in own_parts(experiment).values())]))
 
 
 def vouched_file(trusted: str) -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.experiment.fields import OutsidePart, key
+from areabench.experiment.fields import OwnPart, key
 
 SMALLEST, LARGEST = 1e-15, 1e15  # of what scales a problem: squares and products stay finite, in float32 too
 LARGEST_SIZE = 10**12  # of one axis: what does not fit into memory is told as that, and not as a number gone round
@@ -121,7 +121,7 @@ class TorchModule:
     )
 
 
-ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule | OutsidePart
+ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule | OwnPart
 DrawnSettings = Quadratic | Robust | Median  # these draw their functions themselves: no [data], no [split], no accuracy
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -166,7 +166,7 @@ class Synthetic:
     seed: int = key("seed of the data, apart from the experiment's", 0, minimum=0, below=2**32)
 
 
-DataSettings = Mnist | Digits | Synthetic | OutsidePart
+DataSettings = Mnist | Digits | Synthetic | OwnPart
 
 # ---------------------------------------------------------------------------------------------------- split
 
@@ -202,4 +202,4 @@ class NearlyIid:
     name: Literal["nearly-iid"] = "nearly-iid"
 
 
-SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid | OutsidePart
+SplitSettings = Dirichlet | DirichletEqual | Iid | NearlyIid | OwnPart

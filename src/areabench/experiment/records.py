@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.experiment.fields import OutsideMethod, OutsidePart, key
+from areabench.experiment.fields import OwnMethod, OwnPart, key
 from areabench.experiment.problem_records import DataSettings, ProblemSettings, SplitSettings
 
 
@@ -102,7 +102,7 @@ class TraceDelays:
     file: str = key("path of the CSV file, relative to the experiment file")
 
 
-DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OutsidePart
+DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OwnPart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class SFedAvg:
     clients_per_round: int = key("clients drawn a round, uniformly without replacement", 4, minimum=1)
 
 
-MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg | OutsideMethod
+MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg | OwnMethod
 
 
 @dataclass(frozen=True, kw_only=True)

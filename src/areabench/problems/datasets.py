@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.plugins.trials import outside_data
 from areabench.errors import UserError
-from areabench.experiment.fields import OutsidePart
-from areabench.experiment.problem_records import DataSettings, Digits, Mnist, Synthetic
+from areabench.experiment.problem_records import Digits, Mnist, Synthetic
+
+PackageData = Mnist | Digits | Synthetic
 
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
 _SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
@@ -95,18 +95,14 @@ MNIST_FILES = (
 )
 
 
-def prepare(settings: DataSettings, cache: Path) -> None:
+def prepare(settings: PackageData, cache: Path) -> None:
     """Unpack the data into the cache folder, once; safe when several processes do it at the same time."""
-    if isinstance(settings, OutsidePart):
-        outside_data(settings, cache)  # which may leave files there for the ranks that follow
     if isinstance(settings, Mnist):
         unpack_mnist(resources.files("areabench") / "data" / "mnist", cache)
 
 
-def load(settings: DataSettings, cache: Path) -> Dataset:
+def load(settings: PackageData, cache: Path) -> Dataset:
     """The data set of an experiment; MNIST is unpacked first where `prepare` has not been called."""
-    if isinstance(settings, OutsidePart):
-        return outside_data(settings, cache)
     prepare(settings, cache)
     match settings:
         case Mnist():

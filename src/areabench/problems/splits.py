@@ -12,19 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.plugins.trials import outside_split
 from areabench.errors import UserError
 from areabench.experiment.checks import check_enough
-from areabench.experiment.fields import OutsidePart
 from areabench.experiment.problem_records import (
     Dirichlet,
     DirichletEqual,
     Iid,
     NearlyIid,
-    SplitSettings,
 )
 from areabench.streams import Purpose, stream
 
+PackageSplit = Dirichlet | DirichletEqual | Iid | NearlyIid
 Rows = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
@@ -34,11 +32,9 @@ _MANY_CLIENTS = 1000
 _NOBODY = -1  # owner of a row that is not handed out
 
 
-def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> list[Rows]:
+def split(settings: PackageSplit, labels: Rows, clients: int, seed: int) -> list[Rows]:
     """Sorted row numbers of each client."""
     check_enough(settings, len(labels), clients)
-    if isinstance(settings, OutsidePart):
-        return outside_split(settings, labels, clients, seed)
     generator = stream(seed, Purpose.SPLIT)
     match settings:
         case Dirichlet():

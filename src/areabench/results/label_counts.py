@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from areabench.engine.data import load_data, split_rows
 from areabench.engine.plugins.modules import HARMLESS
 from areabench.errors import UserError
-from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.module_paths import own_parts
 from areabench.experiment.records import Experiment
-from areabench.problems import datasets
-from areabench.problems.splits import Rows, count_labels, split
+from areabench.problems.splits import Rows, count_labels
 
 
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
     """As `labels_held`, for a run file that may come from anybody: code that it names for data or split is not run."""
-    parts = outside_parts(experiment)
+    parts = own_parts(experiment)
     named = [parts[section].name for section in ("data", "split") if section in parts]
     if own := [path for path in named if path.partition(":")[0] not in HARMLESS]:
         raise UserError(
@@ -29,6 +29,6 @@ def labels_held(experiment: Experiment, source: Path, cache: Path) -> Rows:
     if experiment.data is None or experiment.split is None:
         problem = experiment.problem.name
         raise UserError(f"{source}: problem `{problem}` has no labels to split; take one with [data] and [split]")
-    data = datasets.load(experiment.data, cache)
-    parts = split(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
+    data = load_data(experiment.data, cache)
+    parts = split_rows(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
     return count_labels(data.train_labels, parts, data.classes)

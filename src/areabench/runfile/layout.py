@@ -15,23 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import Provenance, State, Status
 from areabench.errors import RunFileError
 from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.lock import lock
 from areabench.runfile.open import DAMAGE, damaged, open_for_reading
-from areabench.runfile.schema import (
-    DIAGNOSIS_CLIENT,
-    EVENT,
-    FORMAT,
-    METRIC,
-    QUANTILE,
-    SCHEMA_VERSION,
-    SNAPSHOT,
-    STATUS,
-)
+from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.diagnosis import Diagnosis
-from areabench.engine.events import Kind, Provenance, State, Status
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
+from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
 from areabench.engine.state import counted_status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
@@ -27,16 +27,7 @@ from areabench.runfile.open import (
     whole_events,
     whole_snapshots,
 )
-from areabench.runfile.schema import (
-    CLIENT,
-    DIAGNOSIS_CLIENT,
-    EVENT,
-    FORMAT,
-    METRIC,
-    QUANTILE,
-    SCHEMA_VERSION,
-    SNAPSHOT,
-)
+from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
 if TYPE_CHECKING:
     import pandas as pd

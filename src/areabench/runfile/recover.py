@@ -11,7 +11,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.events import Kind, Provenance, State, Status
+from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
+from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
 from areabench.engine.messages import digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
@@ -19,16 +20,7 @@ from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, status_of
 from areabench.runfile.open import DAMAGE, open_closed, ranks_exist, whole_events
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import (
-    CLIENT,
-    DIAGNOSIS_CLIENT,
-    EVENT,
-    FORMAT,
-    METRIC,
-    QUANTILE,
-    SCHEMA_VERSION,
-    SNAPSHOT,
-)
+from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:

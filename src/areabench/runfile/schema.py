@@ -43,13 +43,3 @@ STATUS = np.dtype(
         ("server_steps", "<i8"), ("drain_s", "<f8"), ("refused", "<i8"), ("lost", "<i8"),
     ]
 )  # fmt: skip
-CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
-DIAGNOSIS_CLIENT = np.dtype(
-    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
-)
-QUANTILE = np.dtype(
-    [
-        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
-        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
-    ]
-)  # fmt: skip

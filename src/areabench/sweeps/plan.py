@@ -18,7 +18,7 @@ from typing import Any
 from areabench.engine.plugins.load import check_parts
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import slug
-from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.module_paths import own_parts
 from areabench.experiment.parse import read_experiment, to_toml
 from areabench.experiment.problem_records import DrawnSettings
 from areabench.experiment.records import (
@@ -166,7 +166,7 @@ def with_code_checked(plan: SweepPlan) -> SweepPlan:
     members = []
     for member in plan.members:
         experiment = member.experiment
-        if experiment is not None and (parts := outside_parts(experiment)):
+        if experiment is not None and (parts := own_parts(experiment)):
             key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
             if key not in troubles:
                 troubles[key] = _code_trouble(experiment)

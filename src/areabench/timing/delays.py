@@ -5,16 +5,14 @@ Both are drawn per client and in round order, so a simulated and a real run see 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.plugins.load import caller
-from areabench.engine.plugins.trials import outside_delays
-from areabench.experiment.fields import OutsidePart
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.records import (
     DelaySettings,
     ExponentialDelays,
@@ -30,10 +28,17 @@ _DRAWS_AHEAD = 16  # durations drawn in one call: few, because a simulator may h
 class Delays:
     """Durations of all clients' rounds; a client's stream is opened when it is first asked for."""
 
-    def __init__(self, settings: DelaySettings, rates: NDArray[np.float64], seed: int) -> None:
+    def __init__(
+        self,
+        settings: DelaySettings,
+        rates: NDArray[np.float64],
+        seed: int,
+        own: Callable[[int], Iterator[float]] | None = None,
+    ) -> None:
+        """`own` gives all durations of a client, where the settings name a function of the user's own."""
         self._settings, self._rates, self._seed = settings, rates, seed
         self._traces = read_trace(Path(settings.file), len(rates)) if isinstance(settings, TraceDelays) else []
-        self._function = caller("delays", settings) if isinstance(settings, OutsidePart) else None
+        self._own = own
         self._durations: dict[int, Iterator[float]] = {}
 
     def next_s(self, client: int) -> float:
@@ -58,8 +63,9 @@ class Delays:
                 return repeat(1 / rate)
             case TraceDelays():
                 return _again_and_again(self._traces[client])
-            case OutsidePart():
-                return outside_delays(self._settings, client, rate, self._seed, self._function)
+            case OwnPart():
+                assert self._own is not None
+                return self._own(client)
 
 
 def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from areabench.engine.client import place
+from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
-from areabench.engine.placement import place
 from areabench.engine.plugins.load import check_parts
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
@@ -24,7 +25,6 @@ from areabench.experiment.module_paths import trusted_folders
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
-from areabench.problems import datasets
 from areabench.transports.clock import Clock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.options import RunOptions
@@ -55,7 +55,7 @@ def run_on_mpi(
         world.together(lambda: check_parts(experiment, folders))
         if experiment.data is not None:
             data = experiment.data
-            world.together(lambda: datasets.prepare(data, around.cache) if world.first_on_node else None)
+            world.together(lambda: prepare_data(data, around.cache) if world.first_on_node else None)
         scenario = world.together(lambda: _set_up(experiment, around.cache, world, folders))
         began_at = process_began_at() if began_at is None else began_at
         placement = place(experiment.clients.count, world.size)

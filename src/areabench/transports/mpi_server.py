@@ -11,6 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from areabench.arrays import Vector
+from areabench.engine.client import Placement
 from areabench.engine.events import Reason
 from areabench.engine.messages import (
     HEADER_BYTES,
@@ -24,7 +25,6 @@ from areabench.engine.messages import (
     tag_of,
     unpack_update,
 )
-from areabench.engine.placement import Placement
 from areabench.transports.world import World
 
 _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK

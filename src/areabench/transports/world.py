@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from areabench.engine.placement import Placement
+from areabench.engine.client import Placement
 from areabench.errors import RunFailure, UserError
 from areabench.host import Footprint, Liveness, Meter, own_cores, this_process
 from areabench.transports.clock import Backoff, Cores

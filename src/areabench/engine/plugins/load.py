@@ -11,8 +11,8 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import numpy as np
 
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.fields import OutsideMethod, OutsidePart, Value
-from areabench.experiment.module_paths import outside_parts
+from areabench.experiment.fields import OwnMethod, OwnPart, Value
+from areabench.experiment.module_paths import own_parts
 from areabench.experiment.parse import shown, unknown
 from areabench.experiment.records import Experiment
 from areabench.problems.callables import load_callable, look_in, named, place_in
@@ -32,7 +32,7 @@ _LISTS = (list, tuple, Sequence)
 
 def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
     """Import what an experiment names in its sections, and hold each function's signature against its settings."""
-    parts = outside_parts(experiment)
+    parts = own_parts(experiment)
     if parts:
         look_in(folders)
     for section, part in parts.items():
@@ -40,7 +40,7 @@ def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
         check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
 
 
-def caller(section: str, part: OutsideMethod | OutsidePart, missing: Collection[str] = ()) -> Callable[..., Any]:
+def caller(section: str, part: OwnMethod | OwnPart, missing: Collection[str] = ()) -> Callable[..., Any]:
     """The function that a section names, found and checked; to be called with what areabench gives, but `missing`."""
     function = load_callable(part.name, f"{section}.name")
     parameters = check_signature(section, part, function, missing)
@@ -55,13 +55,13 @@ def caller(section: str, part: OutsideMethod | OutsidePart, missing: Collection[
     return called
 
 
-def call(section: str, part: OutsideMethod | OutsidePart, **given: Any) -> Any:
+def call(section: str, part: OwnMethod | OwnPart, **given: Any) -> Any:
     """Call the function that a section names with those of `given` that it asks for, and with its settings."""
     return caller(section, part, set(GIVEN[section]) - set(given))(**given)
 
 
 @contextmanager
-def blaming(section: str, part: OutsideMethod | OutsidePart, what: str = "failed") -> Iterator[None]:
+def blaming(section: str, part: OwnMethod | OwnPart, what: str = "failed") -> Iterator[None]:
     """Whatever the user's own code raises becomes one line that says where."""
     try:
         with np.errstate(all="ignore"):
@@ -75,7 +75,7 @@ def blaming(section: str, part: OutsideMethod | OutsidePart, what: str = "failed
         refuse(section, part, f"{what} ({named(error)}{where})", "mend it, or its settings")
 
 
-def refuse(section: str, part: OutsideMethod | OutsidePart, trouble: str, remedy: str) -> NoReturn:
+def refuse(section: str, part: OwnMethod | OwnPart, trouble: str, remedy: str) -> NoReturn:
     """A UserError about a function of the user's own, or about what it returned."""
     raise UserError(f"{section}.name = {part.name!r} {trouble}; {remedy}")
 
@@ -84,7 +84,7 @@ def refuse(section: str, part: OutsideMethod | OutsidePart, trouble: str, remedy
 
 
 def check_signature(
-    section: str, part: OutsideMethod | OutsidePart, function: Callable[..., Any], missing: Collection[str]
+    section: str, part: OwnMethod | OwnPart, function: Callable[..., Any], missing: Collection[str]
 ) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function, if it can be called with its settings; `missing` are not given this time."""
     try:
@@ -101,9 +101,7 @@ def check_signature(
     return parameters
 
 
-def _check_names(
-    section: str, part: OutsideMethod | OutsidePart, own: Mapping[str, object], *, takes_all: bool
-) -> None:
+def _check_names(section: str, part: OwnMethod | OwnPart, own: Mapping[str, object], *, takes_all: bool) -> None:
     for name in part.settings:
         if name in GIVEN[section]:
             raise UserError(f"{section}.settings.{name}: areabench gives it to {part.name!r} itself; leave it out")
@@ -112,7 +110,7 @@ def _check_names(
 
 
 def _check_complete(
-    section: str, part: OutsideMethod | OutsidePart, parameters: Mapping[str, inspect.Parameter],
+    section: str, part: OwnMethod | OwnPart, parameters: Mapping[str, inspect.Parameter],
     missing: Collection[str],
 ) -> None:  # fmt: skip
     for name, each in parameters.items():

@@ -6,28 +6,24 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.arrays import Vector
 from areabench.engine.plugins.load import blaming, call, caller, refuse
 from areabench.errors import RunFailure
-from areabench.experiment.fields import OutsidePart
-from areabench.streams import Purpose, stream
-
-if TYPE_CHECKING:
-    from areabench.problems.datasets import Dataset
-from typing import TYPE_CHECKING, NoReturn
-
-from areabench.arrays import Vector
-from areabench.experiment.fields import OutsideMethod
+from areabench.experiment.checks import check_enough
+from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.records import Clients, Experiment
 from areabench.methods.base import Method, Report, Step
 from areabench.problems.base import Metrics, Problem
+from areabench.problems.datasets import Dataset
+from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from areabench.engine.scenario import Held
+    from areabench.engine.data import ClientData
 
 
 _TRIED = 16  # delays of each of the first clients that are drawn before a run begins
@@ -38,10 +34,8 @@ _PARTS = "let it return an array of row numbers a client"
 # ---------------------------------------------------------------------------------------------------- data
 
 
-def outside_data(settings: OutsidePart, cache: Path) -> Dataset:
+def own_data(settings: OwnPart, cache: Path) -> Dataset:
     """The data set that a function of the user's own loads or makes; its arrays are read-only from here on."""
-    from areabench.problems.datasets import Dataset  # which loads this module when it is asked for such a data set
-
     data = call("data", settings, cache=cache)
     if not isinstance(data, Dataset):
         refuse("data", settings, f"returned {type(data).__name__}", "let it return areabench.extend.Dataset")
@@ -72,8 +66,9 @@ def _samples_flaw(data: Dataset, part: str) -> str:
 # ---------------------------------------------------------------------------------------------------- split
 
 
-def outside_split(settings: OutsidePart, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[np.int64]]:
+def own_split(settings: OwnPart, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[np.int64]]:
     """The rows of each client, sorted; two clients may hold the same row, and some rows may be held by nobody."""
+    check_enough(settings, len(labels), clients)
     found, again = (_drawn_parts(settings, labels, clients, seed) for _ in range(2))
     if len(found) != clients:
         refuse("split", settings, f"returned {len(found)} parts for {clients} clients", "return one a client")
@@ -85,7 +80,7 @@ def outside_split(settings: OutsidePart, labels: NDArray[np.int64], clients: int
     return [np.sort(part).astype(np.int64, copy=False) for part in found]
 
 
-def _drawn_parts(settings: OutsidePart, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[Any]]:
+def _drawn_parts(settings: OwnPart, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[Any]]:
     generator = stream(seed, Purpose.SPLIT)
     parts = call("split", settings, labels=labels, clients=clients, generator=generator)
     if not hasattr(parts, "__iter__"):
@@ -111,41 +106,38 @@ def _part_flaw(part: NDArray[Any], samples: int) -> str:
 # ---------------------------------------------------------------------------------------------------- delays
 
 
-def outside_delays(
-    settings: OutsidePart, client: int, rate: float, seed: int, function: Callable[..., Any] | None = None
-) -> Iterator[float]:
-    """All durations (s) of a client's rounds from its first one on, as a function of the user's own has them.
+def own_delays(settings: OwnPart, rates: NDArray[np.float64], seed: int) -> Callable[[int], Iterator[float]]:
+    """A function from a client to all durations (s) of its rounds, from its first one on."""
+    function = caller("delays", settings)  # found once: that takes longer than a call
 
-    `function` is that of `caller`, where it is at hand: to find it takes longer than to call it.
-    """
-    generator = stream(seed, Purpose.DELAYS, client)
-    durations = (function or caller("delays", settings))(client=client, rate=rate, generator=generator)
-    if not hasattr(durations, "__iter__"):
-        refuse("delays", settings, f"returned {type(durations).__name__}", "let it yield seconds, one a round")
-    number = 0
-    for number, duration_s in enumerate(durations, 1):
-        if not isinstance(duration_s, float | int | np.floating) or not 0 < duration_s < math.inf:
-            raise RunFailure(
-                f"delays.name = {settings.name!r} gave {duration_s!r} in round {number - 1} of client {client}; give a "
-                "finite number of seconds above 0"
-            )
-        yield float(duration_s)
-    raise RunFailure(
-        f"delays.name = {settings.name!r} ended after {number} rounds of client {client}; let it yield for ever"
-    )
+    def durations(client: int) -> Iterator[float]:
+        generator = stream(seed, Purpose.DELAYS, client)
+        found = function(client=client, rate=float(rates[client]), generator=generator)
+        if not hasattr(found, "__iter__"):
+            refuse("delays", settings, f"returned {type(found).__name__}", "let it yield seconds, one per round")
+        number = 0
+        for number, duration_s in enumerate(found, 1):
+            if not isinstance(duration_s, float | int | np.floating) or not 0 < duration_s < math.inf:
+                raise RunFailure(
+                    f"delays.name = {settings.name!r} gave {duration_s!r} in round {number - 1} of client {client}; "
+                    "give a finite number of seconds above 0"
+                )
+            yield float(duration_s)
+        raise RunFailure(
+            f"delays.name = {settings.name!r} ended after {number} rounds of client {client}; let it yield for ever"
+        )
+
+    return durations
 
 
-def try_delays(settings: OutsidePart, rates: NDArray[np.float64], seed: int) -> None:
-    """Draw the first delays of some clients, twice: they must be good, and the same."""
+def try_delays(settings: OwnPart, rates: NDArray[np.float64], seed: int) -> None:
+    """Draw the first delays of some clients twice: they must be positive and finite, and the same."""
+    durations = own_delays(settings, rates, seed)
     for client in range(min(len(rates), _TRIED_CLIENTS)):
-        first, again = (_first_delays(settings, client, float(rates[client]), seed) for _ in range(2))
+        with blaming("delays", settings):
+            first, again = (list(islice(durations(client), _TRIED)) for _ in range(2))
         if first != again:
             refuse("delays", settings, f"gives client {client} others each time", "draw from its generator only")
-
-
-def _first_delays(settings: OutsidePart, client: int, rate: float, seed: int) -> list[float]:
-    with blaming("delays", settings):
-        return list(islice(outside_delays(settings, client, rate, seed), _TRIED))
 
 
 def state_flaw(state: Any, model: Vector, form: Any = None) -> str:
@@ -201,7 +193,7 @@ def _kind(value: Any) -> str:
 _TURNS = (("number", "nothing"), ("array", "number"), ("number", "array"), ("nothing", "number"))
 
 
-def outside_method(settings: OutsideMethod, experiment: Experiment) -> Method:
+def own_method(settings: OwnMethod, experiment: Experiment) -> Method:
     """The method that a function of the user's own makes."""
     clients, seed = experiment.clients.count, experiment.seed
     method = call("method", settings, clients=clients, seed=seed, step_size=settings.step_size)
@@ -210,9 +202,9 @@ def outside_method(settings: OutsideMethod, experiment: Experiment) -> Method:
     return method
 
 
-def try_method(settings: OutsideMethod, experiment: Experiment, start: Vector) -> None:
+def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> None:
     """Take one of its own through a start, an update and a server step, and look at all that it returns."""
-    trial = _Trial(settings, outside_method(settings, experiment), start, experiment.clients.count)
+    trial = _Trial(settings, own_method(settings, experiment), start, experiment.clients.count)
     with blaming("method", settings, "failed in a first trial"):
         trial.run()
 
@@ -220,7 +212,7 @@ def try_method(settings: OutsideMethod, experiment: Experiment, start: Vector) -
 class _Trial:
     """A method with one update of its first client."""
 
-    def __init__(self, settings: OutsideMethod, method: Method, start: Vector, clients: int) -> None:
+    def __init__(self, settings: OwnMethod, method: Method, start: Vector, clients: int) -> None:
         self._settings, self._method, self._start, self._clients = settings, method, start, clients
 
     def run(self) -> None:
@@ -264,10 +256,10 @@ _CONTRACT = "see docs/extending.md"
 _NEEDED = ("dimension", "dtype", "start", "local", "evaluate")
 
 
-def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: Held | None) -> Problem:
+def own_problem(settings: OwnPart, clients: Clients, seed: int, held: ClientData | None) -> Problem:
     """The problem that a function of the user's own makes; `held` is its data, where the experiment has some."""
-    data = {} if held is None else {"data": held.data, "parts": held.parts}
-    problem = call("problem", settings, clients=clients.count, local_steps=clients.local_steps, seed=seed, **data)
+    given = {} if held is None else {"data": held.data, "parts": held.parts}
+    problem = call("problem", settings, clients=clients.count, local_steps=clients.local_steps, seed=seed, **given)
     trial = _ProblemTrial(settings, problem)
     with blaming("problem", settings, _FIRST_TRIAL):
         if lacking := [name for name in _NEEDED if not hasattr(problem, name)]:
@@ -276,7 +268,7 @@ def outside_problem(settings: OutsidePart, clients: Clients, seed: int, held: He
     return problem  # type: ignore[no-any-return]  # by all that was seen
 
 
-def try_problem(settings: OutsidePart, problem: Problem, again: Problem, step_size: float) -> None:
+def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: float) -> None:
     """Two rounds of the first client, skipped ones, and an evaluation: what each returns, and whether it repeats.
 
     `again` is the same problem, made a second time: every rank and every replay makes its own.
@@ -291,7 +283,7 @@ def try_problem(settings: OutsidePart, problem: Problem, again: Problem, step_si
 class _ProblemTrial:
     """A problem, tried in several ways."""
 
-    def __init__(self, settings: OutsidePart, problem: Any) -> None:
+    def __init__(self, settings: OwnPart, problem: Any) -> None:
         self._settings, self._problem = settings, problem
 
     def start(self) -> None:

@@ -17,15 +17,14 @@ from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
 from areabench.experiment.module_paths import lies_in, named_code, trusted_folders, vouched_file
 from areabench.experiment.records import Experiment
-from areabench.runfile.read import Run
 
 OPTION = "--trust-module"
 
 
-def scenario_of(run: Run, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
-    """The parts of a recorded run, built again; a UserError if that would import what nobody vouches for."""
-    check_trusted(run.experiment, run.path, trusted)
-    return build_scenario(run.experiment, cache, trusted_folders(trusted))
+def scenario_of(experiment: Experiment, path: Path, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
+    """The parts of the run in file `path`, built again; a UserError if that would import what nobody vouches for."""
+    check_trusted(experiment, path, trusted)
+    return build_scenario(experiment, cache, trusted_folders(trusted))
 
 
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:

@@ -19,7 +19,7 @@ from areabench.engine.diagnosis import TOLERANCE
 from areabench.engine.events import Kind, State
 from areabench.engine.fairness import Expected, expected_updates
 from areabench.errors import RunFileError, UserError, one_line
-from areabench.experiment.fields import OutsideMethod, OutsidePart
+from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.labels import describe_setting
 from areabench.experiment.records import Experiment, SFedAvg
 from areabench.problems.base import Problem
@@ -311,7 +311,7 @@ def _expected(look: Look) -> Expected:
 
 def _nominal(look: Look, expected: Expected) -> float:
     experiment = look.about.experiment
-    if isinstance(experiment.method, SFedAvg | OutsideMethod) or isinstance(experiment.delays, OutsidePart):
+    if isinstance(experiment.method, SFedAvg | OwnMethod) or isinstance(experiment.delays, OwnPart):
         return math.nan
     if experiment.delays.name != "trace":
         return float(look.about.clients["rate"].sum())

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.events import Kind, State, Status
+from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.fairness import Traces, traces_of
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
@@ -29,7 +29,7 @@ from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
 from areabench.runfile.open import DAMAGE, damaged, open_for_reading, whole_events
 from areabench.runfile.read import check_format
-from areabench.runfile.schema import CLIENT, EVENT, METRIC, SNAPSHOT
+from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 
 WINDOW_S = 10.0  # of the run's time: what counts as recent
 _ROWS_A_READ = 65_536
