@@ -1,4 +1,4 @@
-"""TODO."""
+"""Types of arrays."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-Vector = NDArray[Any]  # one-dimensional, float32 or float64, the problem's dtype
+Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64

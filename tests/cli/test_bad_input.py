@@ -442,7 +442,7 @@ def test_a_split_that_leaves_clients_empty(capsys: pytest.CaptureFixture[str]) -
 
 NETS = {
     "net_absent:make": "No module named 'net_absent'",
-    "net_here": "is no import path; write `package.module:function`",
+    "net_here": "is not an import path; write `package.module:function`",
     "net_here:absent": "module 'net_here' lacks 'absent'; name a function of that module",
     "net_here:number": "module 'net_here' holds no callable 'number'",
     "net_here:raises": "failed for 3 features and 3 classes (ValueError: two lines)",

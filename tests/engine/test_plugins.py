@@ -148,8 +148,8 @@ def test_an_annotation_may_be_anything(annotation: str, tmp_path: Path) -> None:
             "nowhere:make",
             "'nowhere:make': importing 'nowhere' failed (ModuleNotFoundError: No module named 'nowhere')",
         ),
-        ("mine:make:it", "is no import path; write `module:function`, with names as Python has them"),
-        ("mi ne:make", "is no import path; write `module:function`, with names as Python has them"),
+        ("mine:make:it", "is not an import path; write `module:function`, with names as Python has them"),
+        ("mi ne:make", "is not an import path; write `module:function`, with names as Python has them"),
         ("math:sqrt", "method.name = 'math:sqrt' takes 'x' by position only; let it be given by name"),
     ],
 )

@@ -383,7 +383,7 @@ def test_an_override_is_one_value_and_no_more() -> None:
         ),
         (["record.interval_s=1e-3", "stop.horizon_s=1000"], None),
         (["record.interval_s=1e-3", "stop.horizon_s=1001", "record.snapshots=aggregations"], None),
-        (["rates.name=list", "rates.values=[1.0]"], "rates.values: 1 rates for clients.count = 2; give one"),
+        (["rates.name=list", "rates.values=[1.0]"], "rates.values: 1 rate for clients.count = 2; give one"),
         (["rates.name=list", "rates.values=[]"], "rates.values: 0 rates for clients.count = 2"),
         (["method.name=s-fedavg"], "method.clients_per_round: 4 is more than clients.count = 2; use at most 2"),
         (["method.name=s-fedavg", "method.clients_per_round=2"], None),

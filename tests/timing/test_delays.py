@@ -67,11 +67,6 @@ def test_listed_rates() -> None:
     assert client_rates(ListedRates(values=(1.0, 2.0)), 2, seed=0).tolist() == [1.0, 2.0]
 
 
-def test_listed_rates_of_wrong_length() -> None:
-    with pytest.raises(UserError, match=r"lists 2 rates for 3 clients.*clients.count to 2"):
-        client_rates(ListedRates(values=(1.0, 2.0)), 3, seed=0)
-
-
 @pytest.mark.parametrize(
     "settings",
     [LognormalRates(median=1e300, sigma=20.0), NormalRates(mean=1.0, deviation=1e308), UniformRates(rate=1e-310)],

@@ -16,7 +16,6 @@ from areabench.cli.main import main
 from areabench.engine.events import State, Status
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnMethod
-from areabench.experiment.labels import rates_name
 from areabench.experiment.problem_records import (
     Dirichlet,
     Iid,
@@ -31,8 +30,6 @@ from areabench.experiment.records import (
     EveryUpdates,
     Experiment,
     FedBuff,
-    ListedRates,
-    LognormalRates,
     NormalRates,
     RateSettings,
     SFedAvg,
@@ -181,19 +178,6 @@ def test_title_says_clients_steps_split_horizon_and_trials() -> None:
     assert title_of(page) == "n = 128, M = 50, quadratic problem, 2,000 iterations, 1 trial"
 
 
-@pytest.mark.parametrize(
-    ("rates", "name"),
-    [
-        (UniformRates(rate=2.5), "uniform rates, 2.5 updates/s"),
-        (NormalRates(), "normal rates, 10 ± 5 updates/s"),
-        (LognormalRates(sigma=0.5), "lognormal rates, median 10 updates/s, σ = 0.5"),
-        (ListedRates(values=(3.0, 1.0, 2.0)), "listed rates, 1 to 3 updates/s"),
-    ],
-)
-def test_rates_in_words(rates: RateSettings, name: str) -> None:
-    assert rates_name(rates) == name
-
-
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
@@ -294,7 +278,7 @@ def test_curves_have_a_row_a_rates_setting_each_with_its_step_sizes() -> None:
     assert len(figure.axes) == 4
     assert texts(figure, 1) == ["AREA, α = 10", "target, 85 %"]
     assert texts(figure, 3) == ["AREA, α = 1", "target, 85 %"]
-    assert figure.axes[2].get_title(loc="left") == "normal rates, 10 ± 5 updates/s"
+    assert figure.axes[2].get_title(loc="left") == "rates non-uniform (λ ~ N(10, 5))"
 
 
 def test_diverged_trials_are_counted_and_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Combinations of settings: defaults that depend on other settings, and pairs that make no sense together."""
+"""Settings that depend on each other: defaults that follow from other settings, and combinations that are refused."""
 
 from __future__ import annotations
 
@@ -25,9 +25,32 @@ from areabench.experiment.records import (
     SFedAvg,
 )
 
+_MOST_DRAWS = 100_000_000  # samples per round; their row numbers alone take 800 MB
+
+
+def check_combinations(experiment: Experiment) -> Experiment:
+    """The experiment with dependent defaults filled in; a UserError for a combination that makes no sense."""
+    _check_name(experiment.name)
+    _check_end(experiment)
+    _check_rates(experiment)
+    _check_method(experiment)
+    _check_problem(experiment)
+    _check_faults(experiment)
+    _check_round(experiment)
+    if isinstance(experiment.problem, DrawnSettings):
+        return experiment
+    if isinstance(experiment.problem, OwnPart) and experiment.data is None:  # it makes its own data
+        if experiment.split is not None:
+            raise UserError("split: there is no section [data] to split; add one, or remove the section [split]")
+        return experiment
+    data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
+    if not isinstance(data, OwnPart):  # the size of own data is known only once they are loaded
+        check_enough(split, data.train_samples, experiment.clients.count)
+    return replace(experiment, data=data, split=split)
+
 
 def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:
-    """A UserError where so many samples leave a client without."""
+    """Refuse a split that would leave a client with too few samples."""
     minimum = settings.minimum if isinstance(settings, Dirichlet) else 1
     if clients * minimum > samples:
         raise UserError(
@@ -36,37 +59,8 @@ def check_enough(settings: SplitSettings, samples: int, clients: int) -> None:
         )
 
 
-_MOST_DRAWS = 100_000_000  # samples of a round: their numbers alone take 800 MB
-
-
-def check_combinations(experiment: Experiment) -> Experiment:
-    """The experiment with dependent defaults filled in; a UserError for what makes no sense."""
-    _check_name(experiment.name)
-    _check_end(experiment)
-    _check_clients(experiment)
-    _check_method(experiment)
-    _check_problem(experiment)
-    _check_faults(experiment)
-    _check_round(experiment)
-    if isinstance(experiment.problem, DrawnSettings) or _makes_its_own_data(experiment):
-        return experiment
-    data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
-    if not isinstance(data, OwnPart):  # else the number of samples is known when they are loaded
-        check_enough(split, data.train_samples, experiment.clients.count)
-    return replace(experiment, data=data, split=split)
-
-
-def _makes_its_own_data(experiment: Experiment) -> bool:
-    """Whether a problem from outside goes without data: where there is no [data], and then no [split] either."""
-    if not isinstance(experiment.problem, OwnPart) or experiment.data is not None:
-        return False
-    if experiment.split is not None:
-        raise UserError("split: there is no section [data] to split; add one, or remove the section [split]")
-    return True
-
-
 def _check_name(name: str) -> None:
-    """It becomes part of a file name."""
+    """The name becomes part of a file name."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", name):
         raise UserError(
             f"name: {name[:100]!r} cannot be part of a file name; use 1 to 100 letters, digits, '.', '_' and '-'"
@@ -89,24 +83,11 @@ def _check_end(experiment: Experiment) -> None:
         )
 
 
-def _check_clients(experiment: Experiment) -> None:
+def _check_rates(experiment: Experiment) -> None:
     rates, count = experiment.rates, experiment.clients.count
     if isinstance(rates, ListedRates) and len(rates.values) != count:
-        raise UserError(f"rates.values: {len(rates.values)} rates for clients.count = {count}; give one rate a client")
-
-
-def _check_faults(experiment: Experiment) -> None:
-    faults, count = experiment.faults, experiment.clients.count
-    if len(faults.lost) != len(faults.lost_at_s):
-        raise UserError(
-            f"faults.lost_at_s: {list(faults.lost_at_s)} is not one time for each client in faults.lost; give as many"
-        )
-    if any(client >= count for client in faults.lost) or len(set(faults.lost)) < len(faults.lost):
-        raise UserError(
-            f"faults.lost: {list(faults.lost)} are not different clients from 0 to {count - 1}; name each once"
-        )
-    if len(faults.lost) == count:
-        raise UserError(f"faults.lost: names all {count} clients; leave at least one")
+        given = f"{len(rates.values)} rate{'s' * (len(rates.values) != 1)}"
+        raise UserError(f"rates.values: {given} for clients.count = {count}; give one rate per client")
 
 
 def _check_method(experiment: Experiment) -> None:
@@ -131,8 +112,9 @@ def _check_method(experiment: Experiment) -> None:
 
 def _check_problem(experiment: Experiment) -> None:
     problem = experiment.problem
-    if isinstance(problem, DrawnSettings):
-        _check_no_data(experiment)
+    for section in ("data", "split") if isinstance(problem, DrawnSettings) else ():
+        if getattr(experiment, section) is not None:
+            raise UserError(f'{section}: problem "{problem.name}" uses no data; remove the section [{section}]')
     if isinstance(problem, Quadratic):
         _check_quadratic(problem, experiment.clients.count)
     if isinstance(problem, Robust) and problem.samples * experiment.clients.count < problem.dimension:
@@ -146,25 +128,6 @@ def _check_problem(experiment: Experiment) -> None:
         )
 
 
-def _check_round(experiment: Experiment) -> None:
-    """The samples of a round are drawn at once."""
-    if isinstance(experiment.problem, Quadratic | OwnPart):
-        return
-    batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
-    if batch_size * steps > _MOST_DRAWS:
-        raise UserError(
-            f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "
-            f"{_MOST_DRAWS:,} samples a round; use a smaller batch or fewer steps"
-        )
-
-
-def _check_no_data(experiment: Experiment) -> None:
-    for section in ("data", "split"):
-        if getattr(experiment, section) is not None:
-            name = experiment.problem.name
-            raise UserError(f'{section}: problem "{name}" uses no data; remove the section [{section}]')
-
-
 def _check_quadratic(problem: Quadratic, clients: int) -> None:
     if problem.curvature_max < problem.curvature_min:
         raise UserError(
@@ -174,6 +137,32 @@ def _check_quadratic(problem: Quadratic, clients: int) -> None:
     if problem.zeta and (problem.heterogeneity < SMALLEST or clients == 1):
         raise UserError(
             f"problem.zeta: {problem.zeta} cannot be reached with clients.count = {clients} and heterogeneity = "
-            f"{problem.heterogeneity}, where all centres are one; take two clients and a heterogeneity of at least "
+            f"{problem.heterogeneity}, where all centres coincide; take two clients and a heterogeneity of at least "
             f"{SMALLEST:g}"
         )
+
+
+def _check_round(experiment: Experiment) -> None:
+    """Refuse rounds whose samples, which are drawn together, would not fit into memory."""
+    if isinstance(experiment.problem, Quadratic | OwnPart):
+        return
+    batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
+    if batch_size * steps > _MOST_DRAWS:
+        raise UserError(
+            f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "
+            f"{_MOST_DRAWS:,} samples per round; use a smaller batch or fewer steps"
+        )
+
+
+def _check_faults(experiment: Experiment) -> None:
+    faults, count = experiment.faults, experiment.clients.count
+    if len(faults.lost) != len(faults.lost_at_s):
+        raise UserError(
+            f"faults.lost_at_s: {list(faults.lost_at_s)} is not one time for each client in faults.lost; give as many"
+        )
+    if any(client >= count for client in faults.lost) or len(set(faults.lost)) < len(faults.lost):
+        raise UserError(
+            f"faults.lost: {list(faults.lost)} are not different clients from 0 to {count - 1}; name each once"
+        )
+    if len(faults.lost) == count:
+        raise UserError(f"faults.lost: names all {count} clients; leave at least one")

@@ -1,6 +1,7 @@
-"""Parts of an experiment from outside the package: a function that a section names by import path, and its settings.
+"""What the records of an experiment are made of: documented keys with limits, and parts that are the user's own.
 
-They are plain data: to read an experiment imports nothing. `areabench.engine.plugins.load` calls the functions.
+An own part is a function that a section names by import path, and its settings. Both are plain data here: reading an
+experiment imports nothing that it names. `areabench.engine.plugins.load` calls the functions.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Limits:
-    """What a key means and which values it takes: `minimum`/`maximum` inclusive, `above`/`below` exclusive."""
+    """What a key means and which values it allows: `minimum`/`maximum` inclusive, `above`/`below` exclusive."""
 
     doc: str
     unit: str = ""
@@ -32,17 +33,17 @@ class Limits:
         )
 
     def describe(self) -> str:
-        """The limits in words, empty when there are none."""
+        """The limits in words; empty if there are none."""
         bounds = [(">=", self.minimum), (">", self.above), ("<=", self.maximum), ("<", self.below)]
         return " and ".join(f"{sign} {bound:.15g}" for sign, bound in bounds if bound is not None)
 
 
-NO_DEFAULT: Any = object()
+_NO_DEFAULT: Any = object()
 
 
 def key(
     doc: str,
-    default: Any = NO_DEFAULT,
+    default: Any = _NO_DEFAULT,
     *,
     unit: str = "",
     minimum: float | None = None,
@@ -52,17 +53,17 @@ def key(
 ) -> Any:
     """One documented key of an experiment file."""
     metadata = {"limits": Limits(doc, unit, minimum, above, maximum, below)}
-    return field(metadata=metadata) if default is NO_DEFAULT else field(default=default, metadata=metadata)
+    return field(metadata=metadata) if default is _NO_DEFAULT else field(default=default, metadata=metadata)
 
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Scalar | tuple[Scalar, ...]
 
-SAMPLE_PATH = "module:function"  # stands for all names with a colon wherever names are listed
+SAMPLE_PATH = "module:function"  # stands for any import path where names are listed
 
 
 class Settings(Mapping[str, Value]):
-    """Keyword arguments of a function, in the order in which they are written; cannot be changed."""
+    """Keyword arguments of a function, in the order of the file; immutable."""
 
     def __init__(self, entries: Mapping[str, Value] | None = None) -> None:
         self._entries = dict(entries or {})
@@ -80,11 +81,11 @@ class Settings(Mapping[str, Value]):
         return len(self._entries)
 
     def __hash__(self) -> int:
-        """Equal settings are equal in any order."""
+        """Settings are equal in any order."""
         return hash(frozenset(self._entries.items()))
 
     def __repr__(self) -> str:
-        """As TOML would have it, nearly."""
+        """Nearly as in TOML."""
         return f"Settings({self._entries!r})"
 
 
@@ -110,7 +111,7 @@ class OwnMethod:
 
 
 def is_import_path(text: object) -> bool:
-    """Whether a text is `module:function`, with names as Python has them."""
+    """Whether a text is `module:function`, with valid Python names."""
     if not isinstance(text, str) or text.count(":") != 1:
         return False
     module, _, function = text.partition(":")
@@ -118,5 +119,5 @@ def is_import_path(text: object) -> bool:
 
 
 def slug(name: str) -> str:
-    """The name of a part as it stands in a file name."""
+    """The name of a part, as it appears in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]", ".", name)[:80]

@@ -1,11 +1,11 @@
-"""Names of tables, column blocks and rows."""
+"""Experiments in words: names and colours of methods, rates, splits and settings as every table and figure has them."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from areabench.experiment.fields import Settings
 from areabench.experiment.problem_records import SplitSettings
@@ -14,50 +14,81 @@ from areabench.experiment.records import (
     ListedRates,
     LognormalRates,
     MethodSettings,
-    NormalRates,
     RateSettings,
     UniformRates,
 )
 
-if TYPE_CHECKING:
-    pass  # needs mpi4py
+SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder names them
+
+
+# ---------------------------------------------------------------------------------------------------- methods
 
 
 METHOD_NAMES = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}  # AREA first
 METHOD_COLOURS = {"area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7"}
-_OTHERS = ("#D55E00", "#56B4E9", "#000000")
+_OTHER_COLOURS = ("#D55E00", "#56B4E9", "#000000")
 
 
 def method_label(name: str) -> str:
-    """What people call the method, or any other part that may be named by import path."""
+    """The usual name of a method; of a part that is named by import path the function."""
     return METHOD_NAMES.get(name) or name.rpartition(":")[2]
 
 
 def method_colour(name: str) -> str:
     """The colour of the method, as #RRGGBB."""
-    return METHOD_COLOURS.get(name) or _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
+    return METHOD_COLOURS.get(name) or _OTHER_COLOURS[zlib.crc32(name.encode()) % len(_OTHER_COLOURS)]
 
 
 def without_step_size(method: MethodSettings) -> MethodSettings:
-    """What the rows of one method share."""
+    """The settings that runs of one method with different step sizes share."""
     return replace(method, step_size=1.0)
 
 
 def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
-    """The paper's names; where a method occurs in several variants, with the keys that tell them apart."""
+    """The paper's names; a method that occurs in several variants gets the keys in which they differ."""
     return [", ".join([method_label(method.name), *variant_words(method, methods)]) for method in methods]
 
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
-    """The settings in which a method differs from others of its name."""
+    """The settings in which a method differs from others of the same name, as `key = value`."""
     variants = [dict(flatten(other)) for other in others if other.name == method.name]
     own = dict(flatten(method))
     keys = [key for key in own if len({other.get(key) for other in variants}) > 1]
     return [f"{key.removeprefix('settings.')} = {_word(own[key])}" for key in keys]
 
 
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def describe_rates(rates: RateSettings) -> str:
+    """The rates in the words of the paper's tables; λ in updates per second."""
+    if isinstance(rates, UniformRates):
+        return f"uniform (λ = {rates.rate:g})"
+    if isinstance(rates, LognormalRates):
+        return f"lognormal (median λ = {rates.median:g}, σ = {rates.sigma:g})"
+    if isinstance(rates, ListedRates):
+        return f"listed (λ from {min(rates.values):g} to {max(rates.values):g})"
+    return f"non-uniform (λ ~ N({rates.mean:g}, {rates.deviation:g}))"
+
+
+def describe_split(split: SplitSettings | None) -> str:
+    """The paper's word for a split; empty where the problem has no data to split."""
+    words = {"dirichlet": "non-IID", "dirichlet-equal": "non-IID (equal-sized)", "iid": "IID", "nearly-iid": "IID"}
+    return "" if split is None else words.get(split.name) or method_label(split.name)
+
+
+def describe_data(experiment: Experiment) -> str:
+    """The data and their split, or the problem where it has no data."""
+    if experiment.data is None or experiment.split is None:
+        return f"{method_label(experiment.problem.name)} problem"
+    split = experiment.split
+    concentration = getattr(split, "concentration", None)
+    variant = f" ({concentration:g})" if concentration else ""
+    return f"split {method_label(split.name)}{variant} of {method_label(experiment.data.name)}"
+
+
 def describe_setting(setting: Experiment) -> str:
-    """The setting in a few words: n, M, split, horizon."""
+    """The setting in short: n, M, split, horizon."""
     parts = [f"n = {setting.clients.count}", f"M = {setting.clients.local_steps}"]
     if setting.split is not None:
         parts.append(describe_split(setting.split))
@@ -66,14 +97,8 @@ def describe_setting(setting: Experiment) -> str:
     return ", ".join(parts)
 
 
-def describe_split(split: SplitSettings | None) -> str:
-    """The paper's word, with the variant where it has two; empty where the problem has no data to split."""
-    words = {"dirichlet": "non-IID", "dirichlet-equal": "non-IID (equal-sized)", "iid": "IID", "nearly-iid": "IID"}
-    return "" if split is None else words.get(split.name) or method_label(split.name)
-
-
 def titles(settings: Sequence[Experiment]) -> list[str]:
-    """A title a setting; where two would be the same, with the keys that tell them apart."""
+    """One title per setting; where two would be equal, with the keys in which they differ."""
     plain = [describe_setting(setting) for setting in settings]
     if len(set(plain)) == len(plain):
         return plain
@@ -102,38 +127,3 @@ def _word(value: object) -> str:
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def describe_rates(rates: RateSettings) -> str:
-    """A rates setting in the words of the paper's tables."""
-    if isinstance(rates, UniformRates):
-        return f"uniform (λ = {rates.rate:g})"
-    if isinstance(rates, LognormalRates):
-        return f"lognormal (median λ = {rates.median:g}, σ = {rates.sigma:g})"
-    if isinstance(rates, ListedRates):
-        return f"listed (λ from {min(rates.values):g} to {max(rates.values):g})"
-    return f"non-uniform (λ ~ N({rates.mean:g}, {rates.deviation:g}))"
-
-
-def split_name(experiment: Experiment) -> str:
-    """Data and split in words."""
-    if experiment.data is None or experiment.split is None:
-        return f"{method_label(experiment.problem.name)} problem"
-    split = experiment.split
-    concentration = getattr(split, "concentration", None)
-    shape = f" ({concentration:g})" if concentration else ""
-    return f"split {method_label(split.name)}{shape} of {method_label(experiment.data.name)}"
-
-
-def rates_name(rates: RateSettings) -> str:
-    """A rates setting in words, with units."""
-    if isinstance(rates, UniformRates):
-        return f"uniform rates, {rates.rate:g} updates/s"
-    if isinstance(rates, NormalRates):
-        return f"normal rates, {rates.mean:g} ± {rates.deviation:g} updates/s"
-    if isinstance(rates, LognormalRates):
-        return f"lognormal rates, median {rates.median:g} updates/s, σ = {rates.sigma:g}"
-    return f"listed rates, {min(rates.values):g} to {max(rates.values):g} updates/s"
-
-
-SIMULATOR, MPI = "simulator", "mpi"

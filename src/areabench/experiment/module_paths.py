@@ -1,4 +1,4 @@
-"""Which folders the modules of an experiment are looked for in; imports nothing that an experiment names."""
+"""Modules that an experiment names: their import paths and the folders to search. Imports none of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def anchored_folders(table: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def joined_folders(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """What a file that extends another one says of module folders: its own first, then those of the other."""
+    """The changes of a file that extends another, with the module folders of both, its own first."""
     both = [table.get(FOLDERS, []) for table in (changes, base)]
     if not all(isinstance(folders, list) for folders in both):
         return changes
@@ -34,38 +34,38 @@ def joined_folders(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, A
 
 
 def lies_in(path: str, folder: Path) -> bool:
-    """Whether a folder holds the module, or the package, that an import path begins with."""
+    """Whether a folder contains the module or package that an import path begins with."""
     top = path.partition(":")[0].partition(".")[0]
     return (folder / f"{top}.py").is_file() or (folder / top).is_dir()
 
 
 def own_parts(experiment: Experiment) -> dict[str, OwnMethod | OwnPart]:
-    """The sections of an experiment that name a function of the user's own."""
+    """The sections of an experiment that name a function of the user."""
     sections = ("data", "split", "problem", "method", "delays")  # in the order in which they are built
     found = {name: getattr(experiment, name) for name in sections}
     return {name: part for name, part in found.items() if isinstance(part, OwnMethod | OwnPart)}
 
 
 def named_code(experiment: Experiment) -> tuple[str, ...]:
-    """The import paths that building an experiment follows, each once."""
+    """The import paths that are imported when an experiment is built, each once."""
     problem = experiment.problem
     torch = [problem.module, problem.loss] if isinstance(problem, TorchModule) else []
     return tuple(dict.fromkeys([*torch, *(part.name for part in own_parts(experiment).values())]))
 
 
-def vouched_file(trusted: str) -> Path | None:
-    """The file that `--trust-module` names, where it names a file and not an import path."""
+def trusted_file(trusted: str) -> Path | None:
+    """The file that `--trust-module` names; None where it names an import path."""
     return Path(trusted).absolute() if trusted.endswith(".py") else None
 
 
 def trusted_folders(trusted: Sequence[str]) -> tuple[str, ...]:
-    """The folders of the files that the user vouches for; a run file's own folders are nobody's word."""
-    files = [vouched_file(each) for each in trusted]
+    """The folders of the files that the user trusts; folders that a run file names are not trusted."""
+    files = [trusted_file(each) for each in trusted]
     return tuple(dict.fromkeys(str(file.parent) for file in files if file is not None))
 
 
 def _import_paths(value: Any) -> Iterator[str]:
-    """All texts in nested tables and lists that are import paths; a sweep's grid has some too."""
+    """All import paths in nested tables and lists, those in a sweep's grid included."""
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _import_paths(inner)

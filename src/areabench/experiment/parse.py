@@ -1,4 +1,4 @@
-"""Experiment files: TOML in, checked strictly into the records of `experiment`; TOML out again.
+"""Experiment files: reads TOML strictly into the records of `records`, and writes records as TOML.
 
 Every error is one line: file, key, value, what is allowed, and the nearest valid name.
 """
@@ -24,30 +24,33 @@ from areabench.experiment.records import Experiment, TraceDelays
 from areabench.experiment.toml import block, read_text, read_toml
 from areabench.experiment.traces import read_trace
 
+# ---------------------------------------------------------------------------------------------------- locations, errors
+
+
 _LONGEST_SHOWN = 80  # characters of a value in an error
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a value stands: the file, the keys that `--set` overrides in it, and the dotted key."""
+class Location:
+    """Where a value stands: the file, the keys in it that `--set` overrides, and the dotted key of the value."""
 
     source: str
     overridden: tuple[str, ...] = ()
     key: str = ""
 
-    def inner(self, name: str) -> Place:
-        """The place of a key below this one."""
-        return Place(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
+    def inner(self, name: str) -> Location:
+        """The location of a key inside this one."""
+        return Location(self.source, self.overridden, f"{self.key}.{name}" if self.key else name)
 
     def error(self, problem: str) -> ConfigError:
-        """An error at this place."""
-        by_hand = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
+        """An error at this location."""
+        overridden = any(f"{self.key}.".startswith(f"{key}.") for key in self.overridden)
         where = f"{self.source}: {self.key}: " if self.key else f"{self.source}: "
-        return ConfigError(where + problem + (" (given by --set)" if by_hand else ""))
+        return ConfigError(where + problem + (" (given by --set)" if overridden else ""))
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
-    """The message for a name that does not exist, with the nearest that does."""
+    """The message for a name that does not exist, with the nearest name that does."""
     names = sorted(known)
     near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -55,7 +58,7 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: on one line, and not for ever."""
+    """A value as an error shows it: on one line, and shortened if long."""
     try:
         text = repr(value)
     except ValueError:  # a number of more digits than Python prints
@@ -63,65 +66,13 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
-
-
-def read_scalar(kind: Any, value: Any, place: Place, limits: Limits) -> Any:
-    """A bool, whole number, number or string of the right type and within its limits."""
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
-    if kind is float and type(value) is int:
-        value = _widen(value, place, allowed)
-    if type(value) is not kind:
-        raise place.error(f"{shown(value)} is not {allowed}")
-    if kind is float and not math.isfinite(value):
-        raise place.error(f"{value} is not finite; allowed is {allowed}")
-    if kind in (int, float) and not limits.allow(value):
-        raise place.error(f"{shown(value)} is out of range; allowed is {allowed}")
-    if kind is int and abs(value) >= 2**63:
-        raise place.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
-    if kind is str and (not value or _FORBIDDEN.search(value)):
-        raise place.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
-    return value
-
-
-def _widen(value: int, place: Place, allowed: str) -> float:
-    """A whole number where a number is meant."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise place.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
-
-
-def read_settings(table: Any, place: Place) -> Settings:
-    """Keyword arguments of a function that is not known yet: plain values of any type."""
-    if not isinstance(table, dict):
-        raise place.error(f"{shown(table)} is a value; write a table, {{ name = value }}")
-    return Settings({name: _read_setting(name, value, place.inner(name)) for name, value in table.items()})
-
-
-def _read_setting(name: str, value: Any, place: Place) -> Value:
-    if not name.isidentifier():
-        raise place.error(f"{shown(name)} cannot be the name of an argument; use letters, digits and '_'")
-    if isinstance(value, list):
-        return tuple(_read_plain(entry, place.inner(str(index))) for index, entry in enumerate(value))
-    return _read_plain(value, place)
-
-
-def _read_plain(value: Any, place: Place) -> Scalar:
-    if type(value) not in (bool, int, float, str):
-        raise place.error(f"{shown(value)} is not allowed; allowed are true, false, numbers, strings and lists of them")
-    plain: Scalar = value if value == "" else read_scalar(type(value), value, place, Limits(""))
-    return plain
-
-
-_LISTS = {int: "numbers; write [1, 2, ...]", float: "numbers; write [1.0, 2.0, ...]", str: 'strings; write ["a", "b"]'}
+# ---------------------------------------------------------------------------------------------------- files
 
 
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """Read, override (`section.key=value`) and check an experiment file."""
+    """Read an experiment file, apply overrides (`section.key=value`), and check it."""
     experiment = parse_experiment(read_text(path), str(path), overrides, path.parent)
-    if isinstance(experiment.delays, TraceDelays):  # before anything starts; a replay needs no trace
+    if isinstance(experiment.delays, TraceDelays):  # checked here, before anything starts; a replay needs no trace
         read_trace(Path(experiment.delays.file), experiment.clients.count)
     return experiment
 
@@ -129,34 +80,49 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 def parse_experiment(
     text: str, source: str = "experiment", overrides: Sequence[str] = (), folder: Path | None = None
 ) -> Experiment:
-    """Read an experiment from TOML text; relative paths in it start at `folder`."""
+    """Read an experiment from TOML text; relative paths in it are relative to `folder`."""
     table = read_toml(text, source)
     for key in ("sweep", "extends"):
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
     for override in overrides:
         apply_override(table, override)
-    return read_experiment(anchored(table, folder), Place(source, overridden_keys(overrides)))
+    return read_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
 
 
-def read_experiment(table: Mapping[str, Any], place: Place) -> Experiment:
+def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
     """Check the tables of an experiment file, its paths absolute, and build the experiment."""
-    experiment = _read_record(Experiment, table, place)
+    experiment = _read_record(Experiment, table, location)
     assert isinstance(experiment, Experiment)
     try:
         return check_combinations(experiment)
     except UserError as error:
-        raise ConfigError(f"{place.source}: {error}") from None
+        raise ConfigError(f"{location.source}: {error}") from None
 
 
 def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
-    """The table with the paths it may hold made absolute, and with the folder of the modules that it names."""
+    """The table with absolute paths, and with the folder of the modules that it names."""
     if folder is None:
         return table
     delays = table.get("delays")
     if isinstance(delays, dict) and isinstance(delays.get("file"), str):
         table = {**table, "delays": {**delays, "file": str((folder / delays["file"]).absolute())}}
     return anchored_folders(table, folder)
+
+
+def to_toml(experiment: Experiment) -> str:
+    """The resolved experiment as TOML; reading it again gives an equal record."""
+    values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
+    top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
+    sections = {name: value for name, value in values.items() if is_dataclass(value)}
+    blocks = [block(top)]
+    for name, record in sections.items():
+        entries = {item.name: getattr(record, item.name) for item in fields(record)}
+        blocks.append(f"[{name}]\n{block({key: value for key, value in entries.items() if value is not None})}")
+    return "\n".join(blocks)
+
+
+# ---------------------------------------------------------------------------------------------------- overrides
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
@@ -178,7 +144,7 @@ def overridden_keys(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _override_value(text: str) -> Any:
-    """A value as TOML would read it; anything else, further lines of TOML too, is a plain string."""
+    """A value as TOML reads it; anything else, further lines of TOML included, is a plain string."""
     try:
         table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
@@ -186,123 +152,159 @@ def _override_value(text: str) -> Any:
     return table["value"] if len(table) == 1 else text
 
 
-# ---------------------------------------------------------------------------------------------------- reading
+# ---------------------------------------------------------------------------------------------------- records
 
 
-def _read_record(record: type, table: Any, place: Place) -> Any:
+def _read_record(record: type, table: Any, location: Location) -> Any:
     """Build one record from a TOML table."""
     if not isinstance(table, dict):
-        raise place.error(f"{shown(table)} is a value; write it as a section [{place.key}]")
+        raise location.error(f"{shown(table)} is a value; write it as a section [{location.key}]")
     known = {item.name: item for item in fields(record)}
     for name in table:
         if name not in known:
-            raise place.inner(name).error(unknown("key" if place.key else "key or section", name, known))
+            raise location.inner(name).error(unknown("key" if location.key else "key or section", name, known))
     hints = hints_of(record)
     values = {}
     for name, item in known.items():
         if name in table:
-            values[name] = _read_value(hints[name], table[name], place.inner(name), item)
+            values[name] = _read_value(hints[name], table[name], location.inner(name), item)
         elif item.default is MISSING:
-            values[name] = _missing(hints[name], place.inner(name), item)
+            values[name] = _missing(hints[name], location.inner(name), item)
     return record(**values)
+
+
+def _missing(kind: Any, location: Location, item: Field[Any]) -> Any:
+    """A key that has no default must be given."""
+    limits: Limits | None = item.metadata.get("limits")
+    what = f" ({limits.doc})" if limits else ""
+    raise location.error(f"is missing{what}; {_remedy(kind, location)}")
+
+
+def _remedy(kind: Any, location: Location) -> str:
+    """What to add where a key or a section is missing."""
+    options = options_of(kind)
+    if not is_dataclass(options[0]):
+        return "add it"
+    names = sorted(map(name_of, options)) if len(options) > 1 else []
+    return f"add a section [{location.key}]" + (f" with name = one of {', '.join(names)}" if names else "")
+
+
+def _read_variant(options: Sequence[Any], value: Any, location: Location) -> Any:
+    """A section: the record whose `name` it gives, or the only record there is."""
+    if len(options) == 1:
+        return _read_record(options[0], value, location)
+    if not isinstance(value, dict):
+        raise location.error(f'{shown(value)} is a value; write a section [{location.key}] with name = "..."')
+    by_name = {name_of(option): option for option in options}
+    if "name" not in value:
+        raise location.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
+    if SAMPLE_PATH in by_name and ":" in str(value["name"]):
+        if not is_import_path(value["name"]):
+            raise location.inner("name").error(
+                f"{shown(value['name'])} is not an import path; write `module:function`, with names as Python has them"
+            )
+        return _read_record(by_name[SAMPLE_PATH], value, location)
+    name = _read_choice(tuple(by_name), value["name"], location.inner("name"))
+    return _read_record(by_name[name], value, location)
 
 
 @cache
 def hints_of(record: type) -> dict[str, Any]:
-    """The type of each field of a record; working it out takes longer than reading the record."""
+    """The type of each field of a record; cached, because finding it takes longer than reading the record."""
     return get_type_hints(record)
 
 
-def _missing(kind: Any, place: Place, item: Field[Any]) -> Any:
-    """A key that has no default must be given."""
-    limits: Limits | None = item.metadata.get("limits")
-    what = f" ({limits.doc})" if limits else ""
-    raise place.error(f"is missing{what}; {_remedy(kind, place)}")
-
-
-def _remedy(kind: Any, place: Place) -> str:
-    """What to add where a key or a section is missing."""
-    if not is_dataclass(options_of(kind)[0]):
-        return "add it"
-    names = _variant_names(kind)
-    return f"add a section [{place.key}]" + (f" with name = one of {', '.join(sorted(names))}" if names else "")
-
-
-def _read_value(kind: Any, value: Any, place: Place, item: Field[Any]) -> Any:
-    """Check one value against its annotation and limits."""
-    options = options_of(kind)
-    if is_dataclass(options[0]):
-        return _read_variant(options, value, place)
-    (option,) = options
-    if get_origin(option) is Literal:
-        return _read_choice(get_args(option), value, place)
-    limits = item.metadata.get("limits", Limits(""))
-    if option is Settings:
-        return read_settings(value, place)
-    if get_origin(option) is tuple:
-        entries, scalar = enumerate(value if isinstance(value, list) else ()), get_args(option)[0]
-        if not isinstance(value, list):
-            raise place.error(f"{shown(value)} is not a list of {_LISTS[scalar]}")
-        return tuple(read_scalar(scalar, entry, place.inner(str(index)), limits) for index, entry in entries)
-    return read_scalar(option, value, place, limits)
-
-
-def _read_variant(options: Sequence[Any], value: Any, place: Place) -> Any:
-    """A section: the record whose `name` it gives, or the only one there is."""
-    if len(options) == 1:
-        return _read_record(options[0], value, place)
-    if not isinstance(value, dict):
-        raise place.error(f'{shown(value)} is a value; write a section [{place.key}] with name = "..."')
-    by_name = {name_of(option): option for option in options}
-    if "name" not in value:
-        raise place.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
-    if SAMPLE_PATH in by_name and ":" in str(value["name"]):
-        return _read_record(by_name[SAMPLE_PATH], value, _import_path(value["name"], place))
-    name = _read_choice(tuple(by_name), value["name"], place.inner("name"))
-    return _read_record(by_name[name], value, place)
-
-
-def _import_path(name: Any, place: Place) -> Place:
-    """The place itself, if the name there is an import path."""
-    if not is_import_path(name):
-        raise place.inner("name").error(
-            f"{shown(name)} is no import path; write `module:function`, with names as Python has them"
-        )
-    return place
-
-
-def _read_choice(choices: Sequence[str], value: Any, place: Place) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise place.error(unknown("value", value, choices))
-    return value
-
-
 def options_of(kind: Any) -> tuple[Any, ...]:
-    """The members of a union but None, or the one type there is."""
+    """The members of a union except None, or the type itself."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return tuple(member for member in members if member is not type(None))
 
 
 def name_of(record: Any) -> str:
-    """The `name` that picks a record among its variants."""
+    """The `name` that selects a record among its variants."""
     return str(next(item.default for item in fields(record) if item.name == "name"))
 
 
-def _variant_names(kind: Any) -> list[str]:
-    records = [option for option in options_of(kind) if is_dataclass(option)]
-    return [name_of(record) for record in records] if len(records) > 1 else []
+# ---------------------------------------------------------------------------------------------------- values
 
 
-# ---------------------------------------------------------------------------------------------------- writing
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are no text
+_LISTS = {int: "numbers; write [1, 2, ...]", float: "numbers; write [1.0, 2.0, ...]", str: 'strings; write ["a", "b"]'}
 
 
-def to_toml(experiment: Experiment) -> str:
-    """The resolved experiment as TOML; reading it again gives an equal record."""
-    values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
-    top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
-    sections = {name: value for name, value in values.items() if is_dataclass(value)}
-    blocks = [block(top)]
-    for name, record in sections.items():
-        entries = {item.name: getattr(record, item.name) for item in fields(record)}
-        blocks.append(f"[{name}]\n{block({key: value for key, value in entries.items() if value is not None})}")
-    return "\n".join(blocks)
+def _read_value(kind: Any, value: Any, location: Location, item: Field[Any]) -> Any:
+    """Check one value against its annotation and limits."""
+    options = options_of(kind)
+    if is_dataclass(options[0]):
+        return _read_variant(options, value, location)
+    (option,) = options
+    if get_origin(option) is Literal:
+        return _read_choice(get_args(option), value, location)
+    limits = item.metadata.get("limits", Limits(""))
+    if option is Settings:
+        return _read_settings(value, location)
+    if get_origin(option) is tuple:
+        scalar = get_args(option)[0]
+        if not isinstance(value, list):
+            raise location.error(f"{shown(value)} is not a list of {_LISTS[scalar]}")
+        return tuple(
+            _read_scalar(scalar, entry, location.inner(str(index)), limits) for index, entry in enumerate(value)
+        )
+    return _read_scalar(option, value, location, limits)
+
+
+def _read_choice(choices: Sequence[str], value: Any, location: Location) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise location.error(unknown("value", value, choices))
+    return value
+
+
+def _read_scalar(kind: Any, value: Any, location: Location, limits: Limits) -> Any:
+    """A bool, whole number, number or string of the right type and within its limits."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+    allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
+    if kind is float and type(value) is int:
+        value = _widen(value, location, allowed)
+    if type(value) is not kind:
+        raise location.error(f"{shown(value)} is not {allowed}")
+    if kind is float and not math.isfinite(value):
+        raise location.error(f"{value} is not finite; allowed is {allowed}")
+    if kind in (int, float) and not limits.allow(value):
+        raise location.error(f"{shown(value)} is out of range; allowed is {allowed}")
+    if kind is int and abs(value) >= 2**63:
+        raise location.error(f"{shown(value)} does not fit 64 bits; allowed is {allowed}")
+    if kind is str and (not value or _FORBIDDEN.search(value)):
+        raise location.error(f"{shown(value)} is empty or has control characters; allowed is a line of text")
+    return value
+
+
+def _widen(value: int, location: Location, allowed: str) -> float:
+    """A whole number where a number is meant."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise location.error(f"{shown(value)} is too large; allowed is {allowed} below 1.8e308") from None
+
+
+def _read_settings(table: Any, location: Location) -> Settings:
+    """Keyword arguments of a function that is not known yet: plain values of any type."""
+    if not isinstance(table, dict):
+        raise location.error(f"{shown(table)} is a value; write a table, {{ name = value }}")
+    return Settings({name: _read_setting(name, value, location.inner(name)) for name, value in table.items()})
+
+
+def _read_setting(name: str, value: Any, location: Location) -> Value:
+    if not name.isidentifier():
+        raise location.error(f"{shown(name)} cannot be the name of an argument; use letters, digits and '_'")
+    if isinstance(value, list):
+        return tuple(_read_plain(entry, location.inner(str(index))) for index, entry in enumerate(value))
+    return _read_plain(value, location)
+
+
+def _read_plain(value: Any, location: Location) -> Scalar:
+    if type(value) not in (bool, int, float, str):
+        raise location.error(
+            f"{shown(value)} is not allowed; allowed are true, false, numbers, strings and lists of them"
+        )
+    plain: Scalar = value if value == "" else _read_scalar(type(value), value, location, Limits(""))
+    return plain

@@ -1,4 +1,4 @@
-"""What is optimised, on which data, and who holds what of it: the sections [problem], [data] and [split]."""
+"""The sections [problem], [data] and [split]: what is optimised, on which data, and who holds which samples."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 
 from areabench.experiment.fields import OwnPart, key
 
-SMALLEST, LARGEST = 1e-15, 1e15  # of what scales a problem: squares and products stay finite, in float32 too
-LARGEST_SIZE = 10**12  # of one axis: what does not fit into memory is told as that, and not as a number gone round
+SMALLEST, LARGEST = 1e-15, 1e15  # of a scale of a problem: squares and products stay finite, in float32 too
+LARGEST_SIZE = 10**12  # of one axis: a larger one would overflow before it could be reported as not fitting into memory
 
 # ---------------------------------------------------------------------------------------------------- problem
 
@@ -40,7 +40,7 @@ class Quadratic:
     curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, minimum=SMALLEST, maximum=LARGEST)
     heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0, maximum=LARGEST)
     zeta: float | None = key(
-        "max_i |x* - c_i|, to which the centres are scaled together; left out: as they are drawn",
+        "max_i |x* - c_i|, to which all centres are scaled; left out: the centres stay as drawn",
         None,
         minimum=0,
         maximum=LARGEST,
@@ -122,14 +122,14 @@ class TorchModule:
 
 
 ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule | OwnPart
-DrawnSettings = Quadratic | Robust | Median  # these draw their functions themselves: no [data], no [split], no accuracy
+DrawnSettings = Quadratic | Robust | Median  # they draw their own functions: no [data], no [split], no accuracy
 
 # ---------------------------------------------------------------------------------------------------- data
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mnist:
-    """MNIST, 60,000 training and 10,000 test images of 28×28; travels inside the package."""
+    """MNIST, 60,000 training and 10,000 test images of 28×28; part of the package."""
 
     name: Literal["mnist"] = "mnist"
 
@@ -153,17 +153,17 @@ class Digits:
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
-    """Gaussian blobs, one a class, as uint8 features; drawn from `seed`, the same for all trials."""
+    """Gaussian blobs, one per class, as uint8 features; drawn from `seed`, the same for all trials."""
 
     name: Literal["synthetic"] = "synthetic"
     train_samples: int = key("training samples", 2000, unit="samples", minimum=1, maximum=LARGEST_SIZE)
     test_samples: int = key("test samples", 500, unit="samples", minimum=1, maximum=LARGEST_SIZE)
-    features: int = key("features a sample", 20, minimum=1, maximum=LARGEST_SIZE)
+    features: int = key("features per sample", 20, minimum=1, maximum=LARGEST_SIZE)
     classes: int = key("classes", 10, minimum=2, maximum=255)
     spread: float = key(
         "standard deviation within a class, in units of the spread between classes", 1.0, minimum=0, maximum=LARGEST
     )
-    seed: int = key("seed of the data, apart from the experiment's", 0, minimum=0, below=2**32)
+    seed: int = key("seed of the data; the experiment's seed does not affect them", 0, minimum=0, below=2**32)
 
 
 DataSettings = Mnist | Digits | Synthetic | OwnPart
@@ -177,12 +177,12 @@ class Dirichlet:
 
     name: Literal["dirichlet"] = "dirichlet"
     concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
-    minimum: int = key("samples every client ends with at the least", 1, unit="samples", minimum=1)
+    minimum: int = key("least number of samples per client", 1, unit="samples", minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DirichletEqual:
-    """Per client, Dirichlet shares over the classes; all clients hold equally many samples."""
+    """Per client, Dirichlet shares over the classes; all clients hold the same number of samples."""
 
     name: Literal["dirichlet-equal"] = "dirichlet-equal"
     concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
@@ -197,7 +197,7 @@ class Iid:
 
 @dataclass(frozen=True, kw_only=True)
 class NearlyIid:
-    """The paper's IID split for n = 128: all but the last client get equally many of each label, the last the rest."""
+    """The paper's IID split for n = 128: an equal number of each label per client, and the rest for the last one."""
 
     name: Literal["nearly-iid"] = "nearly-iid"
 

@@ -1,7 +1,7 @@
-"""The experiment as frozen records: every key of the TOML file, its unit, range and default.
+"""The experiment as frozen records: every key of the TOML file, with its unit, range and default.
 
-A field's metadata carries its limits (see `keys`); `config` enforces them, so a record that came from there is valid.
-A section with several variants is a union of records told apart by their `name`.
+A field's metadata has its limits (`fields.key`); `parse` enforces them, so a record that was read is valid. A section
+with several variants is a union of records that differ in `name`. `problem_records` has [problem], [data] and [split].
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Faults:
         "keep",
     )
     bad_update: Literal["refuse", "stop"] = key(
-        "an update that is not finite or not what was asked for: refuse it and have its client work again, or stop "
+        "an update that is not finite or does not belong to an order: refuse it and let its client work again, or stop "
         "the run as failed",
         "refuse",
     )
@@ -37,10 +37,10 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """How many clients there are and how much each computes between two messages."""
+    """The number of clients, and how much each computes between two messages."""
 
     count: int = key("number of clients n", minimum=1, maximum=1_000_000)
-    local_steps: int = key("local gradient steps M a round", 1, minimum=1)
+    local_steps: int = key("local gradient steps M per round", 1, minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,12 @@ class UniformRates:
     """Every client has the same update rate."""
 
     name: Literal["uniform"] = "uniform"
-    rate: float = key("updates a second of each client", 10.0, unit="1/s", above=0)
+    rate: float = key("updates per second of each client", 10.0, unit="1/s", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormalRates:
-    """Rates drawn once a trial from N(mean, deviation²); draws that are not positive are drawn again (recovered)."""
+    """Rates drawn once per trial from N(mean, deviation²); draws that are not positive are drawn again (recovered)."""
 
     name: Literal["normal"] = "normal"
     mean: float = key("mean rate", 10.0, unit="1/s", above=0)
@@ -62,7 +62,7 @@ class NormalRates:
 
 @dataclass(frozen=True, kw_only=True)
 class LognormalRates:
-    """Rates drawn once a trial as median·exp(sigma·N(0, 1))."""
+    """Rates drawn once per trial as median·exp(sigma·N(0, 1))."""
 
     name: Literal["lognormal"] = "lognormal"
     median: float = key("median rate", 10.0, unit="1/s", above=0)
@@ -71,7 +71,7 @@ class LognormalRates:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedRates:
-    """One rate a client, written down."""
+    """One given rate per client."""
 
     name: Literal["list"] = "list"
     values: tuple[float, ...] = key("rate of client 0, 1, ...", unit="1/s", above=0)
@@ -96,7 +96,7 @@ class FixedDelays:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceDelays:
-    """Delays read from a CSV file with the columns `client,delay_s`; a client's rows are used in order, then anew."""
+    """Delays read from a CSV file with the columns `client,delay_s`; a client's rows are used in order, then again."""
 
     name: Literal["trace"] = "trace"
     file: str = key("path of the CSV file, relative to the experiment file")
@@ -107,11 +107,11 @@ DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OwnPart
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """How fast time passes in real time; the simulator is not concerned."""
+    """How fast the experiment's time passes on MPI; the simulator ignores it."""
 
     stretch: float = key(
-        "real seconds that one second of the experiment lasts on MPI: above 1 where computing does not fit into the "
-        "delays; every time in the run file stays in seconds of the experiment",
+        "real seconds per second of the experiment on MPI: above 1 where computing does not fit into the delays; "
+        "every time in the run file stays in seconds of the experiment",
         1.0,
         minimum=1e-3,
         maximum=1e6,
@@ -156,7 +156,7 @@ class SFedAvg:
 
     name: Literal["s-fedavg"] = "s-fedavg"
     step_size: float = key("step size alpha", above=0)
-    clients_per_round: int = key("clients drawn a round, uniformly without replacement", 4, minimum=1)
+    clients_per_round: int = key("clients drawn per round, uniformly without replacement", 4, minimum=1)
 
 
 MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg | OwnMethod
@@ -239,7 +239,7 @@ class PoissonAggregation:
     """The server steps at the arrivals of a Poisson process (the paper's Example 1)."""
 
     name: Literal["poisson"] = "poisson"
-    rate: float = key("server steps a second (lambda_s)", unit="1/s", above=0)
+    rate: float = key("server steps per second (lambda_s)", unit="1/s", above=0)
 
 
 AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
@@ -249,7 +249,7 @@ AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """When a run ends: whichever comes first. A horizon or an iteration count is needed."""
+    """When a run ends: at the first limit that is reached. A horizon or a number of iterations is needed."""
 
     horizon_s: float | None = key("horizon t_h", None, unit="s", above=0)
     iterations: int | None = key("iterations K: updates received plus server steps", None, minimum=1)
@@ -265,20 +265,22 @@ class Stop:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What of the models goes to the run file."""
+    """Which models and events the run file keeps."""
 
     snapshots: Literal["grid", "aggregations", "none"] = key(
-        "models kept: on a time grid, after every server step, or none but the last", "grid"
+        "models kept: on a time grid, after every server step, or the last one only", "grid"
     )
     interval_s: float = key("spacing of the time grid", 0.1, unit="s", minimum=1e-3)
     models: Literal["all", "last"] = key(
         "snapshots whose model is kept: `last` keeps a checksum of each and the last model, in a small file", "all"
     )
-    loss_every: int = key("the training loss is computed for each so many-th snapshot and the last one", 1, minimum=1)
+    loss_every: int = key(
+        "the training loss is computed for every n-th snapshot, n = `loss_every`, and for the last one", 1, minimum=1
+    )
     average: bool = key(
         "keep the running mean of the server's models beside each snapshot (Theorem 2's average), and its loss", False
     )
-    events: bool = key("keep the event log, which `replay` follows; without it a simulated run is run again", True)
+    events: bool = key("keep the event log, which `replay` follows; without it `replay` simulates the run again", True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,8 +301,8 @@ class Experiment:
     faults: Faults = Faults()
     record: Record = Record()
     name: str = key("name of the run file: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
-    seed: int = key("governs every random draw of the run", 0, minimum=0, below=2**32)
+    seed: int = key("determines every random draw of the run", 0, minimum=0, below=2**32)
     module_folders: tuple[str, ...] | None = key(
-        "folders in which modules named by import path are looked for first; left out: that of the experiment file",
+        "folders that are searched first for modules named by import path; left out: that of the experiment file",
         None,
     )

@@ -1,4 +1,4 @@
-"""TOML files as nested tables, or one line that says what is wrong with them."""
+"""TOML as nested tables: reads text, or says in one line what is wrong with it, and writes values."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 
 from areabench.errors import ConfigError
 
-_MOST_BYTES = 50_000_000  # of an experiment file: the rates of a million clients are half of it
-_DEEPEST = 20  # tables or lists in each other; a sweep over rates that are listed has six
+_MOST_BYTES = 50_000_000  # of an experiment file; the rates of a million clients take half of it
+_DEEPEST = 20  # levels of tables and lists; a sweep over listed rates has six
+_PRINTED = 10**4000  # Python does not print larger integers in decimal, but TOML can give them in hexadecimal
 
 
 def read_text(path: Path) -> str:
@@ -22,7 +23,7 @@ def read_text(path: Path) -> str:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise ConfigError(f"{path}: has more than {_MOST_BYTES:,} bytes; give the path of an experiment file")
-        text = content.decode("utf-8-sig")  # some editors put a byte order mark in front
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}; give the path of an experiment file") from error
     except UnicodeDecodeError as error:
@@ -36,14 +37,14 @@ def read_toml(text: str, source: str) -> dict[str, Any]:
         table = tomllib.loads(text)
         _check_depth(table, source)
         return table
-    except ValueError as error:  # also a number of more digits than Python converts
-        raise ConfigError(f"{source}: is not valid TOML: {error}; mend that place") from None
+    except ValueError as error:  # also for a number with more digits than Python converts
+        raise ConfigError(f"{source}: is not valid TOML: {error}; correct it there") from None
     except RecursionError:
         raise ConfigError(f"{source}: is not valid TOML: brackets are nested too deeply; remove some") from None
 
 
 def _check_depth(table: dict[str, Any], source: str) -> None:
-    """Refuse tables in tables in tables: whoever walks through them would run out of stack."""
+    """Refuse deeply nested tables: code that walks through them would run out of stack."""
     level: list[Any] = [table]
     for _ in range(_DEEPEST):
         inner = [value.values() if isinstance(value, dict) else value for value in level]
@@ -52,11 +53,8 @@ def _check_depth(table: dict[str, Any], source: str) -> None:
         raise ConfigError(f"{source}: has tables or lists nested more than {_DEEPEST} deep; remove some")
 
 
-_PRINTED = 10**4000  # larger integers, which hexadecimal notation allows, are not printed by Python
-
-
 def block(entries: Mapping[str, object]) -> str:
-    """One `key = value` a line."""
+    """One `key = value` per line."""
     return "".join(f"{key_text(name)} = {literal(value)}\n" for name, value in entries.items())
 
 

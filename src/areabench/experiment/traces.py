@@ -1,4 +1,4 @@
-"""TODO."""
+"""Traces: the delays of each client, read from a CSV file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from areabench.errors import UserError
 _HEADER = ["client", "delay_s"]
 
 
-# ---------------------------------------------------------------------------------------------------- traces
-
-
 def read_trace(path: Path, clients: int) -> list[array[float]]:
-    """The delays (s) of each client in file order, from a CSV file with the header `client,delay_s`."""
-    if path.exists() and not path.is_file():  # a pipe would wait, a device may never end
+    """The delays (s) of each client in the order of a CSV file with the header `client,delay_s`."""
+    if path.exists() and not path.is_file():  # reading a pipe may wait for ever, a device may never end
         raise UserError(f"trace {path}: is not a regular file; check delays.file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -45,29 +42,31 @@ def _read_rows(file: TextIO, path: Path, clients: int) -> list[array[float]]:
     return traces
 
 
-def _read_row(row: list[str], traces: list[array[float]], place: str) -> None:
-    """Append one row's delay to its client's trace; `place` begins the error."""
+def _read_row(row: list[str], traces: list[array[float]], location: str) -> None:
+    """Append one row's delay to its client's trace; `location` begins the error."""
     if len(row) != len(_HEADER):
-        raise UserError(f"{place}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
-    client, delay_s = _client_number(row[0], len(traces), place), _delay(row[1], place)
+        raise UserError(f"{location}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
+    client, delay_s = _client_number(row[0], len(traces), location), _delay(row[1], location)
     traces[client].append(delay_s)
 
 
-def _client_number(text: str, clients: int, place: str) -> int:
+def _client_number(text: str, clients: int, location: str) -> int:
     try:
         client = int(text)
     except ValueError as error:
-        raise UserError(f"{place}: client {text[:40]!r} is not a whole number; write 0 to {clients - 1}") from error
+        raise UserError(f"{location}: client {text[:40]!r} is not a whole number; write 0 to {clients - 1}") from error
     if not 0 <= client < clients:
-        raise UserError(f"{place}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count")
+        raise UserError(
+            f"{location}: unknown client {str(client)[:40]}; write 0 to {clients - 1}, or raise clients.count"
+        )
     return client
 
 
-def _delay(text: str, place: str) -> float:
+def _delay(text: str, location: str) -> float:
     try:
         delay_s = float(text)
     except ValueError as error:
-        raise UserError(f"{place}: delay {text[:40]!r} is not a number; write seconds, such as 0.1") from error
+        raise UserError(f"{location}: delay {text[:40]!r} is not a number; write seconds, such as 0.1") from error
     if not (math.isfinite(delay_s) and delay_s > 0):
-        raise UserError(f"{place}: delay {text.strip()} s is not allowed; write a finite number of seconds above 0")
+        raise UserError(f"{location}: delay {text.strip()} s is not allowed; write a finite number of seconds above 0")
     return delay_s

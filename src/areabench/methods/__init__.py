@@ -1,1 +1,4 @@
-"""TODO room."""
+"""Methods, one per file, with schedules and aggregation criteria: rules without clock, rank or file.
+
+May import the ground floor and `experiment`.
+"""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Objectives, data sets and splits. May import the ground floor and `experiment`."""

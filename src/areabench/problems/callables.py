@@ -24,7 +24,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
     """What an import path `package.module:function` names; `setting` is the key that holds the path."""
     where, colon, name = path.partition(":")
     if not (where and colon and name):
-        raise UserError(f"{setting} = {path!r} is no import path; write `package.module:function`")
+        raise UserError(f"{setting} = {path!r} is not an import path; write `package.module:function`")
     if (here := str(Path.cwd())) not in sys.path:  # as `python -m areabench` has it: the same however it was started
         sys.path.insert(0, here)
     try:

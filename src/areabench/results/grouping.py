@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from areabench.engine.events import State
 from areabench.experiment.labels import (
     METHOD_NAMES,
+    describe_data,
     describe_rates,
     flatten,
     method_label,
     method_labels,
-    split_name,
     titles,
     variant_words,
     without_step_size,
@@ -400,7 +400,7 @@ def title_of(page: Page) -> str:
 def _settings(experiment: Experiment) -> list[str]:
     clients, stop = experiment.clients, experiment.stop
     horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
-    return [f"n = {clients.count}", f"M = {clients.local_steps}", split_name(experiment), horizon]
+    return [f"n = {clients.count}", f"M = {clients.local_steps}", describe_data(experiment), horizon]
 
 
 def _trials(page: Page) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from areabench.experiment.fields import NO_SETTINGS
 from areabench.experiment.module_paths import joined_folders
 from areabench.experiment.parse import (
-    Place,
+    Location,
     anchored,
     apply_override,
     hints_of,
@@ -46,7 +46,7 @@ class Axis:
 class SweepFile:
     """A sweep as it is written: everything that it extends and that overrides it put together, not yet expanded."""
 
-    place: Place
+    place: Location
     base: Table  # the experiment; what the grids give may still be missing
     title: str
     trials: int
@@ -76,13 +76,13 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = (), trials: int | Non
     for override in overrides:
         apply_override(table, override)
     table = anchored(table, path.parent)
-    place = Place(str(path), overridden_keys(overrides))
+    place = Location(str(path), overridden_keys(overrides))
     if trials is not None:
         table = merged(table, {"sweep": {"trials": trials}})
     return check_sweep(table, place)
 
 
-def check_sweep(table: Table, place: Place) -> SweepFile:
+def check_sweep(table: Table, place: Location) -> SweepFile:
     """The tables of a sweep file, everything in [sweep] checked."""
     base = {name: value for name, value in table.items() if name != "sweep"}
     section, inner = table.get("sweep", {"trials": 1}), place.inner("sweep")
@@ -119,7 +119,7 @@ def _renamed(old: Table, new: Table) -> bool:
 
 def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
     """A file on top of what it extends; a relative path in either starts at the file that wrote it."""
-    place = Place(str(extended_by[-1] if extended_by else path)).inner("extends")
+    place = Location(str(extended_by[-1] if extended_by else path)).inner("extends")
     if path.resolve() in (known.resolve() for known in extended_by):
         chain = " -> ".join(map(str, (*extended_by, path)))
         raise place.error(f"the files extend each other in a circle ({chain}); remove one `extends`")
@@ -130,7 +130,7 @@ def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
     if origin is None:
         return table
     if not isinstance(origin, str) or not origin or "\0" in origin:
-        raise Place(str(path)).inner("extends").error(f"{shown(origin)} is not the path of a file; write a string")
+        raise Location(str(path)).inner("extends").error(f"{shown(origin)} is not the path of a file; write a string")
     base = _read_chain(path.parent / origin, (*extended_by, path))
     return merged(base, joined_folders(base, table))
 
@@ -156,19 +156,19 @@ def _anchored_grid(grid: Any, folder: Path) -> Any:
 # ---------------------------------------------------------------------------------------------------- [sweep]
 
 
-def _whole_number(value: Any, place: Place) -> int:
+def _whole_number(value: Any, place: Location) -> int:
     if type(value) is not int or not 1 <= value <= MOST_RUNS:
         raise place.error(f"{shown(value)} is not allowed; allowed is a whole number >= 1 and <= {MOST_RUNS}")
     return value
 
 
-def _read_title(value: Any, place: Place) -> str:
+def _read_title(value: Any, place: Location) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise place.error(f"{shown(value)} is not allowed; allowed is a line of text")
     return value
 
 
-def _read_grids(grids: Any, place: Place) -> Iterator[tuple[Axis, ...]]:
+def _read_grids(grids: Any, place: Location) -> Iterator[tuple[Axis, ...]]:
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise place.error(f"{shown(grids)} is no list of tables; write [[sweep.grid]], with two pairs of brackets")
     if not grids:
@@ -177,7 +177,7 @@ def _read_grids(grids: Any, place: Place) -> Iterator[tuple[Axis, ...]]:
         yield tuple(_read_axes(grid, "", place))
 
 
-def _read_axes(grid: Table, prefix: str, place: Place) -> Iterator[Axis]:
+def _read_axes(grid: Table, prefix: str, place: Location) -> Iterator[Axis]:
     """The leaves of a grid, in the order in which they are written."""
     for name, leaf in grid.items():
         key, inner = prefix + name, place.inner(name)
@@ -193,7 +193,7 @@ def _read_axes(grid: Table, prefix: str, place: Place) -> Iterator[Axis]:
         yield Axis(key, tuple(leaf))
 
 
-def _check_key(section: str, name: str, place: Place) -> None:
+def _check_key(section: str, name: str, place: Location) -> None:
     """An error for a key that no experiment has."""
     known = _known_keys()
     if section in known and known[section] == {_ANY}:
@@ -216,10 +216,10 @@ def _known_keys() -> Mapping[str, set[str]]:
     return known
 
 
-def _check_overridden(key: str, place: Place) -> None:
+def _check_overridden(key: str, place: Location) -> None:
     for given in place.overridden:
         if f"{key}.".startswith(f"{given}.") or f"{given}.".startswith(f"{key}."):
-            raise Place(place.source, (), place.key).error(
+            raise Location(place.source, (), place.key).error(
                 f"--set {given} names what the grid varies; leave one of the two out"
             )
 

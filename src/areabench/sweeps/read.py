@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, Kind, State, Status
 from areabench.engine.plugins.modules import checksum, of_text
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.parse import Place, to_toml
+from areabench.experiment.parse import Location, to_toml
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
@@ -290,7 +290,7 @@ def read_stored(folder: Path) -> StoredSweep:
     about = table.pop("folder", None)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
-    return StoredSweep(about["name"], about["transport"], check_sweep(table, Place(str(path))))
+    return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 
 def _all_failures(folder: Path) -> list[Failure]:

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Update rates of the clients: given, or drawn once per trial."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from areabench.experiment.records import (
 )
 from areabench.streams import Purpose, stream
 
-_RATE_MIN, _RATE_MAX = 1e-300, 1e300  # 1/s; beyond these a duration overflows or vanishes
+_RATE_MIN, _RATE_MAX = 1e-300, 1e300  # 1/s; beyond these limits a duration overflows or is 0
 
 
 def client_rates(settings: RateSettings, clients: int, seed: int) -> NDArray[np.float64]:
-    """Updates a second of each client, shape (clients,)."""
+    """Updates per second of each client, shape (clients,)."""
     generator = stream(seed, Purpose.RATES)
     with np.errstate(over="ignore", under="ignore"):  # `_checked` names what overflowed
         match settings:
@@ -30,15 +30,15 @@ def client_rates(settings: RateSettings, clients: int, seed: int) -> NDArray[np.
             case LognormalRates():
                 rates = settings.median * np.exp(settings.sigma * generator.standard_normal(clients))
             case ListedRates():
-                rates = _listed(settings, clients)
+                rates = np.array(settings.values, dtype=np.float64)
     return _checked(rates)
 
 
 def _positive_normal(settings: NormalRates, clients: int, generator: np.random.Generator) -> NDArray[np.float64]:
     """Rates from N(mean, deviation²), drawn again where not positive.
 
-    Each pass draws for all clients, so that no client's rate depends on how often another one had to draw. As the mean
-    is positive, a draw succeeds with a probability of at least one half.
+    Each pass draws for all clients, so that no client's rate depends on how often another client had to draw. The mean
+    is positive, so a draw succeeds with a probability of at least one half.
     """
     rates = np.zeros(clients)
     while (pending := rates <= 0).any():
@@ -47,17 +47,8 @@ def _positive_normal(settings: NormalRates, clients: int, generator: np.random.G
     return rates
 
 
-def _listed(settings: ListedRates, clients: int) -> NDArray[np.float64]:
-    if len(settings.values) != clients:
-        raise UserError(
-            f"rates.values lists {len(settings.values)} rates for {clients} clients; write one rate a client, "
-            f"or set clients.count to {len(settings.values)}"
-        )
-    return np.array(settings.values, dtype=np.float64)
-
-
 def _checked(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The rates themselves, or an error that names the first one no duration can be computed from."""
+    """The rates, or an error that names the first rate from which no duration can be computed."""
     bad = np.flatnonzero(~((rates >= _RATE_MIN) & (rates <= _RATE_MAX)))
     if len(bad):
         raise UserError(

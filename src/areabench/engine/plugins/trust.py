@@ -15,7 +15,7 @@ from pathlib import Path
 from areabench.engine.plugins.modules import HARMLESS
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
-from areabench.experiment.module_paths import lies_in, named_code, trusted_folders, vouched_file
+from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
 from areabench.experiment.records import Experiment
 
 OPTION = "--trust-module"
@@ -36,7 +36,7 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
             f"trust that code, add {trust_options(experiment, trusted)}"
         )
     for each in trusted:
-        if (file := vouched_file(each)) is not None and not file.is_file():
+        if (file := trusted_file(each)) is not None and not file.is_file():
             raise UserError(
                 f"{OPTION} {each}: there is no such file; give the path of a module (.py), or module:function"
             )
@@ -68,5 +68,5 @@ def _remedy(path: str, folders: Sequence[str]) -> str:
 
 def _is_trusted(path: str, trusted: Sequence[str]) -> bool:
     module = path.partition(":")[0]
-    files = [vouched_file(each) for each in trusted]
+    files = [trusted_file(each) for each in trusted]
     return path in trusted or module in HARMLESS or module in [file.stem for file in files if file is not None]

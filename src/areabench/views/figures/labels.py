@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from areabench.experiment.labels import split_name
+from areabench.experiment.labels import describe_data
 from areabench.experiment.records import Experiment
 from areabench.views.figures.style import dress, entitle, styled
 
@@ -37,7 +37,7 @@ def draw_labels(counts: Counts, experiment: Experiment, *, width_in: float | Non
 
 def _title(counts: Counts, experiment: Experiment) -> str:
     part = f" (the first {MOST_CLIENTS} shown)" if len(counts) > MOST_CLIENTS else ""
-    return f"Labels of the clients\nn = {len(counts)}{part}, {split_name(experiment)}, seed {experiment.seed}"
+    return f"Labels of the clients\nn = {len(counts)}{part}, {describe_data(experiment)}, seed {experiment.seed}"
 
 
 def _draw_totals(axes: Axes, counts: Counts) -> None:

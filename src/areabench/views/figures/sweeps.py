@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from areabench.errors import UserError
-from areabench.experiment.labels import rates_name
+from areabench.experiment.labels import describe_rates
 from areabench.results.grouping import (
     Contender,
     Page,
@@ -81,7 +81,7 @@ def panels(
         figure, axes = _paper_panels(len(page.rows), columns, *paper)
         entitle(figure, words)
     for row, row_axes in zip(page.rows, axes, strict=True):
-        row_axes[0].set_title(rates_name(row.rates), loc="left", fontsize="small")
+        row_axes[0].set_title(f"rates {describe_rates(row.rates)}", loc="left", fontsize="small")
     return figure, axes
 
 

@@ -18,7 +18,7 @@ from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import ENDED, Kind, State
 from areabench.engine.plugins.trust import command_on, unvouched
 from areabench.errors import UserError
-from areabench.experiment.labels import describe_rates, method_colour, split_name
+from areabench.experiment.labels import describe_data, describe_rates, method_colour
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import DataSettings, SplitSettings
 from areabench.experiment.records import Experiment
@@ -460,7 +460,7 @@ def labels_of(pages: Sequence[Page], cache: Path) -> Iterator[Labels]:
 
 
 def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:
-    title, clients = f"{split_name(experiment)}, seed {experiment.seed}", experiment.clients.count
+    title, clients = f"{describe_data(experiment)}, seed {experiment.seed}", experiment.clients.count
     try:
         counts = _count(experiment, path, cache)
     except UserError as error:

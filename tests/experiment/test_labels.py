@@ -1,0 +1,27 @@
+"""Experiments in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES, describe_rates, method_colour, method_label
+from areabench.experiment.records import ListedRates, LognormalRates, NormalRates, RateSettings, UniformRates
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        (UniformRates(rate=2.5), "uniform (λ = 2.5)"),
+        (NormalRates(), "non-uniform (λ ~ N(10, 5))"),
+        (LognormalRates(sigma=0.5), "lognormal (median λ = 10, σ = 0.5)"),
+        (ListedRates(values=(3.0, 1.0, 2.0)), "listed (λ from 1 to 3)"),
+    ],
+)
+def test_rates_in_words(rates: RateSettings, words: str) -> None:
+    assert describe_rates(rates) == words
+
+
+def test_an_own_method_is_labelled_with_its_function_and_has_a_colour_of_its_own() -> None:
+    assert method_label("package.module:my_method") == "my_method"
+    assert method_colour("package.module:my_method") not in METHOD_COLOURS.values()
+    assert METHOD_NAMES.keys() == METHOD_COLOURS.keys()
