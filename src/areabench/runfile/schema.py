@@ -3,16 +3,20 @@
     /                  attributes: format, schema_version, experiment (TOML)
     /status            one record of fixed size: state, reason, end_s and counts
     /provenance        attributes: who ran what where
-    /clients           one row a client
-    /events            one row an event, in the order in which the server handled them
-    /snapshots/model   one row a snapshot, or the last one only; /snapshots/index says when each was taken
-    /snapshots/average the running mean of the server's models, in the same rows, where asked for
-    /tally             staleness and served, where there is no event log
-    /metrics           one row a snapshot, written after the clock has stopped
+    /clients           one row per client
+    /events            one row per event, in the order in which the server handled them
+    /snapshots/model   one row per snapshot, or the last one only; /snapshots/index says when each was taken
+    /snapshots/average the running mean of the server's models, in the same rows, if asked for
+    /tally             staleness and served, if there is no event log
+    /metrics           one row per snapshot, written after the clock has stopped
     /diagnosis/summary one row: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
 
-All of them are there from the start, most without a row, because while a run writes nothing can be added to the file
-but rows. docs/run-file.md documents every column with its unit.
+All of them exist from the start, most without a row, because only rows can be added to the file while a run writes it.
+docs/run-file.md documents every column with its unit. CLIENT is in engine/events.py and the tables of the diagnosis are
+in engine/diagnosis.py, where they are filled.
+
+A file, once written, can be read by every later version. Who changes the schema raises SCHEMA_VERSION, writes a reader
+for the older version and adds a file of it to the tests, as tests/runfile/test_schema6.py has them: never a refusal.
 """
 
 from __future__ import annotations
