@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from areabench.cli import doctor as commands
+from areabench.cli.doctor import findings_text
 from areabench.cli.main import main
 from areabench.launch import doctor as machine
 from areabench.launch import doctor as mpi
-from areabench.launch.doctor import End, Ended, Finding, Mark, run_limited, to_page, to_record
+from areabench.launch.doctor import End, Ended, Finding, Mark, run_limited, to_record
 from areabench.launch.families import Family
 from areabench.views.json import to_json
 
@@ -253,7 +254,7 @@ SICK = [
 
 
 def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
-    assert to_page(SICK) == (
+    assert findings_text(SICK) == (
         "ok    areabench   0.1.0\n"
         "warn  cores       2 usable for 3 ranks\n"
         "                  -> use fewer ranks\n"
@@ -261,7 +262,7 @@ def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
         "                  -> look for a firewall\n"
         "to fix: two ranks; to look at: cores\n"
     )
-    assert to_page(SICK[:1]).endswith("\nnothing to fix\n")
+    assert findings_text(SICK[:1]).endswith("\nnothing to fix\n")
 
 
 def test_findings_as_json() -> None:

@@ -30,12 +30,12 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import SweepTable, build_tables, setting_of
 from areabench.results.retention import named_rule
 from areabench.sweeps.read import Result
+from areabench.views.styled import Heading
 from areabench.views.tables.forms import (
     CELL_COLUMNS,
     PAPER_COLUMNS,
     Entry,
     Group,
-    Heading,
     Sheet,
     latex,
     markdown,
@@ -366,7 +366,7 @@ def test_the_published_value_stands_beside_ours() -> None:
 SHEET = Sheet(
     title="50 % of a_b & c",
     label="a_b",
-    blocks=(Heading("", 1), Heading("λ = 10", 2)),
+    headings=(Heading("", 1), Heading("λ = 10", 2)),
     columns=("method", "α", "loss"),
     groups=(
         Group(((Entry("AREA", kind="method"), Entry("100", kind="step size"), Entry("0.50", " (0.40 – 0.60)", True)),)),

@@ -36,7 +36,8 @@ from areabench.runfile.record import Recorder
 from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
-from areabench.views.text import align, describe_run, number, summary_table
+from areabench.views.styled import RULE, align, number
+from areabench.views.text import describe_run, summary_table
 
 EXPERIMENT = """
 name = "tiny"
@@ -379,7 +380,7 @@ def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: 
 
 
 def test_align() -> None:
-    assert align([["a", "bb"], ["ccc", "d"]]) == "a    bb\n-------\nccc   d\n"
+    assert align([["a", "bb"], RULE, ["ccc", "d"]]) == ["a    bb", "-------", "ccc   d"]
 
 
 @pytest.mark.parametrize(("value", "text"), [(1234.567, "1,234.57"), (math.nan, "-"), (math.inf, "inf"), (0.0, "0.00")])

@@ -9,15 +9,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.texts import QUADRATIC
 from tests.support.watched import Writer, write_run, writing
 
 from areabench.cli.main import main
 from areabench.experiment.labels import METHOD_COLOURS
+from areabench.experiment.parse import parse_experiment
 from areabench.progress import ProgressLine, Style, SweepProgress, bar, painted_line
-from areabench.views.terminal import decided_colours, decided_style, painted
+from areabench.runfile.read import Summary
+from areabench.views.styled import Styled
+from areabench.views.terminal import decided_colours, decided_style
+from areabench.views.text import experiment_text, summary_table
 from areabench.views.watch.screen import Span, painted_lines
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -94,7 +100,7 @@ def test_progress_style(choice: str, environment: Mapping[str, str], is_terminal
     assert decided_style(choice, environment, is_terminal=is_terminal) == style
 
 
-# ---------------------------------------------------------------------------------------------------- painted
+# ---------------------------------------------------------------------------------------------------- styled
 
 
 @pytest.mark.parametrize("command", ["summary", "show", "diagnose", "compare", "check"])
@@ -113,18 +119,29 @@ def test_colours_change_no_word(
     assert _ESCAPES.sub("", coloured) == piped
 
 
-def test_methods_and_statuses_have_their_looks() -> None:
-    text = painted("method  status\n--------------\narea      done\nfedbuff failed\n  failed: client 1 lost\n")
-    looks = {text.plain[span.start : span.end]: str(span.style) for span in text.spans}
-    assert looks["area"] == METHOD_COLOURS["area"]
-    assert looks["fedbuff"] == METHOD_COLOURS["fedbuff"]
-    assert looks["done"] == "green"
-    assert looks["failed"] == "bold red"
-    assert looks["method  status"] == "bold cyan"
+def styles(text: Styled) -> dict[str, str]:
+    """The style of each part that has one."""
+    return {part: style for part, style in text.parts if style}
 
 
-def test_a_path_is_no_method() -> None:
-    assert not painted("runs/area.h5: 20 events replayed\n").spans
+def test_methods_and_statuses_have_their_styles() -> None:
+    done = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
+    found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0))
+    assert found["area"] == METHOD_COLOURS["area"]
+    assert found["fedbuff"] == METHOD_COLOURS["fedbuff"]
+    assert found["done"] == "green"
+    assert found["failed"] == "bold red"
+    assert [style for part, style in found.items() if part.startswith("method ")] == ["bold cyan"]
+
+
+def test_an_experiment_has_styles_for_sections_keys_and_methods() -> None:
+    found = styles(experiment_text(parse_experiment(QUADRATIC)))
+    assert (found["[method]"], found["step_size"], found["area"]) == ("bold", "dim", METHOD_COLOURS["area"])
+
+
+def test_texts_are_joined_with_their_styles() -> None:
+    joined = Styled(", ").join([Styled(("a", "bold")), "b"])
+    assert (joined, joined.parts) == ("a, b", (("a", "bold"), (", ", ""), ("b", "")))
 
 
 def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from areabench.launch.doctor import (
     Finding,
     Mark,
     failed,
-    to_page,
     to_record,
 )
 from areabench.launch.families import started_by
+from areabench.views.styled import BAD, DOUBTFUL, GOOD, Styled, joined
 from areabench.views.terminal import Output
+
+_STYLES = {Mark.OK: GOOD, Mark.WARN: DOUBTFUL, Mark.FAIL: BAD}
+_WIDTH, _INDENT = 120, 18  # characters of a line, and before a remedy
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ def doctor(patient: Patient, output: Output) -> int:
             "`areabench doctor`"
         )
     findings = list(examine(patient))
-    output.answer(lambda: to_page(findings), lambda: to_record(findings))
+    output.answer(lambda: findings_text(findings), lambda: to_record(findings))
     return 1 if failed(findings) else 0
 
 
@@ -76,3 +80,30 @@ def guarded(name: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except Exception as error:  # whatever a broken machine makes of it
         return Finding(name, Mark.FAIL, f"cannot be looked at: {one_line(error)}", "see what the system says about it")
+
+
+# ---------------------------------------------------------------------------------------------------- text
+
+
+def findings_text(findings: Sequence[Finding]) -> Styled:
+    """One line per finding, its remedy below it, and a verdict at the end."""
+    return joined([*(line for finding in findings for line in _lines(finding)), _verdict(findings)])
+
+
+def _lines(finding: Finding) -> list[str]:
+    mark = Styled((finding.mark.value, _STYLES[finding.mark]), " " * (6 - len(finding.mark)))
+    lines: list[str] = [Styled(mark, f"{finding.name:<12}{finding.text}")]
+    if finding.remedy:
+        lines += textwrap.wrap(
+            f"-> {finding.remedy}", _WIDTH, initial_indent=" " * _INDENT, subsequent_indent=" " * (_INDENT + 3),
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
+    return lines
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    fails, warns = ([finding.name for finding in findings if finding.mark == mark] for mark in (Mark.FAIL, Mark.WARN))
+    if not fails and not warns:
+        return "nothing to fix"
+    parts = [f"to fix: {', '.join(fails)}"] * bool(fails) + [f"to look at: {', '.join(warns)}"] * bool(warns)
+    return "; ".join(parts)

@@ -92,7 +92,8 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None, output: Out
 def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, output: Output) -> int:
     """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
     from areabench.results.comparison import compare_runs
-    from areabench.views.text import comparison_record, comparison_text, holds
+    from areabench.views.json import comparison_record
+    from areabench.views.text import comparison_text, holds
 
     with open_run(paths[0]) as first, open_run(paths[1]) as second:
         found = compare_runs(first, second)

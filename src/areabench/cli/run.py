@@ -140,7 +140,9 @@ def check(path: Path, overrides: Sequence[str], ended_in: Path | None, output: O
     """Print the resolved experiment, or say whether a run file holds an ended run of it: 4 if it can go on, else 1."""
     experiment = load_experiment(path, overrides)
     if ended_in is None:
-        output.answer(lambda: to_toml(experiment), lambda: {"file": path, "experiment": experiment})
+        from areabench.views.text import experiment_text
+
+        output.answer(lambda: experiment_text(experiment), lambda: {"file": path, "experiment": experiment})
         return 0
     from areabench.sweeps.read import can_go_on, ended_state
 

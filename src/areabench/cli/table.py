@@ -11,6 +11,7 @@ from areabench.files import write_text
 from areabench.results.grouping import SweepTable, build_tables
 from areabench.results.retention import Rule
 from areabench.sweeps.read import Sweep, open_sweep
+from areabench.views.styled import Styled
 from areabench.views.tables.forms import Sheet, cell_values, to_csv, to_latex, to_markdown, to_text
 from areabench.views.tables.sheets import paper_sheet, plain_sheet
 from areabench.views.terminal import Output
@@ -67,8 +68,9 @@ def render(tables: Sequence[TitledTable], form: str, *, with_paper: bool) -> str
     """Tables in one of FORMS."""
     if form == "csv":
         return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
-    write: Callable[[Sheet], str] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}[form]
-    return "\n".join(write(titled.sheet(with_paper=with_paper)) for titled in tables)
+    forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
+    write = forms[form]
+    return Styled("\n").join(write(titled.sheet(with_paper=with_paper)) for titled in tables)
 
 
 # ---------------------------------------------------------------------------------------------------- checking

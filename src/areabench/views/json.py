@@ -1,4 +1,4 @@
-"""Runs as records for JSON: one in full, several in one line each."""
+"""What commands print as JSON: any record as plain values, and the records of runs and comparisons."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from areabench.engine.events import Kind
+from areabench.results.comparison import RunComparison, is_within
 from areabench.runfile.read import Run, Summary
 from areabench.runfile.schema import METRIC
-from areabench.views.text import QUANTILES, measured_columns
+from areabench.views.text import QUANTILES, Tolerances, measured_columns
 
 
 def to_json(value: Any, *, in_one_line: bool = False) -> str:
@@ -24,7 +25,7 @@ def to_json(value: Any, *, in_one_line: bool = False) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The same as what JSON knows; it has neither NaN nor infinity."""
+    """The same value in types that JSON has; NaN and infinity become null."""
     if isinstance(value, Enum):
         return value.value if isinstance(value, str) else getattr(value, "text", value.name.lower())
     if is_dataclass(value):
@@ -53,7 +54,7 @@ def _scalar(value: Any) -> Any:
 
 
 def summary_record(path: Path, summary: Summary) -> dict[str, Any]:
-    """A run in one line."""
+    """One run in short."""
     return {"file": path, **asdict(summary)}
 
 
@@ -73,8 +74,20 @@ def run_record(run: Run) -> dict[str, Any]:
     }
 
 
+def comparison_record(first: Run, second: Run, found: RunComparison, within: Tolerances) -> dict[str, Any]:
+    """Two runs compared: every number, and the verdict."""
+    runs = [{"file": run.path, "transport": run.provenance.transport} for run in (first, second)]
+    verdict = {
+        "updates_within_percent": within.updates,
+        "updates_hold": is_within(found.updates, within.updates),
+        "loss_within_percent": within.loss,
+        "loss_holds": is_within(found.loss.final, within.loss),
+    }
+    return {"runs": runs, **asdict(found), "verdict": verdict}
+
+
 def _quantiles(run: Run) -> dict[str, dict[str, float]] | None:
-    """Of the updates that were used; None where there is none, or no event log."""
+    """Quantiles over the updates that were used; None where there is none, or no event log."""
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     if not len(updates):
         return None
@@ -86,7 +99,7 @@ def _quantiles(run: Run) -> dict[str, dict[str, float]] | None:
 
 
 def _clients(run: Run) -> list[dict[str, Any]]:
-    """With the updates of each that were used; null where a killed run does not tell."""
+    """With the updates of each client that were used; null where a killed run did not record them."""
     served: list[int | None] = run.served.tolist() or [None] * len(run.clients_array)
     return [{**row, "served": count} for row, count in zip(plain(run.clients_array), served, strict=True)]
 

@@ -1,10 +1,13 @@
-"""Runs as text: one in detail, several side by side."""
+"""What the reading commands print: runs, a diagnosis, a comparison of two runs, and what the theory says.
+
+Each function returns a styled text, which a terminal shows in colours and which is plain text elsewhere.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,12 +17,161 @@ from areabench.engine.diagnosis import Cause, Diagnosis
 from areabench.engine.events import Kind
 from areabench.experiment.labels import describe_setting
 from areabench.experiment.parse import to_toml
+from areabench.experiment.records import Experiment
 from areabench.results.advice import Findings, Theorem1, Theorem2
 from areabench.results.comparison import Order, Pair, RunComparison, Shift, Trajectory, is_within
 from areabench.runfile.read import Run, Summary
+from areabench.views.styled import (
+    BAD,
+    DOUBTFUL,
+    FAINT,
+    GOOD,
+    HEADING,
+    RULE,
+    Styled,
+    align,
+    joined,
+    labelled,
+    method_word,
+    number,
+    section,
+    state_word,
+)
+
+QUANTILES = (50, 95, 99)  # percent
+Row = tuple[str, str]  # label and text
+
+
+def size(count: float) -> str:
+    """A number of bytes in words."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+# ---------------------------------------------------------------------------------------------------- experiment
+
+
+def experiment_text(experiment: Experiment) -> Styled:
+    """An experiment as TOML."""
+    return joined(_toml_lines(experiment))
+
+
+def _toml_lines(experiment: Experiment) -> list[Styled]:
+    return [_toml_line(line) for line in to_toml(experiment).splitlines()]
+
+
+def _toml_line(line: str) -> Styled:
+    """A line of TOML: the heading of a section, or a key and its value."""
+    if line.startswith("["):
+        return Styled((line, HEADING))
+    key, equals, value = line.partition(" = ")
+    word = Styled('"', method_word(value.strip('"')), '"') if key == "name" else value
+    return Styled((key, FAINT), equals, word) if equals else Styled(line)
+
+
+# ---------------------------------------------------------------------------------------------------- runs
+
+
+def summary_table(summaries: Sequence[Summary], target: float) -> Styled:
+    """One line per run."""
+    heading = [
+        "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness", "status"
+    ]  # fmt: skip
+    return joined(align([heading, RULE, *(_summary_row(summary) for summary in summaries)]))
+
+
+def _summary_row(summary: Summary) -> list[str]:
+    return [
+        method_word(summary.method),
+        f"{summary.step_size:g}",
+        number(summary.test_accuracy, 2),
+        number(summary.train_loss, 3),
+        "not reached" if math.isnan(summary.target_s) else f"{summary.target_s:.1f} s",
+        f"{summary.updates:,}",
+        f"{summary.server_steps:,}",
+        number(summary.mean_staleness, 2),
+        state_word(summary.state),
+    ]
+
+
+def describe_run(run: Run) -> Styled:
+    """One run in full, section by section."""
+    provenance = [f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance)]
+    parts = [_status(run), _snapshots(run), _used_updates(run), _client_ranges(run)]
+    parts += [diagnosis_text(run.diagnosis)] if run.diagnosis is not None else []
+    parts += [section("experiment", _toml_lines(run.experiment))]
+    parts += [section("provenance", "\n".join(provenance).splitlines())]
+    return Styled(f"{run.path}\n", *(piece for part in parts for piece in ("\n", part)))
+
+
+def _status(run: Run) -> Styled:
+    status = run.status
+    counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
+    state = Styled(state_word(status.state.text), f": {status.reason}")
+    return section("status", [state, f"{counts}; ended at {status.end_s:.3f} s"])
+
+
+def _snapshots(run: Run) -> Styled:
+    """Seven of the snapshots at most, the last one among them."""
+    index, metrics = run.snapshot_index, run.metrics_array
+    if not len(metrics):
+        return section("snapshots", [f"{len(index):,}, not evaluated"])
+    rows = [
+        [
+            f"{index[row]['time_s']:.2f}",
+            str(index[row]["version"]),
+            number(metrics[row]["train_loss"], 4),
+            number(metrics[row]["test_accuracy"], 2),
+            "-" if np.isnan(metrics[row]["squared_distance"]) else f"{metrics[row]['squared_distance']:.4g}",
+        ]
+        for row in np.unique(np.linspace(0, len(metrics) - 1, 7).astype(int))
+    ]
+    heading = ["time s", "version", "train loss", "accuracy %", "squared distance"]
+    return section(f"snapshots ({len(index):,} in all)", align([heading, RULE, *rows]))
+
+
+def _used_updates(run: Run) -> Styled:
+    """Staleness, delays, computing and service of the updates that were used."""
+    if not run.experiment.record.events:
+        staleness = run.summary().mean_staleness
+        return section("updates", [f"no event log was kept; mean staleness {staleness:.2f} versions"])
+    updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+    if not len(updates):
+        return section("updates", ["none"])
+    measured = measured_columns(updates)
+    rows = [["", *(f"p{share}" for share in QUANTILES)], RULE]
+    for name, column, scale, digits in (
+        ("staleness (versions)", "staleness", 1, 0),
+        ("drawn delay (ms)", "drawn_delay_s", 1e3, 2),
+        ("late against it (ms)", "late_s", 1e3, 3),
+        ("computing (ms)", "compute_s", 1e3, 3),
+        ("service (ms)", "service_s", 1e3, 3),
+    ):
+        rows.append([name, *(f"{value:.{digits}f}" for value in np.percentile(scale * measured[column], QUANTILES))])
+    overruns = int(np.count_nonzero(updates["flags"] & 1))
+    return section("updates", [*align(rows), f"{overruns:,} of {len(updates):,} were not ready when due"])
+
+
+def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """Columns of EVENT that are summarised, and by how many seconds each update came later than drawn."""
+    columns = {name: updates[name] for name in ("staleness", "drawn_delay_s", "compute_s", "service_s")}
+    return {**columns, "late_s": updates["realised_delay_s"] - updates["drawn_delay_s"]}
+
+
+def _client_ranges(run: Run) -> Styled:
+    """How evenly the clients took part."""
+    clients, served = run.clients_array, run.served
+    updates = f", updates {served.min():,} to {served.max():,}" if len(served) else ""  # unknown for some killed runs
+    line = (
+        f"{len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
+        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}{updates}"
+    )
+    return section("clients", [line])
+
+
+# ---------------------------------------------------------------------------------------------------- diagnosis
 
 _NAMED = 3  # clients that were served too little and are named; the others are counted
-_STARVED = 5.0  # percent of the time that a server waits for a core, from which on it is said
+_STARVED = 5.0  # percent of the time that a server waits for a core; less is not mentioned
 _MEASURED = (
     ("late_s", "late (ms)"),
     ("reply_s", "reply (ms)"),
@@ -29,15 +181,22 @@ _MEASURED = (
 )
 
 
-def diagnosis_text(found: Diagnosis) -> str:
-    """The whole diagnosis; of a simulated run without what only real time has."""
-    entries = [("updates", _updates(found)), ("clients", _clients(found)), ("delay", _delay(found))]
+def diagnosis_text(found: Diagnosis) -> Styled:
+    """The whole diagnosis; a simulated run has no lines about real time."""
+    rows = [("updates", _updates(found)), ("clients", _clients(found)), ("delay", _delay(found))]
     if found.cause not in (Cause.VIRTUAL, Cause.NOTHING):
-        entries += [("", f"{'p50':>10}{'p95':>10}{'p99':>10}")]
-        entries += [(label, _quantiles(found, column)) for column, label in _MEASURED]
-        entries += [("overruns", _overruns(found)), ("load", _load(found)), ("launch", _launch(found))]
-    entries.append(("verdict", found.advice))
-    return "diagnosis\n" + "".join(f"  {label:<17}{text}\n" for label, text in entries if text)
+        rows += [("", "".join(f"{f'p{share}':>10}" for share in QUANTILES))]
+        rows += [(label, _quantiles(found, column)) for column, label in _MEASURED]
+        rows += [("overruns", _overruns(found)), ("load", _load(found)), ("launch", _launch(found))]
+    rows.append(("verdict", _verdict(found)))
+    return section("diagnosis", labelled([row for row in rows if row[1]], 17))
+
+
+def _verdict(found: Diagnosis) -> Styled:
+    """The verdict's first word is its cause."""
+    styles = {Cause.DELAYS: GOOD, Cause.SERVER: DOUBTFUL, Cause.COMPUTING: DOUBTFUL, Cause.MACHINE: DOUBTFUL}
+    cause, colon, advice = found.advice.partition(":")
+    return Styled((cause, styles.get(found.cause, "")), colon, advice)
 
 
 def _updates(found: Diagnosis) -> str:
@@ -49,20 +208,19 @@ def _updates(found: Diagnosis) -> str:
 
 
 def _clients(found: Diagnosis) -> str:
-    """Those who were served less than chance allows, by name as far as there is room."""
+    """The clients that were served less than chance allows; the first few by name."""
     count, short = len(found.clients), found.short
     if np.isnan(found.clients["expected"]).any():
         why = "their trace is gone, or the method or the delays are from outside the package"
         return f"{count:,}; nobody knows how often each should have been served: {why}"
     if not len(short):
         return f"{count:,}, none served less than chance allows"
-    named = ", ".join(_short_client(row) for row in short[:_NAMED])
+    named = ", ".join(
+        f"client {row['client']} ({row['served']:,} of {row['expected']:,.4g}, at least {row['low']:,.0f})"
+        for row in short[:_NAMED]
+    )
     others = f" and {len(short) - _NAMED:,} more" if len(short) > _NAMED else ""
     return f"{len(short):,} of {count:,} served less than chance allows: {named}{others}"
-
-
-def _short_client(row: Any) -> str:
-    return f"client {row['client']} ({row['served']:,} of {row['expected']:,.4g}, at least {row['low']:,.0f})"
 
 
 def _delay(found: Diagnosis) -> str:
@@ -76,7 +234,7 @@ def _delay(found: Diagnosis) -> str:
 
 
 def _quantiles(found: Diagnosis, column: str) -> str:
-    values = [1e3 * found.quantile(column, share) for share in (50, 95, 99)]
+    values = [1e3 * found.quantile(column, share) for share in QUANTILES]
     return "".join(f"{'-':>10}" if math.isnan(value) else f"{value:>10,.3f}" for value in values)
 
 
@@ -99,9 +257,9 @@ def _load(found: Diagnosis) -> str:
     return "; ".join(parts)
 
 
-def _share(value: float) -> str:
-    """Percent, with a decimal where there are few."""
-    return f"{value:.{0 if value >= 10 else 1}f} %"
+def _share(percent: float) -> str:
+    """Percent, with a decimal below ten."""
+    return f"{percent:.{0 if percent >= 10 else 1}f} %"
 
 
 def _launch(found: Diagnosis) -> str:
@@ -111,133 +269,7 @@ def _launch(found: Diagnosis) -> str:
     return f"ready after {found.start_up_s:.1f} s; {size(found.memory_bytes)} in {found.ranks} ranks{stretch}"
 
 
-def size(count: float) -> str:
-    """A number of bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-QUANTILES = (50, 95, 99)  # percent
-
-
-def align(rows: Sequence[Sequence[str]]) -> str:
-    """A table: the first row is the heading, the first column is flush left, the others flush right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_line(row, widths) for row in rows]
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]]) + "\n"
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = [(cell, width) for cell, width in zip(row, widths, strict=True)]
-    return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)])
-
-
-def number(value: float, digits: int) -> str:
-    """A number for a table; a dash where there is none, an exponent where it is huge."""
-    if math.isnan(value):
-        return "-"
-    return f"{value:,.{digits}f}" if abs(value) < 1e5 else f"{value:.2e}"
-
-
-def summary_table(summaries: Sequence[Summary], target: float) -> str:
-    """Runs side by side."""
-    heading = [
-        "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness", "status"
-    ]  # fmt: skip
-    return align([heading, *(_summary_row(summary) for summary in summaries)])
-
-
-def _summary_row(summary: Summary) -> list[str]:
-    reached = "not reached" if math.isnan(summary.target_s) else f"{summary.target_s:.1f} s"
-    return [
-        summary.method,
-        f"{summary.step_size:g}",
-        number(summary.test_accuracy, 2),
-        number(summary.train_loss, 3),
-        reached,
-        f"{summary.updates:,}",
-        f"{summary.server_steps:,}",
-        number(summary.mean_staleness, 2),
-        summary.state,
-    ]
-
-
-def describe_run(run: Run) -> str:
-    """One run in full, section by section."""
-    parts = [_describe_status(run), _describe_quality(run), _describe_events(run), _describe_clients(run)]
-    if run.diagnosis is not None:
-        parts.append(diagnosis_text(run.diagnosis))
-    provenance = [f"{item.name:<14} {getattr(run.provenance, item.name)}" for item in fields(run.provenance)]
-    parts += ["experiment\n" + _indent(to_toml(run.experiment)), "provenance\n" + _indent("\n".join(provenance))]
-    return f"{run.path}\n\n" + "\n".join(parts)
-
-
-def _indent(text: str) -> str:
-    return "".join(f"  {line}\n" if line else "\n" for line in text.splitlines())
-
-
-def _describe_status(run: Run) -> str:
-    status = run.status
-    counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
-    return f"status\n  {status.state.text}: {status.reason}\n  {counts}; ended at {status.end_s:.3f} s\n"
-
-
-def _describe_quality(run: Run) -> str:
-    """Some of the snapshots, the last one among them."""
-    index, metrics = run.snapshot_index, run.metrics_array
-    if not len(metrics):
-        return f"snapshots\n  {len(index):,}, not evaluated\n"
-    chosen = np.unique(np.linspace(0, len(metrics) - 1, 7).astype(int))
-    heading = ["time s", "version", "train loss", "accuracy %", "squared distance"]
-    rows = [
-        [
-            f"{index[row]['time_s']:.2f}",
-            str(index[row]["version"]),
-            number(metrics[row]["train_loss"], 4),
-            number(metrics[row]["test_accuracy"], 2),
-            "-" if np.isnan(metrics[row]["squared_distance"]) else f"{metrics[row]['squared_distance']:.4g}",
-        ]
-        for row in chosen
-    ]
-    return f"snapshots ({len(index):,} in all)\n" + _indent(align([heading, *rows]))
-
-
-def _describe_events(run: Run) -> str:
-    """Delays, computing and service of the updates that were used."""
-    if not run.experiment.record.events:
-        return f"updates\n  no event log was kept; mean staleness {run.summary().mean_staleness:.2f} versions\n"
-    updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
-    if not len(updates):
-        return "updates\n  none\n"
-    measured = measured_columns(updates)
-    rows = [["", "p50", "p95", "p99"]]
-    for name, column, scale, digits in (
-        ("staleness (versions)", "staleness", 1, 0),
-        ("drawn delay (ms)", "drawn_delay_s", 1e3, 2),
-        ("late against it (ms)", "late_s", 1e3, 3),
-        ("computing (ms)", "compute_s", 1e3, 3),
-        ("service (ms)", "service_s", 1e3, 3),
-    ):
-        quantiles = np.percentile(scale * measured[column], QUANTILES)
-        rows.append([name, *(f"{value:.{digits}f}" for value in quantiles)])
-    overruns = int(np.count_nonzero(updates["flags"] & 1))
-    return "updates\n" + _indent(align(rows)) + f"  {overruns:,} of {len(updates):,} were not ready when due\n"
-
-
-def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """What is told of the updates that were used: columns of EVENT, and by how much each came later than drawn."""
-    columns = {name: updates[name] for name in ("staleness", "drawn_delay_s", "compute_s", "service_s")}
-    return {**columns, "late_s": updates["realised_delay_s"] - updates["drawn_delay_s"]}
-
-
-def _describe_clients(run: Run) -> str:
-    """How evenly the clients took part."""
-    clients, served = run.clients_array, run.served
-    updates = f", updates {served.min():,} to {served.max():,}" if len(served) else ""  # a killed run may not tell
-    return (
-        f"clients\n  {len(clients):,}; rates {clients['rate'].min():.3g} to {clients['rate'].max():.3g} 1/s, "
-        f"samples {clients['samples'].min():,} to {clients['samples'].max():,}{updates}\n"
-    )
-
+# ---------------------------------------------------------------------------------------------------- comparison
 
 _CLOCKS = {"simulator": "simulated", "mpi": "real time"}
 _NO_EVENTS = "not known: a run has no event log (record.events = false)"
@@ -257,119 +289,104 @@ def holds(found: RunComparison, within: Tolerances) -> bool:
 
 
 def run_names(first: Run, second: Run) -> tuple[str, str]:
-    """What to call two runs: by their clocks where these differ."""
+    """Names for two runs: their clocks where these differ."""
     names = [_CLOCKS.get(run.provenance.transport, run.provenance.transport) for run in (first, second)]
     return (names[0], names[1]) if names[0] != names[1] else ("first", "second")
 
 
-def comparison_record(first: Run, second: Run, found: RunComparison, within: Tolerances) -> dict[str, Any]:
-    """Every number, for a program."""
-    runs = [{"file": str(run.path), "transport": run.provenance.transport} for run in (first, second)]
-    verdict = {
-        "updates_within_percent": within.updates,
-        "updates_hold": is_within(found.updates, within.updates),
-        "loss_within_percent": within.loss,
-        "loss_holds": is_within(found.loss.final, within.loss),
-    }
-    return {"runs": runs, **asdict(found), "verdict": verdict}
-
-
-# ---------------------------------------------------------------------------------------------------- text
-
-
-def comparison_text(first: Run, second: Run, found: RunComparison, within: Tolerances) -> str:
-    """Which runs, a table of counts and ends, how far apart the two are, and the verdict."""
+def comparison_text(first: Run, second: Run, found: RunComparison, within: Tolerances) -> Styled:
+    """The two runs, a table of counts and final values, how far apart the runs are, and the verdict."""
     names, experiment = run_names(first, second), first.experiment
     method = experiment.method
-    width = max(map(len, names))
-    heading = f"{method.name}, step size {method.step_size:g}, {describe_setting(experiment)}, seed {experiment.seed}\n"
-    files = "".join(f"  {name:<{width}}  {run.path}\n" for name, run in zip(names, (first, second), strict=True))
-    return f"{heading}{files}\n{_counts(found, names)}\n{_distances(found, names)}\n{_verdict(found, within)}"
+    what = f", step size {method.step_size:g}, {describe_setting(experiment)}, seed {experiment.seed}\n"
+    width = max(map(len, names)) + 2
+    files = labelled(zip(names, (str(first.path), str(second.path)), strict=True), width)
+    checks = (("updates", found.updates, within.updates), ("final loss", found.loss.final, within.loss))
+    return Styled(
+        method_word(method.name), what, joined(Styled("  ", line) for line in files),
+        "\n", joined(_counts(found, names)),
+        "\n", joined(labelled(_distances(found, names), 12)),
+        "\n", joined(_check_line(*check) for check in checks),
+    )  # fmt: skip
 
 
-def _counts(found: RunComparison, names: tuple[str, str]) -> str:
+def _counts(found: RunComparison, names: tuple[str, str]) -> list[Styled]:
     rows = [
-        _row("updates", found.updates, 0),
-        _row(f"of client {found.client}, where they differ most", found.client_updates, 0),
-        _row("server steps", found.server_steps, 0),
-        _row("mean staleness", found.mean_staleness, 2),
-        _row("final loss", found.loss.final, 4),
-        _row("final accuracy %", found.accuracy.final, 2),
+        ("updates", found.updates, 0),
+        (f"of client {found.client}, where they differ most", found.client_updates, 0),
+        ("server steps", found.server_steps, 0),
+        ("mean staleness", found.mean_staleness, 2),
+        ("final loss", found.loss.final, 4),
+        ("final accuracy %", found.accuracy.final, 2),
     ]
-    return align([["", *names, "difference"], *rows])
+    cells = [
+        [name, number(pair.first, digits), number(pair.second, digits), _difference(pair)]
+        for name, pair, digits in rows
+    ]
+    return align([["", *names, "difference"], RULE, *cells])
 
 
-def _row(name: str, pair: Pair, digits: int) -> list[str]:
-    return [name, number(pair.first, digits), number(pair.second, digits), _percent(pair)]
-
-
-def _percent(pair: Pair) -> str:
+def _difference(pair: Pair) -> str:
     return f"{pair.difference_percent:+.2f} %" if math.isfinite(pair.difference_percent) else "-"
 
 
-def _distances(found: RunComparison, names: tuple[str, str]) -> str:
-    lines = [("staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart")]
-    lines += _order_lines(found.order, names) if found.order else [("order", _NO_EVENTS)]
-    lines += [("time shift", _shift_words(found.shift, names) if found.shift else _NO_EVENTS)]
-    lines += [("loss", _trajectory_words(found.loss, 4)), ("accuracy %", _trajectory_words(found.accuracy, 2))]
-    return "".join(f"{name:<12}{words}\n" for name, words in lines)
+def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Row]:
+    yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
+    yield from _order_rows(found.order, names) if found.order else [("order", _NO_EVENTS)]
+    yield "time shift", _shift(found.shift, names) if found.shift else _NO_EVENTS
+    yield "loss", _trajectory(found.loss, 4)
+    yield "accuracy %", _trajectory(found.accuracy, 2)
 
 
-def _order_lines(order: Order, names: tuple[str, str]) -> list[tuple[str, str]]:
+def _order_rows(order: Order, names: tuple[str, str]) -> Iterator[Row]:
     alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
-    moved = order.places_moved
     begins = "the sequences are equal"
     if order.differs_at is not None:
         begins = f"the sequences first differ at arrival {order.differs_at + 1:,} ({order.differs_at_s:.4f} s)"
-    return [
-        ("arrivals", f"{order.common:,} in both runs, {alone}; {begins}"),
-        ("order", f"{100 * order.distance:.3f} % of the pairs of common arrivals come in the other order"),
-        ("", f"places moved: {moved.p50:,.0f} (p50), {moved.p95:,.0f} (p95), {moved.p99:,.0f} (p99)"),
-    ]
+    moved = order.places_moved
+    yield "arrivals", f"{order.common:,} in both runs, {alone}; {begins}"
+    yield "order", f"{100 * order.distance:.3f} % of the pairs of common arrivals come in the other order"
+    yield "", f"places moved: {moved.p50:,.0f} (p50), {moved.p95:,.0f} (p95), {moved.p99:,.0f} (p99)"
 
 
-def _shift_words(shift: Shift, names: tuple[str, str]) -> str:
+def _shift(shift: Shift, names: tuple[str, str]) -> str:
     late = shift.seconds
     quantiles = f"{1e3 * late.p50:+.1f} ms (p50), {1e3 * late.p95:+.1f} ms (p95), {1e3 * late.p99:+.1f} ms (p99)"
     line = f"{1e3 * shift.offset_s:+.1f} ms at the start and {shift.drift_percent:+.2f} % of the time"
     return f"{names[1]} minus {names[0]}: {quantiles}; as a line, {line}"
 
 
-def _trajectory_words(trajectory: Trajectory, digits: int) -> str:
+def _trajectory(trajectory: Trajectory, digits: int) -> str:
     if not trajectory.times:
         return "no values at common times"
     largest = f"{number(trajectory.largest, digits)} apart at most, at {trajectory.largest_at_s:g} s"
     return f"{largest} ({trajectory.times:,} common times)"
 
 
-def _verdict(found: RunComparison, within: Tolerances) -> str:
-    checks = (("updates", found.updates, within.updates), ("final loss", found.loss.final, within.loss))
-    return "".join(
-        f"{name} within {percent:g} %: {'yes' if is_within(pair, percent) else 'NO'} ({_percent(pair)})\n"
-        for name, pair, percent in checks
-    )
+def _check_line(name: str, pair: Pair, percent: float) -> Styled:
+    answer = ("yes", GOOD) if is_within(pair, percent) else ("NO", BAD)
+    return Styled(f"{name} within {percent:g} %: ", answer, f" ({_difference(pair)})")
 
 
-Row = tuple[str, str]  # label and text
+# ---------------------------------------------------------------------------------------------------- theory
 
 
-def findings_text(found: Findings) -> str:
-    """The whole screen."""
-    what = f"{found.problem}, n = {found.clients}, M = {found.local_steps}, {found.method}"
-    rows = [("experiment", what), _events(found)]
+def findings_text(found: Findings) -> Styled:
+    """What the paper's theorems say about an experiment."""
+    what = Styled(f"{found.problem}, n = {found.clients}, M = {found.local_steps}, ", method_word(found.method))
+    rows = [("experiment", what), ("events", _events(found))]
     rows += [*_theorem1(found.theorem1), *_theorem2(found.theorem2), *_server(found)]
     rows += [("not satisfied" if not number else "", text) for number, text in enumerate(found.not_satisfied)]
     rows += _suggestion(found)
-    return "".join(f"{label:<14}{text}\n" for label, text in rows)
+    return joined(labelled(rows, 14))
 
 
-def _events(found: Findings) -> Row:
+def _events(found: Findings) -> str:
     events = found.events
     where = f"client {events.slowest}" if events.slowest >= 0 else "the server"
     return (
-        "events",
         f"p_min = {events.p_min:.4g} ({where}), p_s = {events.p_s:.4g}, q_bar = {events.q_bar:.4g}, "
-        f"r_p = {events.r_p:.4g}; {events.source}",
+        f"r_p = {events.r_p:.4g}; {events.source}"
     )
 
 
@@ -377,23 +394,16 @@ def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
     if found is None:
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
         return
+    noise = "" if math.isnan(found.sigma) else f", sigma = {found.sigma:.4g}, zeta = {found.zeta:.4g}"
+    if found.awaits_solution:
+        noise = "; --solve adds sigma, zeta and the bound"
     words = f"mu = {found.mu:.4g}, L = {found.L:.4g}, kappa = {found.kappa:.4g}, gamma = {found.gamma:.4g}"
-    yield "theorem 1", f"{words}, delta = {found.delta:.4g}{_noise(found)}"
+    yield "theorem 1", f"{words}, delta = {found.delta:.4g}{noise}"
     yield "", f"alpha_k = {found.c:.6g}/(k + {found.d:.6g}), from D = {found.D:.4g} ({found.limited_by})"
     if not math.isnan(found.closed_bound):
-        yield "", f"E|x_s,K - x*|² <= {_bounds(found)} at K = {found.iterations:,}"
-
-
-def _noise(found: Theorem1) -> str:
-    if found.awaits_solution:
-        return "; --solve adds sigma, zeta and the bound"
-    return "" if math.isnan(found.sigma) else f", sigma = {found.sigma:.4g}, zeta = {found.zeta:.4g}"
-
-
-def _bounds(found: Theorem1) -> str:
-    recursive = found.recursion_bound
-    proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
-    return f"{found.closed_bound:.4g} (closed form){proof}"
+        recursive = found.recursion_bound
+        proof = "" if math.isnan(recursive) else f", {recursive:.4g} (recursion of the proof)"
+        yield "", f"E|x_s,K - x*|² <= {found.closed_bound:.4g} (closed form){proof} at K = {found.iterations:,}"
 
 
 def _theorem2(found: Theorem2 | None) -> Iterator[Row]:

@@ -27,7 +27,8 @@ from areabench.views.figures.style import (
     styled,
 )
 from areabench.views.figures.sweeps import finish
-from areabench.views.text import number, run_names
+from areabench.views.styled import number
+from areabench.views.text import run_names
 
 _COLUMNS: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
 _LINES = ("-", "--", ":", "-.")

@@ -17,6 +17,7 @@ from areabench.experiment.labels import describe_rates, describe_split
 from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import SweepTable
 from areabench.results.statistics import Spread
+from areabench.views.styled import BEST, HEADING, RULE, Heading, Styled, align, joined, method_word
 
 _TEXT_SYMBOLS = {"α": "alpha", "ρ": "rho", "λ": "lambda", "Δ": "diff", "σ": "sigma", "–": "-"}
 _LATEX_SYMBOLS = {
@@ -39,14 +40,6 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Heading:
-    """A heading over some columns."""
-
-    text: str
-    columns: int
-
-
-@dataclass(frozen=True)
 class Group:
     """Rows between two rules, with a line of their own above them where they need one."""
 
@@ -60,7 +53,7 @@ class Sheet:
 
     title: str
     label: str  # for references in LaTeX
-    blocks: tuple[Heading, ...]  # above the columns; none, or together as wide as the table
+    headings: tuple[Heading, ...]  # above the columns; none, or together as wide as the table
     columns: tuple[str, ...]
     groups: tuple[Group, ...]
     notes: tuple[str, ...]
@@ -69,64 +62,38 @@ class Sheet:
 # ---------------------------------------------------------------------------------------------------- plain text
 
 
-def to_text(sheet: Sheet) -> str:
+def to_text(sheet: Sheet) -> Styled:
     """For a terminal; the best values carry a star."""
-    rows = [[_text_entry(entry) for entry in row] for group in sheet.groups for row in group.rows]
-    heading = [_text(column) for column in sheet.columns]
-    widths = [max(len(row[column]) for row in [heading, *rows]) for column in range(len(heading))]
-    widths = _widened(widths, sheet.blocks)
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    lines = [_text(sheet.title), "", *_block_lines(sheet.blocks, widths), _text_line(heading, widths)]
+    rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns]]
     for group in sheet.groups:
-        lines += [rule, *([_text(group.heading)] if group.heading else [])]
-        lines += [_text_line([_text_entry(entry) for entry in row], widths) for row in group.rows]
-    return "\n".join([*lines, rule, *(_text(note) for note in sheet.notes)]) + "\n"
+        rows += [RULE, *([(_text(group.heading),)] if group.heading else [])]
+        rows += [[_text_entry(entry) for entry in row] for row in group.rows]
+    headings = [Heading(_text(heading.text), heading.columns) for heading in sheet.headings]
+    notes = [_text(note) for note in sheet.notes]
+    return joined([Styled((_text(sheet.title), HEADING)), "", *align([*rows, RULE], headings), *notes])
 
 
 def _text(words: str) -> str:
     return "".join(_TEXT_SYMBOLS.get(letter, letter) for letter in words)
 
 
-def _text_entry(entry: Entry) -> str:
-    return _text(entry.value + ("*" if entry.is_bold else "") + entry.tail)
-
-
-def _text_line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(row, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *(word.rjust(width) for word, width in others)]).rstrip()
-
-
-def _widened(widths: Sequence[int], blocks: Sequence[Heading]) -> list[int]:
-    """Columns wide enough for the headings above them."""
-    widened, start = list(widths), 0
-    for block in blocks:
-        end = start + block.columns
-        lacking = len(_text(block.text)) - sum(widened[start:end]) - 2 * (block.columns - 1)
-        widened[end - 1] += max(0, lacking)
-        start = end
-    return widened
-
-
-def _block_lines(blocks: Sequence[Heading], widths: Sequence[int]) -> list[str]:
-    """The headings above the columns, each in the middle of its columns."""
-    words, start = [], 0
-    for block in blocks:
-        end = start + block.columns
-        words.append(_text(block.text).center(sum(widths[start:end]) + 2 * (block.columns - 1)))
-        start = end
-    return ["  ".join(words).rstrip()] if words else []
+def _text_entry(entry: Entry) -> Styled:
+    if entry.kind == "method":
+        return method_word(_text(entry.value))
+    value = (f"{_text(entry.value)}*", BEST) if entry.is_bold else _text(entry.value)
+    return Styled(value, _text(entry.tail))
 
 
 # ---------------------------------------------------------------------------------------------------- Markdown
 
 
 def to_markdown(sheet: Sheet, level: int = 2) -> str:
-    """GitHub's Markdown, under a heading of this level; a block's name goes into the heading of its first column."""
+    """GitHub's Markdown, under a heading of this level; a heading over several columns goes into the first of them."""
     columns = [markdown(column) for column in sheet.columns]
     start = 0
-    for block in sheet.blocks:
-        columns[start] = f"{markdown(block.text)}: {columns[start]}" if block.text else columns[start]
-        start += block.columns
+    for heading in sheet.headings:
+        columns[start] = f"{markdown(heading.text)}: {columns[start]}" if heading.text else columns[start]
+        start += heading.columns
     lines = [markdown_line(columns), markdown_line(["---", *("---:" for _ in columns[1:])])]
     for group in sheet.groups:
         if group.heading:
@@ -170,7 +137,7 @@ def to_latex(sheet: Sheet) -> str:
         r"\centering",
         rf"\begin{{tabular}}{{l{'r' * (len(sheet.columns) - 1)}}}",
         r"\toprule",
-        *_latex_blocks(sheet.blocks),
+        *_latex_headings(sheet.headings),
         _latex_line(map(latex, sheet.columns)),
         *body,
         r"\bottomrule",
@@ -187,17 +154,17 @@ def latex(words: str) -> str:
     return "".join(_LATEX_SYMBOLS.get(letter, letter) for letter in words)
 
 
-def _latex_blocks(blocks: Sequence[Heading]) -> list[str]:
-    if not blocks:
+def _latex_headings(headings: Sequence[Heading]) -> list[str]:
+    if not headings:
         return []
     words = [
-        rf"\multicolumn{{{block.columns}}}{{c}}{{\textbf{{{latex(block.text)}}}}}" if block.text else ""
-        for block in blocks
+        rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}" if heading.text else ""
+        for heading in headings
     ]
     rules, start = [], 1
-    for block in blocks:
-        rules += [rf"\cmidrule(lr){{{start}-{start + block.columns - 1}}}"] if block.text else []
-        start += block.columns
+    for heading in headings:
+        rules += [rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}"] if heading.text else []
+        start += heading.columns
     return [" & ".join(words) + r" \\", " ".join(rules)]
 
 

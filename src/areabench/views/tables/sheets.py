@@ -12,19 +12,20 @@ from areabench.results.cells import Cell, Comparison, Reach
 from areabench.results.grouping import SweepTable
 from areabench.results.grouping import TableRow as Row
 from areabench.results.statistics import DECIMALS, Spread
-from areabench.views.tables.forms import Entry, Group, Heading, Sheet
+from areabench.views.styled import Heading, number
+from areabench.views.tables.forms import Entry, Group, Sheet
 
 _NOTHING = "–"
 
 
 def plain_sheet(table: SweepTable, title: str, label: str) -> Sheet:
-    """The table in the paper's form: a block of columns a rates setting."""
-    columns = ["α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else [])]
-    blocks = [Heading(describe_rates(rates), len(columns)) for rates in table.rates]
+    """The table in the paper's form: one block of columns per rates setting."""
+    block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else []))
+    headings = (Heading("", 1), *(Heading(describe_rates(rates), len(block)) for rates in table.rates))
+    columns = ("method", *(block * len(table.rates)))
     groups = tuple(_plain_group(table, list(rows)) for _, rows in groupby(table.rows, lambda row: row.method))
-    headings = ("method", *(column for _ in blocks for column in columns))
     notes = (*shared_notes(table, with_paper=False), *own_notes(table, with_paper=False))
-    return Sheet(title, label, (Heading("", 1), *blocks), headings, groups, notes)
+    return Sheet(title, label, headings, columns, groups, notes)
 
 
 def paper_sheet(table: SweepTable, title: str, label: str) -> Sheet:
@@ -33,10 +34,10 @@ def paper_sheet(table: SweepTable, title: str, label: str) -> Sheet:
     columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
     groups = [
         Group(
-            tuple(_paper_row(table, row, number) for row in table.rows if row.cells[number] is not None),
+            tuple(_paper_row(table, row, column) for row in table.rows if row.cells[column] is not None),
             describe_rates(rates),
         )
-        for number, rates in enumerate(table.rates)
+        for column, rates in enumerate(table.rates)
     ]
     notes = (*shared_notes(table), *own_notes(table))
     return Sheet(title, label, (), tuple(columns), tuple(groups), notes)
@@ -63,8 +64,8 @@ def _plain_entries(table: SweepTable, cell: Cell | None) -> list[Entry]:
     return [_step_size(cell), *qualities, *_trials(table, cell)]
 
 
-def _paper_row(table: SweepTable, row: Row, number: int) -> tuple[Entry, ...]:
-    cell = row.cells[number]
+def _paper_row(table: SweepTable, row: Row, column: int) -> tuple[Entry, ...]:
+    cell = row.cells[column]
     if cell is None:
         return ()
     accuracy, loss = quality_entries(table, cell)
@@ -145,14 +146,12 @@ def range_word(spread: Spread) -> str:
 
 def fixed(value: float) -> str:
     """A number with the paper's two decimals, or with an exponent where it is huge."""
-    return f"{value:.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:.2e}"
+    return number(value, DECIMALS, "")
 
 
 def signed(value: float) -> str:
     """A difference; a dash where there is none."""
-    if not math.isfinite(value):
-        return _NOTHING
-    return f"{value + 0.0:+.{DECIMALS}f}" if abs(value) < 1e5 else f"{value:+.2e}"
+    return number(value + 0.0, DECIMALS, "+") if math.isfinite(value) else _NOTHING
 
 
 def rho_word(rho: float) -> str:
@@ -201,8 +200,8 @@ def own_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
 def _trial_count(table: SweepTable) -> str:
     """How many trials there are; which, where a rule keeps only some of them."""
     counts = sorted({len(cell.results) for cell in table.cells} or {0})
-    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    words = f"{number} trial{'' if counts[-1] == 1 else 's'}"
+    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    words = f"{count} trial{'' if counts[-1] == 1 else 's'}"
     seeds = sorted({result.experiment.seed for cell in table.cells for result in cell.results})
     return words + (f", seeds {', '.join(map(str, seeds))}" if table.rule.name == "best" else "")
 

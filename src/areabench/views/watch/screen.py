@@ -20,15 +20,9 @@ from areabench.errors import harmless
 from areabench.experiment.labels import METHOD_COLOURS
 from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration, has_blocks
-from areabench.views.terminal import (
-    BAD,
-    DOUBTFUL,
-    GOOD,
-    STATE_LOOKS,
-    Colours,
-    console,
-)
-from areabench.views.text import number, size
+from areabench.views.styled import BAD, DOUBTFUL, GOOD, STATE_STYLES, number
+from areabench.views.terminal import Colours, console
+from areabench.views.text import size
 from areabench.views.watch.frame import WAITING, ClientFrame, Frame
 
 
@@ -346,4 +340,4 @@ def painted_lines(lines: Sequence[Line], columns: int) -> Text:
 
 def _painted(span: Span) -> tuple[str, str]:
     kind, _, state = span.look.partition(":")
-    return harmless(span.text), STATE_LOOKS.get(state, "") if kind == "state" else LOOKS.get(span.look, span.look)
+    return harmless(span.text), STATE_STYLES.get(state, "") if kind == "state" else LOOKS.get(span.look, span.look)

@@ -1,0 +1,143 @@
+"""Text that has colours on a terminal: styled parts, the styles, numbers, and the one aligner of all text tables.
+
+rich is not needed to build such a text. `terminal` loads it where a terminal shows colours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES
+
+LABEL, HEADING, TABLE_HEADING, FAINT, BEST = "cyan", "bold", "bold cyan", "dim", "bold"
+GOOD, DOUBTFUL, BAD, UNDER_WAY = "green", "yellow", "bold red", "cyan"
+STATE_STYLES = {
+    "done": GOOD, "target reached": GOOD, "running": UNDER_WAY, "waiting": UNDER_WAY, "diverged": DOUBTFUL,
+    "stopped": DOUBTFUL, "failed": BAD, "killed": BAD,
+}  # fmt: skip
+_METHOD_STYLES = {name: METHOD_COLOURS[key] for key, label in METHOD_NAMES.items() for name in (key, label)}
+_GAP = "  "  # between the columns of a table
+
+
+class Styled(str):
+    """A text made of parts, each with a style of rich or none. As a string it is the plain text.
+
+    A part is a string, a pair of string and style, or another Styled. Of the methods of str, only `join` keeps styles.
+    """
+
+    parts: tuple[tuple[str, str], ...]  # what rich's Text.assemble takes
+
+    def __new__(cls, *parts: str | tuple[str, str]) -> Styled:
+        """Join parts."""
+        pieces = [piece for part in parts for piece in _pieces(part)]
+        styled = super().__new__(cls, "".join(text for text, _ in pieces))
+        styled.parts = tuple(pieces)
+        return styled
+
+    def join(self, parts: Iterable[str], /) -> Styled:
+        """Join parts with this text between them."""
+        return Styled(*[piece for part in parts for piece in (self, part)][1:])
+
+
+def _pieces(part: str | tuple[str, str]) -> Iterable[tuple[str, str]]:
+    if isinstance(part, Styled):
+        return part.parts
+    return [(part, "")] if isinstance(part, str) else [part]
+
+
+def method_word(name: str) -> Styled:
+    """The name or label of a method in its colour; a variant ("AREA, gamma = 2") has the colour of its method."""
+    method, comma, variant = name.partition(",")
+    return Styled((method, _METHOD_STYLES.get(method, "")), comma + variant)
+
+
+def state_word(state: str) -> Styled:
+    """The state of a run in its colour."""
+    return Styled((state, STATE_STYLES.get(state, "")))
+
+
+def joined(lines: Iterable[str]) -> Styled:
+    """Lines as one text, each with its line break."""
+    return Styled("\n").join([*lines, ""])
+
+
+def section(title: str, lines: Iterable[str]) -> Styled:
+    """A heading and the lines below it, each indented; empty lines stay empty."""
+    return joined([Styled((title, HEADING)), *(Styled("  ", line) if line else line for line in lines)])
+
+
+def labelled(rows: Iterable[tuple[str, str]], width: int) -> list[Styled]:
+    """Lines of a label and a text; an empty label continues the line above."""
+    return [Styled((label, LABEL), " " * (width - len(label)), text) for label, text in rows]
+
+
+def number(value: float, digits: int, form: str = ",") -> str:
+    """A number for a table: a dash for NaN, an exponent where it is huge. `form` has a sign (+) or separator (,)."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:{form}.{digits}f}" if abs(value) < 1e5 else f"{value:{form}.2e}"
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading over several columns of a table."""
+
+    text: str
+    columns: int
+
+
+RULE: tuple[str, ...] = ()  # a row that is a line of dashes
+
+
+def align(rows: Sequence[Sequence[str]], headings: Sequence[Heading] = ()) -> list[Styled]:
+    """The lines of a table: the first column is flush left, the others flush right.
+
+    The first row names the columns; `headings`, if any, stand above it and are together as wide as the table. A row of
+    one cell is not aligned, and may be as long as it likes.
+    """
+    whole = [row for row in rows if len(row) > 1]
+    widths = [max(len(row[column]) for row in whole) for column in range(len(rows[0]))]
+    _widen(widths, headings)
+    lines = [_heading_line(headings, widths)] if headings else []
+    return lines + [_line(row, widths, is_first=not number) for number, row in enumerate(rows)]
+
+
+def _widen(widths: list[int], headings: Sequence[Heading]) -> None:
+    """Make the last column below each heading wide enough for it."""
+    end = 0
+    for heading in headings:
+        start, end = end, end + heading.columns
+        widths[end - 1] += max(0, len(heading.text) - _across(widths[start:end]))
+
+
+def _across(widths: Sequence[int]) -> int:
+    """Characters that columns take together."""
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _heading_line(headings: Sequence[Heading], widths: Sequence[int]) -> Styled:
+    """Each heading in the middle of its columns."""
+    words, end = [], 0
+    for heading in headings:
+        start, end = end, end + heading.columns
+        words.append(heading.text.center(_across(widths[start:end])))
+    return Styled((_GAP.join(words).rstrip(), TABLE_HEADING))
+
+
+def _line(row: Sequence[str], widths: Sequence[int], *, is_first: bool) -> Styled:
+    if not row:
+        return Styled(("-" * _across(widths), FAINT))
+    if len(row) == 1:
+        return Styled((row[0], HEADING))
+    first, *others = zip(row, widths, strict=True)
+    cells: list[str] = [first[0], " " * (first[1] - len(first[0]))]
+    for cell, width in others:
+        cells += [_GAP, " " * (width - len(cell)), cell]
+    while not cells[-1].strip():  # no spaces at the end of a line
+        cells.pop()
+    return Styled(("".join(cells), TABLE_HEADING)) if is_first else Styled(*cells)
