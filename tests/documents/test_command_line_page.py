@@ -1,4 +1,4 @@
-"""docs/command-line.md says what the command line does."""
+"""docs/command-line.md describes what the command line does."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ def test_every_command_tells_its_exit_codes() -> None:
         assert "130" in text, name
 
 
-def test_the_page_has_the_exit_codes_of_the_help() -> None:
-    for name, text in exit_codes().items():
-        assert f"| `{name}` | {text} |" in PAGE
+def test_exit_codes_stand_on_the_generated_page_alone() -> None:
+    generated = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    for text in exit_codes().values():
+        assert text in generated
+        assert text not in PAGE
 
 
 def test_the_page_has_all_keys_of_a_watch() -> None:
@@ -47,13 +49,14 @@ def test_the_page_has_all_keys_of_a_watch() -> None:
 
 def test_the_page_has_all_keys_of_theory(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["theory", str(ROOT / "benchmarks" / "experiments" / "demo" / "quadratic.toml"), "--json"]) == 0
-    _, row = re.findall(r"^\| `theory` \| (.*) \|$", PAGE, re.MULTILINE)  # the first has its exit codes
+    (row,) = re.findall(r"^\| `theory` \| (.*) \|$", PAGE, re.MULTILINE)
     assert set(json.loads(capsys.readouterr().out)) <= set(re.findall(r"`(\w+)`", row))
 
 
 def test_the_page_has_every_variable_that_is_read() -> None:
-    package = Path(cli.__file__).parent
-    source = "".join((package / name).read_text(encoding="utf-8") for name in ("cli.py", "terminal.py", "datasets.py"))
+    rooms = ("cli", "views", "problems")
+    files = [path for room in rooms for path in (ROOT / "src" / "areabench" / room).rglob("*.py")]
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
     variables = set(re.findall(r'environ(?:ment)?\.get\("([A-Z_]+)"', source))
-    assert {"NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"} == variables
+    assert variables >= {"NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"}
     assert all(f"`{variable}`" in PAGE for variable in variables)
