@@ -64,7 +64,7 @@ def test_server_rates_of_criteria() -> None:
 
 
 def test_server_rates_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"updates a server step is 0, the least is 1"):
+    with pytest.raises(UserError, match=r"updates per server step is 0, the least is 1"):
         server_rate_of_updates(np.array([1.0]), 0)
     with pytest.raises(UserError, match=r"the rate of client 1 is -1\.0, the limit is above 0"):
         server_rate_of_updates(np.array([1.0, -1.0]), 1)

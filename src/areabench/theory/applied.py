@@ -1,4 +1,4 @@
-"""What the paper's theorems say about an experiment: its event probabilities, constants and step sizes."""
+"""The theorems applied to an experiment: its event probabilities, constants and step sizes."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from areabench.theory.probabilities import (
 from areabench.theory.theorem1 import TheoremSchedule, theorem_schedule
 from areabench.theory.theorem2 import lipschitz_step_size
 
-Rates = NDArray[np.float64]  # updates a second, shape (clients,)
+Rates = NDArray[np.float64]  # updates per second, shape (clients,)
 
 # ---------------------------------------------------------------------------------------------------- events
 
 
 def arrival_rates(experiment: Experiment, rates: Rates) -> Rates:
-    """The clients' rates as their delays make them: those of a trace are its own."""
+    """The rates at which clients send: those of a trace follow from its delays."""
     if not isinstance(experiment.delays, TraceDelays):
         return rates
     return np.array([len(delays) / sum(delays) for delays in read_trace(Path(experiment.delays.file), len(rates))])
 
 
 def server_rate(experiment: Experiment, rates: Rates) -> float:
-    """Server steps a second that the aggregation criterion makes on average."""
+    """Server steps per second, on average, of the aggregation criterion."""
     if isinstance(experiment.method, SFedAvg):
         raise UserError(
             'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
@@ -61,7 +61,7 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
 
 
 def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:
-    """p_i and p_s as the rates make them."""
+    """p_i and p_s that follow from the rates."""
     return poisson_probabilities(rates, server_rate(experiment, rates))
 
 
@@ -139,22 +139,22 @@ def _known(problem: Problem, name: str, key: str) -> float:
 # ---------------------------------------------------------------------------------------------------- problems
 
 
-class Smooth(Problem, SmoothProblem, Protocol):
+class Theorem1Problem(Problem, SmoothProblem, Protocol):
     """A problem of Assumptions 2 and 3."""
 
 
-class Lipschitz(Problem, LipschitzProblem, Protocol):
+class Theorem2Problem(Problem, LipschitzProblem, Protocol):
     """A problem of Assumption 4."""
 
 
-def is_smooth(problem: Problem) -> TypeGuard[Smooth]:
-    """Whether Assumptions 2 and 3 hold with known constants; a problem may have mu = 0 for want of a regulariser."""
+def is_smooth(problem: Problem) -> TypeGuard[Theorem1Problem]:
+    """Whether Assumptions 2 and 3 hold with known constants; without a regulariser, mu may be 0."""
     return hasattr(type(problem), "zeta") and problem.mu > 0  # type: ignore[attr-defined]
 
 
-def is_lipschitz(problem: Problem) -> TypeGuard[Lipschitz]:
+def is_lipschitz(problem: Problem) -> TypeGuard[Theorem2Problem]:
     """Whether the constant of Assumption 4 is known."""
-    return hasattr(type(problem), "B")  # of the type: the value itself may take a while
+    return hasattr(type(problem), "B")  # asks the type: computing the value may take a while
 
 
 def smooth_constants(problem: SmoothProblem) -> Constants:

@@ -1,4 +1,4 @@
-"""How likely the next event is an update of client i (p_i) or a server step (p_s): Section 4 and Example 1."""
+"""Event probabilities: that the next event is an update of client i (p_i) or a server step (p_s), Section 4."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from areabench.errors import UserError
 from areabench.theory.constants import positive_rates, require_count, require_positive
 
-_SUM_TOLERANCE = 1e-9  # rounding of at most a million summands
+_SUM_TOLERANCE = 1e-9  # for the rounding of at most a million summands
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class EventProbabilities:
     server: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no distribution over all n + 1 events."""
+        """Refuse what is not a distribution over all n + 1 events."""
         for client, probability in enumerate(self.clients):
             require_positive(f"the probability of client {client}", float(probability))
         require_positive("the probability of a server step", self.server)
@@ -72,18 +72,18 @@ def measured_probabilities(updates_per_client: NDArray[np.int64], server_steps: 
 
 
 def server_rate_of_updates(rates: NDArray[np.float64], updates: int) -> float:
-    """Server steps a second where it steps after every `updates` (Delta) updates: sum of the rates / Delta."""
-    require_count("the number of updates a server step", updates)
+    """Server steps per second with one step per `updates` (Delta) updates: sum of the rates / Delta."""
+    require_count("the number of updates per server step", updates)
     return float(positive_rates(rates).sum()) / updates
 
 
 def server_rate_of_period(period_s: float) -> float:
-    """Server steps a second where it steps every `period_s` seconds."""
+    """Server steps per second with one step every `period_s` seconds."""
     require_positive("the server's period in seconds", period_s)
     return 1 / period_s
 
 
 def server_rate_of_poisson(rate: float) -> float:
-    """Server steps a second where they are a Poisson process: its rate, checked."""
+    """Server steps per second that are a Poisson process: its rate, checked."""
     require_positive("the server's rate", rate)
     return rate

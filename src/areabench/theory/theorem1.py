@@ -1,7 +1,8 @@
-"""Theorem 1 in closed form, all constants written out, and the four terms of its rate.
+"""Theorem 1, strongly convex functions: step sizes, contraction, bounds of E|x_s - x*|², and the terms of its rate.
 
-Follows eq. (Lamba_convergence_starter) to eq. (Lambda_k_bound_final) without an O(.): tau = d - 1, T = K + d - 1, and
-sums are bounded by integrals. What differs from print is listed in docs/theory-corrections.md.
+The bound exists twice: by the proof's recursion, and in closed form with all constants written out. The closed form
+follows eq. (Lamba_convergence_starter) to eq. (Lambda_k_bound_final) without an O(.): tau = d - 1, T = K + d - 1, and
+sums are bounded by integrals. docs/theory-corrections.md lists what differs from print.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from areabench.theory.constants import (
     require_positive,
 )
 from areabench.theory.probabilities import EventProbabilities
+
+# ---------------------------------------------------------------------------------------------------- step sizes
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,51 @@ def theorem_schedule(constants: Constants, local_steps: int, minimum_probability
     return TheoremSchedule(c, c / step_limit(constants, local_steps).value)
 
 
+class Convention(Enum):
+    """How iterations are counted: the paper's algorithms and its appendix differ at the start and by one index.
+
+    ALGORITHM: clients train on x_{s,0} with alpha_0 before iteration 1, and alpha_{k+1} is sent with x_{s,k}, as in
+    areabench. APPENDIX: x_{i,0} = x_{s,0}, and alpha_k is sent with x_{s,k}, eq. (x_k).
+    """
+
+    ALGORITHM = "algorithm"
+    APPENDIX = "appendix"
+
+    @property
+    def lag(self) -> int:
+        """By how many iterations the index of the step size is ahead of that of the model it is sent with."""
+        return 1 if self is Convention.ALGORITHM else 0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A strongly convex problem, its event probabilities, M local steps, and |x_{s,0} - x*|."""
+
+    constants: Constants
+    probabilities: EventProbabilities
+    local_steps: int
+    start_distance: float
+    convention: Convention = Convention.ALGORITHM
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        require_count("the number of local steps M", self.local_steps)
+        require_not_negative("the distance |x_{s,0} - x*|", self.start_distance)
+
+    @property
+    def schedule(self) -> TheoremSchedule:
+        """Theorem 1's alpha_0, alpha_1, ..."""
+        return theorem_schedule(self.constants, self.local_steps, self.probabilities.minimum)
+
+    @property
+    def sent(self) -> TheoremSchedule:
+        """The step sizes sent with x_{s,0}, x_{s,1}, ...: alpha_1, alpha_2, ..., in the appendix alpha_0, ..."""
+        return TheoremSchedule(self.schedule.c, self.schedule.d + self.convention.lag)
+
+
+# ---------------------------------------------------------------------------------------------------- contraction
+
+
 _EXCESS_MAX = 2.0  # 3(1 - r)/(1 - r³) - 1 at r = 0
 
 
@@ -144,53 +192,14 @@ def changeover_beta(excess: float) -> float:
 def changeover_iteration(schedule: TheoremSchedule, local_steps: int, gamma: float, excess: float = 0.05) -> int:
     """The first k of the second phase: 1 - rho_k is at most (1 + excess) p_min alpha_k M gamma/12 from there on.
 
-    Then the conservative factor tells the rate, and the decay is sublinear. `excess` is a share. With Theorem 1's
-    own step sizes it is below 10 percent from the start, so that its first phase is short or absent.
+    From there the conservative factor determines the rate, and the decay is sublinear. `excess` is a share. With the
+    step sizes of Theorem 1 it is below 10 percent from the start, so that its first phase is short or absent.
     """
     step_size = 4 * (1 - changeover_beta(excess)) / (local_steps * gamma)
     return max(0, math.ceil(schedule.c / step_size - schedule.d))
 
 
-class Convention(Enum):
-    """How iterations are counted: the paper's algorithms and its appendix differ at the start and by one index.
-
-    ALGORITHM: clients train on x_{s,0} with alpha_0 before iteration 1, and alpha_{k+1} goes out with x_{s,k}; so
-    does areabench. APPENDIX: x_{i,0} = x_{s,0}, and alpha_k goes out with x_{s,k}, eq. (x_k).
-    """
-
-    ALGORITHM = "algorithm"
-    APPENDIX = "appendix"
-
-    @property
-    def lag(self) -> int:
-        """By how many iterations the index of the step size sent is ahead of the model's."""
-        return 1 if self is Convention.ALGORITHM else 0
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A strongly convex problem, who sends how often, M local steps, and |x_{s,0} - x*|."""
-
-    constants: Constants
-    probabilities: EventProbabilities
-    local_steps: int
-    start_distance: float
-    convention: Convention = Convention.ALGORITHM
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
-        require_count("the number of local steps M", self.local_steps)
-        require_not_negative("the distance |x_{s,0} - x*|", self.start_distance)
-
-    @property
-    def schedule(self) -> TheoremSchedule:
-        """Theorem 1's alpha_0, alpha_1, ..."""
-        return theorem_schedule(self.constants, self.local_steps, self.probabilities.minimum)
-
-    @property
-    def sent(self) -> TheoremSchedule:
-        """Which step sizes go out with x_{s,0}, x_{s,1}, ...: alpha_1, alpha_2, ..., in the appendix alpha_0, ..."""
-        return TheoremSchedule(self.schedule.c, self.schedule.d + self.convention.lag)
+# ---------------------------------------------------------------------------------------------------- one iteration
 
 
 @dataclass(frozen=True)
@@ -255,13 +264,7 @@ def _first_round(setting: Setting, trained: float, sent: float) -> float:
     return beta * distance**2 + 2 * moved**2 + 2 * moved * (2 * beta - 1) * distance + noise
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One iteration: alpha_k, beta_k, and (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move."""
-
-    alpha: float
-    beta: float
-    moved: float
+# ---------------------------------------------------------------------------------------------------- recursion
 
 
 def recursion_bound(setting: Setting, iterations: int) -> NDArray[np.float64]:
@@ -270,7 +273,7 @@ def recursion_bound(setting: Setting, iterations: int) -> NDArray[np.float64]:
 
 
 def recursion_bound_for(setting: Setting, step_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same for any step sizes that never grow and start at most at D.
+    """The same bound for any step sizes that never grow and do not exceed D.
 
     `step_sizes` holds the paper's alpha_0, alpha_1, ..., shape (K+1,), or (K+2,) where alpha_0 is for the first round.
     """
@@ -282,7 +285,9 @@ def recursion_bound_for(setting: Setting, step_sizes: NDArray[np.float64]) -> ND
     bounds = np.empty(len(sent))
     bounds[0] = squared.server
     for k in range(len(sent) - 1):
-        step = _step(setting, lemma, float(sent[k]), float(sent[k + 1]))
+        alpha, following = float(sent[k]), float(sent[k + 1])
+        beta = contraction_beta(alpha, setting.local_steps, setting.constants.gamma)
+        step = _Step(alpha, beta, (alpha - following) * lemma.shift)
         norms, squared = _next_norms(setting, lemma, step, norms), _next_squared(setting, lemma, step, norms, squared)
         norms = _jensen(norms, squared)
         bounds[k + 1] = squared.server
@@ -300,9 +305,13 @@ def _check(setting: Setting, step_sizes: NDArray[np.float64]) -> None:
         raise UserError("the step sizes grow or are not positive, the limit is a sequence that never grows; sort them")
 
 
-def _step(setting: Setting, lemma: LemmaConstants, alpha: float, following: float) -> _Step:
-    beta = contraction_beta(alpha, setting.local_steps, setting.constants.gamma)
-    return _Step(alpha, beta, (alpha - following) * lemma.shift)
+@dataclass(frozen=True)
+class _Step:
+    """One iteration: alpha_k, beta_k, and (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move."""
+
+    alpha: float
+    beta: float
+    moved: float
 
 
 def _next_norms(setting: Setting, lemma: LemmaConstants, step: _Step, norms: Distances) -> Distances:
@@ -342,6 +351,9 @@ def _jensen(norms: Distances, squared: Distances) -> Distances:
         memory=np.minimum(norms.memory, np.sqrt(squared.memory)),
         server=min(norms.server, squared.server**0.5),
     )
+
+
+# ---------------------------------------------------------------------------------------------------- closed form
 
 
 @dataclass(frozen=True)
@@ -417,12 +429,12 @@ def closed_bound(setting: Setting, iterations: int) -> float:
     try:
         rough, shifted = rough_bound(setting), iterations + setting.sent.d - 1
         return setting.probabilities.server * min(rough.at(shifted), _refined(setting, rough, shifted))
-    except OverflowError:  # a client that sends next to never
+    except OverflowError:  # a client that hardly ever sends
         return math.inf
 
 
 def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
-    """Eq. (Lambda_k_bound_final): lambda_k <= sqrt(psi Lambda_k) put into eq. (Lamba_convergence_starter) once more."""
+    """Eq. (Lambda_k_bound_final): lambda_k <= sqrt(psi Lambda_k) put into eq. (Lamba_convergence_starter) again."""
     proof, sigma, zeta = proof_constants(setting), setting.constants.sigma, setting.constants.zeta
     synchronization = (
         math.sqrt(rough.fourth) / T**3
@@ -433,6 +445,9 @@ def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
     noise = proof.spread * (proof.c_3 * sigma**2 / (3 * T) + proof.c_4 * zeta**2 / (2 * T**2))
     start = proof.tau**4 * proof.start_squared / T**4 + proof.c_2 * zeta**2 / T**3
     return float(start + noise + proof.c_1 * zeta * math.sqrt(proof.psi) * synchronization)
+
+
+# ---------------------------------------------------------------------------------------------------- rate
 
 
 @dataclass(frozen=True)
@@ -451,7 +466,7 @@ class RateTerms:
 
 
 def printed_rate_terms(setting: Setting, iterations: int) -> RateTerms:
-    """The terms as the paper prints them; they depend on the units of x and f, as they take gamma for at least 1."""
+    """The terms as the paper prints them; they depend on the units of x and f, as they assume gamma >= 1."""
     constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
     require_count("the number of iterations K", K)
     L, sigma, zeta, q, p = constants.L, constants.sigma, constants.zeta, events.mean_inverse, events.minimum

@@ -1,4 +1,4 @@
-"""Theorem 2: constant step size and bound of the function gap of the averaged iterates, convex Lipschitz functions.
+"""Theorem 2, convex Lipschitz functions: constant step size, bound of the averaged iterates, best server rate.
 
 The paper's (M + 1) B²/2 is M B² here: its proof drops a factor of 2, which matters for M >= 2.
 """
@@ -22,7 +22,7 @@ def start_lyapunov(constants: LipschitzConstants, probabilities: EventProbabilit
 
 
 def local_error(constants: LipschitzConstants, local_steps: int) -> float:
-    """sigma² + M B², what a squared step size of one local step costs in V_k."""
+    """sigma² + M B²: the factor of the squared step size in the change of V_k per local step."""
     require_count("the number of local steps M", local_steps)
     return constants.sigma**2 + local_steps * constants.B**2
 
@@ -59,7 +59,7 @@ def lipschitz_bound_for(
     step_size: float,
     convention: Convention = Convention.ALGORITHM,
 ) -> float:
-    """The same for any constant step size: V_0/(2 alpha M K) + alpha (sigma² + M B²)/2."""
+    """The same bound for any constant step size: V_0/(2 alpha M K) + alpha (sigma² + M B²)/2."""
     start, error = start_lyapunov(constants, probabilities), local_error(constants, local_steps)
     if convention is Convention.ALGORITHM:
         start += probabilities.mean_inverse * _first_round(constants, local_steps, step_size)
@@ -67,7 +67,7 @@ def lipschitz_bound_for(
 
 
 def _first_round(constants: LipschitzConstants, local_steps: int, step_size: float) -> float:
-    """How much |x_{i,0} - x*|² may exceed |x_{s,0} - x*|² once client i has trained on x_{s,0}."""
+    """By how much |x_{i,0} - x*|² may exceed |x_{s,0} - x*|² after client i has trained on x_{s,0}."""
     length = step_size * local_steps
     return 2 * length * constants.B * constants.start_distance + length * step_size * local_error(
         constants, local_steps
@@ -76,7 +76,7 @@ def _first_round(constants: LipschitzConstants, local_steps: int, step_size: flo
 
 @dataclass(frozen=True)
 class ServerRate:
-    """A server rate (1/s) and the criteria that belong to it: Delta updates a step, also rounded, and a period."""
+    """A server rate (1/s) and the equivalent criteria: Delta updates per server step, also rounded, and a period."""
 
     rate: float
     updates: float
@@ -102,14 +102,14 @@ def bound_by_iterations(
 def bound_by_time(
     constants: LipschitzConstants, rates: NDArray[np.float64], server_rate: float, local_steps: int, time_s: float
 ) -> float:
-    """The same after `time_s` seconds, K = (lambda_s + sum lambda) T; falls with lambda_s."""
+    """The same bound after `time_s` seconds, K = (lambda_s + sum lambda) T; it falls with lambda_s."""
     require_positive("the time in seconds", time_s)
     iterations = (server_rate + float(rates.sum())) * time_s
     return bound_by_iterations(constants, rates, server_rate, local_steps, iterations)
 
 
 def time_penalty(rates: NDArray[np.float64], server_rate: float) -> float:
-    """`bound_by_time` over its infimum (a server without rest): sqrt(1 + 1/(lambda_s H)), H = (2/n) sum 1/lambda_i.
+    """`bound_by_time` divided by its infimum (infinite lambda_s): sqrt(1 + 1/(lambda_s H)), H = (2/n) sum 1/lambda_i.
 
     At lambda_s* it is at most sqrt(1 + 1/sqrt(2n)): 1.31 for n = 1, 1.03 for n = 128.
     """
