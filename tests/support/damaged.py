@@ -13,7 +13,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,7 +24,8 @@ from areabench.engine.events import Event
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import Style
-from areabench.runfile.layout import forget
+from areabench.runfile.layout import forget, read_attributes
+from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import salvage
@@ -32,23 +33,6 @@ from areabench.sweeps.read import ended_state, read_ended
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "analysis"))
-
-from paper.origin import read_makers
-
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 60
-[problem]
-name = "quadratic"
-dimension = 3
-"""
 OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])
 COMMANDS = ("show", "summary", "diagnose", "replay")
 PATIENCE_S = 60
@@ -137,7 +121,8 @@ def tried(arguments: list[str]) -> int:
 
 
 def read_as_a_sweep_does(path: Path) -> None:
-    read_makers([path])
+    with suppress(*DAMAGE), open_file(path) as file:  # as the results page reads who made each file
+        read_attributes(file["provenance"].attrs)
     for overrides in OVERRIDES:
         experiment = parse_experiment(EXPERIMENT, overrides=overrides)
         ended_state(path, experiment)

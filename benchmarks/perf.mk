@@ -1,0 +1,28 @@
+# Measurements of areabench itself, on an idle machine.
+
+.PHONY: bench-simulator bench-cost bench-mpi bench-launchers bench-report soak
+
+bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
+	@$(BIN)/python benchmarks/perf/bench_simulator.py
+
+bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
+	@$(BIN)/python benchmarks/perf/cost.py --output runs/cost
+
+# The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
+bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH: benchmarks/results/MPI.md (six to eight minutes)
+	@$(BIN)/python benchmarks/perf/bench_mpi.py --output benchmarks/results/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
+
+bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
+	@$(BIN)/python benchmarks/perf/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
+
+bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (seconds)
+	@$(BIN)/python benchmarks/perf/bench_report.py
+
+soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/results/SOAK.md
+	@$(BIN)/python benchmarks/perf/soak.py --minutes 60 --clients 32 --rate 1000 --page benchmarks/results/SOAK.md
+
+$(VENV)-mpich/installed: $(VENV)/created $(REQUIREMENTS)
+	@echo "installing areabench and MPICH into $(VENV)-mpich"
+	@"$(PYTHON)" -m venv --clear $(VENV)-mpich
+	@$(VENV)-mpich/bin/python -m pip --disable-pip-version-check -qq install -c constraints.txt -e '.[mpich]'
+	@touch $@
