@@ -1,7 +1,7 @@
 # Experiments: the paper's tables and figures, the studies, and what was tried to choose the demo.
 # An interrupted sweep continues, and a changed file runs again only what it changed.
 
-.PHONY: tables figures table-mpi study-rates study-bias message-flow tune-demo demo-spread
+.PHONY: tables figures table-mpi study-rates study-bias message-flow tune-demo
 
 # TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
 TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))

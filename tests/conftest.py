@@ -1,16 +1,26 @@
-"""Before numpy is imported: one thread a process, so that tests do not depend on the number of cores.
+"""What holds for all tests.
 
-And how many random examples hypothesis tries: always the same, unless `--hypothesis-profile=long` asks for more.
+Each process has one thread, so that tests do not depend on the number of cores. Caches and settings of libraries lie in
+build/, so that tests write nothing into the user's home. Hypothesis tries the same random examples each time, unless
+`--hypothesis-profile=long` asks for more. Tests marked `system` change the machine for a while (network namespaces,
+mounts, daemons) and run where AREABENCH_SYSTEM_TESTS=1 (`make test SYSTEM=1`).
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 for _name in ("FORCE_COLOR", "NO_COLOR"):  # what is printed does not depend on the user's shell
     os.environ.pop(_name, None)
+os.environ.setdefault("GIT_CONFIG_GLOBAL", str(Path.home() / ".gitconfig"))  # git may need it to trust the clone
+os.environ |= {"HOME": str(ROOT / "build" / "home"), "XDG_CACHE_HOME": str(ROOT / "build" / "cache")}
+for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "AREABENCH_CACHE"):
+    os.environ.pop(_name, None)
+Path.home().mkdir(parents=True, exist_ok=True)
 
 from hypothesis import settings  # noqa: E402 - not before the threads are set
 
@@ -21,7 +31,6 @@ settings.load_profile("short")
 
 from collections.abc import Callable, Iterator  # noqa: E402
 from contextlib import ExitStack  # noqa: E402
-from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 
@@ -30,6 +39,15 @@ from areabench.progress import Style  # noqa: E402
 from areabench.runfile.read import Run, open_run  # noqa: E402
 from areabench.transports.options import RunOptions  # noqa: E402
 from areabench.transports.session import simulate  # noqa: E402
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what changes the machine, unless that is allowed."""
+    if os.environ.get("AREABENCH_SYSTEM_TESTS") != "1":
+        skipped = pytest.mark.skip(reason="changes the machine for a while; make test SYSTEM=1 runs it")
+        for item in items:
+            if item.get_closest_marker("system"):
+                item.add_marker(skipped)
 
 
 @pytest.fixture

@@ -56,9 +56,10 @@ class Disc:
 
 
 def open_disc(folder: Path, *, small: bool) -> Disc:
-    """A folder, on a small disc where that is asked for and root may mount one."""
+    """A folder, on a small disc where that is asked for, root may mount one and tests may change the machine."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not small or os.geteuid() != 0 or not shutil.which("mount"):
+    allowed = os.environ.get("AREABENCH_SYSTEM_TESTS") == "1" and os.geteuid() == 0
+    if not (small and allowed and shutil.which("mount")):
         return Disc(folder, mounted=False)
     command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(folder)]
     return Disc(folder, mounted=subprocess.run(command, capture_output=True, check=False).returncode == 0)

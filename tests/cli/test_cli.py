@@ -12,6 +12,7 @@ from typing import Any
 
 import h5py
 import pytest
+from tests.support.texts import QUADRATIC
 
 from areabench import __version__
 from areabench.cli import main as cli
@@ -20,20 +21,7 @@ from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.runfile.read import open_run
 
-EXPERIMENT = """
-name = "tiny"
-seed = 3
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 20
-[problem]
-name = "quadratic"
-dimension = 3
-"""
+EXPERIMENT = "seed = 3" + QUADRATIC
 COMMANDS = (
     "simulate",
     "launch",

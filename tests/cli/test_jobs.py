@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import pytest
 from tests.support import own_parts as outside
+from tests.support.texts import quadratic
 
 from areabench.cli import job as command
 from areabench.cli.main import main
@@ -21,18 +22,7 @@ from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENT = """
-name = "try"
-[clients]
-count = 8
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-horizon_s = 10.0
-[problem]
-name = "quadratic"
-"""
+EXPERIMENT = quadratic("horizon_s = 10.0", name="try", clients=8)
 GRID = EXPERIMENT + "[sweep]\ntrials = 3\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2]\n"
 FIXED = ["--venv", ".venv", "--mpi", "openmpi"]
 # What PBS takes in a line #PBS, by option.
@@ -191,7 +181,9 @@ def test_walltime(arguments: str, time: str, capsys: pytest.CaptureFixture[str])
 def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
     assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace("\n#  ", "")  # 8 clients, 10 a second
-    Path("try.toml").write_text(EXPERIMENT.replace('"quadratic"', '"logistic"\n[data]\nname = "synthetic"'))
+    Path("try.toml").write_text(
+        EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
+    )
     assert "0.2 s x 101 snapshots" in written("try.toml", capsys).replace("\n#  ", "")
 
 

@@ -40,15 +40,15 @@ class Exempt:
 
 NOT_EXECUTED = (
     Exempt(r"make (test|lint|docs)", "is, or runs, this test"),
-    Exempt(r"make (test-slurm|test-system-mpi|campaign|campaign-part)", "a part of the tests, with its own target"),
-    Exempt(r"make (tables|figures|table-mpi|study-rates|study-bias|tune-demo)", "minutes to an hour of runs"),
+    Exempt(r"make (test-slurm|test-system-mpi|coverage|campaign|campaign-part)", "a test with a target of its own"),
+    Exempt(r"make (tables|figures|table-mpi|study-rates|study-bias|tune-demo|demo-spread)", "minutes of runs"),
     Exempt(r"make (bench-[a-z]+|soak)", "a measurement, which wants the machine for itself"),
     Exempt(r"make notebooks", "a part of the tests, with its own target"),
     Exempt(
         r"make (install|format|clean|distclean|docs-reference|PYTHON=\S+)", "changes the environment or the sources"
     ),
     Exempt(r"\.venv/bin/pre-commit install", "changes the hooks of the clone"),
-    Exempt(r"\.venv/bin/python (-m tests\.campaign|benchmarks/soak\.py)", "an hour; its part is in make test"),
+    Exempt(r"\.venv/bin/python (-m tests\.campaign|benchmarks/perf/soak\.py)", "an hour; its part is in make test"),
     Exempt(r"\.venv/bin/python (-m pytest|tests/)", "runs tests"),
     Exempt(r"(sbatch|scontrol|squeue|srun|module) .*", "needs a cluster; make test-slurm runs job scripts"),
     Exempt(r"(qsub|qstat) .*", "needs a cluster with PBS"),

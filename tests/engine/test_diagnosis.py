@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, SHARES, Cause, Diagnosis, Observed, diagnose
@@ -35,21 +36,7 @@ from areabench.transports.session import simulate
 from areabench.views.json import to_json
 from areabench.views.text import describe_run, diagnosis_text, size
 
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.05
-[delays]
-name = "fixed"
-[stop]
-horizon_s = 10
-[problem]
-name = "quadratic"
-dimension = 2
-"""
+EXPERIMENT = quadratic("horizon_s = 10", clients=3, dimension=2) + '[delays]\nname = "fixed"\n'
 
 
 def rows(count: int = 4) -> NDArray[Any]:

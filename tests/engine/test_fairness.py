@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.texts import quadratic
 
 from areabench.engine.fairness import (
     CHANCE,
@@ -19,18 +20,7 @@ from areabench.engine.fairness import (
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
 
-EXPERIMENT = """
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-horizon_s = 10
-[problem]
-name = "quadratic"
-dimension = 3
-"""
+EXPERIMENT = quadratic("horizon_s = 10")
 
 
 def experiment(*overrides: str) -> Experiment:

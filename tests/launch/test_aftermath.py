@@ -8,6 +8,7 @@ from pathlib import Path
 
 import h5py
 import pytest
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import State
@@ -15,18 +16,7 @@ from areabench.launch.mpirun import Ending, FileBefore, file_before, settle
 from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
 
-EXPERIMENT = """
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-horizon_s = 0.5
-[problem]
-name = "quadratic"
-dimension = 3
-"""
+EXPERIMENT = quadratic("horizon_s = 0.5")
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.errors import UserError
@@ -20,17 +21,7 @@ from areabench.launch.mpirun import (
     tolerance_flags,
 )
 
-EXPERIMENT = """
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-horizon_s = 1.0
-[problem]
-name = "quadratic"
-"""
+EXPERIMENT = quadratic("horizon_s = 1.0", name="experiment")
 OPEN_MPI = "mpirun (Open MPI) 5.0.10"
 MPICH = "HYDRA build details:\\n    Version: 4.3.0"
 

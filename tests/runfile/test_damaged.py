@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind, State
@@ -26,22 +27,8 @@ from areabench.runfile.schema import EVENT, SNAPSHOT
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
-FUZZ = Path(__file__).parents[1] / "support" / "damaged.py"
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 1500
-[problem]
-name = "quadratic"
-dimension = 20
-[record]
-interval_s = 1.0
-"""
+ROOT = Path(__file__).parents[2]
+EXPERIMENT = quadratic("iterations = 1500", dimension=20) + "[record]\ninterval_s = 1.0\n"
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +71,8 @@ def recovered(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]
 @pytest.mark.slow
 def test_no_damage_ends_in_a_traceback_a_crash_or_a_hang() -> None:
     """In a process of its own: HDF5 may take it along. More cases: see damaged.py."""
-    done = subprocess.run([sys.executable, FUZZ, "40", "6"], capture_output=True, text=True, timeout=110, check=False)
+    command = [sys.executable, "-m", "tests.support.damaged", "40", "6"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     counts = {words: int(count) for count, words in re.findall(r"(\d+) ([\w ,]+)", done.stdout)}
     assert sum(counts.values()) == 40

@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 import pytest
+from tests.support.texts import quadratic
 from tests.support.watched import WRITER
 
 from areabench.cli.main import main
@@ -33,22 +34,7 @@ from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
 
-EXPERIMENT = """
-name = "tiny"
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 3000
-[problem]
-name = "quadratic"
-dimension = 50
-[record]
-snapshots = "grid"
-interval_s = 0.1
-"""
+EXPERIMENT = quadratic("iterations = 3000", dimension=50) + '[record]\nsnapshots = "grid"\ninterval_s = 0.1\n'
 FLOAT = np.dtype(np.float64)
 
 

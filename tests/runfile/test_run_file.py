@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.texts import QUADRATIC
 
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import Diagnosis
@@ -39,20 +40,7 @@ from areabench.transports.session import simulate
 from areabench.views.styled import RULE, align, number
 from areabench.views.text import describe_run, summary_table
 
-EXPERIMENT = """
-name = "tiny"
-seed = 3
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.05
-[stop]
-iterations = 20
-[problem]
-name = "quadratic"
-dimension = 3
-"""
+EXPERIMENT = "seed = 3" + QUADRATIC
 PAGE = Path(__file__).parents[2] / "docs" / "run-file.md"
 FLOAT = np.dtype(np.float64)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.slurm.cluster import Cluster, Trouble, running, why_not
+from tests.support.texts import quadratic
 
 from areabench.engine.events import State
 from areabench.runfile.read import open_run
@@ -20,22 +21,8 @@ from areabench.sweeps.read import open_sweep
 
 LIMIT_S = 120.0  # for one job; a machine that is busy takes its time to start Python
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # mpirun refuses otherwise
-EXPERIMENT = """
-name = "try"
-[clients]
-count = 2
-[rates]
-name = "uniform"
-rate = 20.0
-[method]
-name = "area"
-step_size = 0.02
-[stop]
-horizon_s = 1.0
-[problem]
-name = "quadratic"
-dimension = 6
-"""
+RATES = '[rates]\nname = "uniform"\nrate = 20.0\n'
+EXPERIMENT = quadratic("horizon_s = 1.0", name="try", step_size=0.02, dimension=6) + RATES
 SWEEP = EXPERIMENT + "[sweep]\ntrials = 2\n[[sweep.grid]]\nmethod.step_size = [0.01, 0.02]\n"
 FILES = {"try.toml": EXPERIMENT, "grid.toml": SWEEP}
 

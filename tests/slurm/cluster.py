@@ -93,17 +93,10 @@ def until(holds: Callable[[], bool], limit_s: float, trouble: Callable[[], str])
 
 
 def why_not() -> str:
-    """Why there can be no Slurm here, after an attempt to install it; empty if there can."""
+    """Why there is no Slurm here; empty if there is."""
     os.environ["PATH"] += f":{SYSTEM_PATH}"
     missing = [program for program in PROGRAMS if shutil.which(program) is None] + [PMIX] * (not _loads(PMIX))
-    if not missing:
-        return ""
-    what, packages = f"{', '.join(missing)} not found", ", ".join(PACKAGES)
-    if shutil.which("apt-get") is None:
-        return f"{what}, and there is no apt-get to install {packages} with"
-    if os.geteuid() != 0:
-        return f"{what}, and only root can install {packages}"
-    return _install(packages)
+    return f"{', '.join(missing)} not found (Debian: apt-get install {' '.join(PACKAGES)})" if missing else ""
 
 
 def _loads(library: str) -> bool:
@@ -112,18 +105,6 @@ def _loads(library: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _install(packages: str) -> str:
-    """Install the packages; why that failed, or nothing."""
-    print(f"installing {packages}", flush=True)
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    install, update = ["apt-get", "install", "-qq", "--no-install-recommends", *PACKAGES], ["apt-get", "update", "-qq"]
-    for command in (install, update, install):  # the lists may be missing or old
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if command is install and done.returncode == 0:
-            return ""
-    return f"{packages} cannot be installed: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Damages run files in many ways and reads them with every command: a clean end each time, or this ends with 1.
 
-    python tests/support/damaged.py 1000 7     # so many cases, from this seed
+    python -m tests.support.damaged 1000 7     # this many cases, from this seed
 
 Every case is made of the seed and its number, and said before it is tried, so that a crash can be tried again.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Event
@@ -33,6 +34,7 @@ from areabench.sweeps.read import ended_state, read_ended
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 
+EXPERIMENT = quadratic("iterations = 60")
 OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])
 COMMANDS = ("show", "summary", "diagnose", "replay")
 PATIENCE_S = 60

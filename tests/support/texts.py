@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-QUADRATIC = """
-name = "tiny"
+
+def quadratic(
+    stop: str = "iterations = 20", *, name: str = "tiny", clients: int = 2, step_size: float = 0.05, dimension: int = 3
+) -> str:
+    """AREA on a small quadratic; more sections may be appended."""
+    return f"""
+name = "{name}"
 [clients]
-count = 2
+count = {clients}
 [method]
 name = "area"
-step_size = 0.05
+step_size = {step_size}
 [stop]
-iterations = 20
+{stop}
 [problem]
 name = "quadratic"
-dimension = 3
+dimension = {dimension}
 """
+
+
+QUADRATIC = quadratic()
 BLOBS = """
 [data]
 name = "synthetic"

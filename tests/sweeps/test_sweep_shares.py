@@ -7,28 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.sweeps.folder import opened
 from areabench.sweeps.plan import Share, load_sweep
 from areabench.sweeps.read import open_sweep
 
-SWEEP = """
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.1
-[stop]
-iterations = 50
-[problem]
-name = "quadratic"
-dimension = 3
-[sweep]
-trials = 3
-[[sweep.grid]]
-method.step_size = [0.1, 0.2]
-"""
+GRID = "[sweep]\ntrials = 3\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2]\n"
+SWEEP = quadratic("iterations = 50", step_size=0.1) + GRID
 PATIENCE_S = 60.0
 
 
