@@ -9,8 +9,8 @@ from pathlib import Path
 
 from paper.page import write_results
 
-from areabench.cli.table import open_finished
 from areabench.errors import UserError
+from areabench.sweeps.read import open_finished
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -89,8 +89,8 @@ def _cells(sweep: Sweep) -> dict[tuple[object, ...], Cell]:
         raise UserError(f"{sweep.folder}: {len(sweep.missing)} runs are missing{reason}; run its sweep again")
     experiments = [result.experiment for result in sweep.results]
     (table,) = build_tables(experiments, sweep.results, named_rule("all"), TARGET)
-    cells = [row.cells[number] for number in range(len(table.rates)) for row in table.rows]
-    return {(cell.experiment.rates, cell.experiment.method): cell for cell in cells if cell is not None}
+    cells = [cell for row in table.rows for contender in row.contenders for cell in contender.cells]
+    return {(cell.experiment.rates, cell.experiment.method): cell for cell in cells}
 
 
 def _compare(real: Cell, simulated: Cell) -> tuple[RunComparison, ...]:

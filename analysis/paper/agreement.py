@@ -28,13 +28,12 @@ from areabench.experiment.records import (
     Stop,
 )
 from areabench.results.cells import Cell, Comparison
-from areabench.results.grouping import SweepTable
+from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_group
 from areabench.results.retention import (
     SINGLE_PRECISION_GAP,
     best_by,
     every,
-    is_finite,
     largest_finite,
 )
 from areabench.results.statistics import DECIMALS, Spread
@@ -114,7 +113,7 @@ class Counts:
 
 
 def matches(
-    tables: Sequence[SweepTable], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
+    tables: Sequence[Page], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
 ) -> tuple[Match, ...]:
     """For each published cell the one of ours that `counts`; two of them are an error, so none replaces the other."""
     found: dict[PublishedCell, Comparison] = {}
@@ -269,7 +268,7 @@ class Kept:
     def largest_loss(self, size: float) -> float:
         """The largest final loss of the trials at a step size; infinite where one diverged."""
         trials = [result for result in self.results if result.experiment.method.step_size == size]
-        return max(result.final_loss if is_finite(result) else math.inf for result in trials)
+        return max(math.inf if result.has_diverged else result.final_loss for result in trials)
 
 
 def kept_groups(results: Sequence[Result]) -> tuple[Kept, ...]:

@@ -30,7 +30,7 @@ from paper.page_tables import (
 )
 
 from areabench.errors import UserError
-from areabench.results.grouping import SweepTable, build_tables
+from areabench.results.grouping import Page, build_tables
 from areabench.results.published import METHOD_LABELS, PublishedCell, published_cells
 from areabench.results.retention import SINGLE_PRECISION_GAP, final_gap, named_rule
 from areabench.sweeps.read import Sweep
@@ -65,10 +65,9 @@ def results_page(sweeps: Sequence[Sweep], folder: Path, command: str) -> str:
     return "\n".join(section for section in sections if section)
 
 
-def published_tables(sweep: Sweep) -> tuple[SweepTable, ...]:
+def published_tables(sweep: Sweep) -> tuple[Page, ...]:
     """The tables of a sweep with the step sizes that the paper shows."""
-    planned = [member.experiment for member in sweep.plan.members if member.experiment is not None]
-    return build_tables(planned, sweep.results, named_rule("published"))
+    return build_tables(sweep.plan.experiments, sweep.results, named_rule("published"))
 
 
 # ---------------------------------------------------------------------------------------------------- the top
@@ -76,7 +75,7 @@ def published_tables(sweep: Sweep) -> tuple[SweepTable, ...]:
 
 def _top(
     sweeps: Sequence[Sweep],
-    tables: Sequence[SweepTable],
+    tables: Sequence[Page],
     main: Sequence[Match],
     equal: Sequence[Match],
     command: str,
@@ -191,7 +190,7 @@ def _retention(sweeps: Sequence[Sweep]) -> str:
     return f"## Which step sizes are kept\n\n{paragraph(words)}\n{retention_table(groups)}"
 
 
-def _tables(tables: Sequence[SweepTable], main: Sequence[Match]) -> str:
+def _tables(tables: Sequence[Page], main: Sequence[Match]) -> str:
     """The eight tables, each cell beside the published one."""
     counted = {id(one.comparison.ours) for one in main if one.comparison is not None}
     shown = [table for table in tables if any(id(cell) in counted for cell in table.cells)]
@@ -203,7 +202,7 @@ def _tables(tables: Sequence[SweepTable], main: Sequence[Match]) -> str:
     return "\n".join(["## The tables\n", notes, *(to_markdown(sheet, level=3) for sheet in sheets)])
 
 
-def _horizons(tables: Sequence[SweepTable], main: Sequence[Match]) -> str:
+def _horizons(tables: Sequence[Page], main: Sequence[Match]) -> str:
     """The tables whose printed horizon does not fit, at both horizons."""
     cells = [cell for cell in published_cells() if cell.horizon_s != cell.recovered_horizon_s]
     printed = {one.published: one for one in matches(tables, cells, at_printed_horizon)}

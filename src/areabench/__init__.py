@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from areabench import theory
+    from areabench.results.table import sweep_table
     from areabench.runfile.read import Run, open_run
     from areabench.sweeps.read import Sweep, open_sweep
     from areabench.views import figures
 
 __version__ = "0.1.0"
-__all__ = ["Run", "Sweep", "__version__", "figures", "open_run", "open_sweep", "theory"]
+__all__ = ["Run", "Sweep", "__version__", "figures", "open_run", "open_sweep", "sweep_table", "theory"]
 
-_HOMES = {"Run": "runfile.read", "open_run": "runfile.read", "Sweep": "sweeps.read", "open_sweep": "sweeps.read"}
+_HOMES = {
+    "Run": "runfile.read",
+    "Sweep": "sweeps.read",
+    "open_run": "runfile.read",
+    "open_sweep": "sweeps.read",
+    "sweep_table": "results.table",
+}
 _ROOMS = {"figures": "views.figures", "theory": "theory"}
 
 

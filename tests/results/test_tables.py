@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from areabench.engine.events import State, Status
@@ -27,13 +28,13 @@ from areabench.experiment.records import (
     UniformRates,
 )
 from areabench.results.cells import Cell
-from areabench.results.grouping import SweepTable, build_tables, setting_of
+from areabench.results.grouping import Page, build_tables, setting_of
 from areabench.results.retention import named_rule
-from areabench.sweeps.read import Result
+from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, sweep_table
+from areabench.sweeps.plan import Member, SweepPlan
+from areabench.sweeps.read import Result, Sweep
 from areabench.views.styled import Heading
 from areabench.views.tables.forms import (
-    CELL_COLUMNS,
-    PAPER_COLUMNS,
     Entry,
     Group,
     Sheet,
@@ -78,10 +79,19 @@ def cell(*results: Result, planned: int = 0) -> Cell:
     return Cell(results, planned or len(results), 80.0)
 
 
-def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> SweepTable:
+def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Page:
     """The one table of some runs, with every step size."""
     (built,) = build_tables(planned or [result.experiment for result in results], results, ALL)
     return built
+
+
+def lines(built: Page) -> list[tuple[str, tuple[float | None, ...]]]:
+    """Method and step sizes, one per rates setting, of each line of a table."""
+    return [
+        (method.label, tuple(cell and cell.step_size for cell in line))
+        for method in built.methods
+        for line in built.lines(method.method)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- a cell
@@ -110,6 +120,25 @@ def test_a_cell_of_diverged_trials_only_has_no_numbers() -> None:
     one = cell(run(state=State.DIVERGED))
     assert (one.accuracy, one.loss) == (None, None)
     assert math.isinf(one.reach.rho)  # none reached the target
+
+
+@pytest.mark.parametrize(
+    ("state", "loss", "diverged"),
+    [
+        (State.DONE, 1.0, False),
+        (State.DIVERGED, 1.0, True),
+        (State.DONE, math.inf, True),
+        (State.TARGET, math.nan, True),
+        (State.RUNNING, math.nan, False),  # its last snapshot so far has no loss
+    ],
+)
+def test_diverged_is_what_says_so_or_ended_with_a_loss_that_is_not_finite(
+    state: State, loss: float, diverged: bool
+) -> None:
+    one = run(state=state, loss=loss)
+    assert one.has_diverged is diverged
+    assert cell(one).diverged == diverged
+    assert not replace(one, train_loss=np.empty(0), status=replace(one.status, state=State.DONE)).has_diverged
 
 
 # ---------------------------------------------------------------------------------------------------- rho
@@ -142,7 +171,7 @@ def test_rho_is_not_known_without_snapshots_over_time() -> None:
     end = run(accuracy=95.0)
     end = replace(end, time_s=end.time_s[-1:], test_accuracy=end.test_accuracy[-1:], train_loss=end.train_loss[-1:])
     end = replace(end, experiment=replace(end.experiment, record=Record(snapshots="none")))
-    assert math.isnan(end.time_to_accuracy(80.0))
+    assert (end.time_to_accuracy(80.0), end.knows_time_to(80.0)) == (10.0, False)
     built = table([end])
     assert math.isnan(built.cells[0].reach.rho)
     assert not built.is_best(built.cells[0], "rho")
@@ -163,7 +192,7 @@ def test_diverged_trials_did_not_reach_the_target_unless_they_did_before() -> No
 def test_a_run_that_iterations_ended_before_its_horizon_says_nothing_of_the_rest() -> None:
     short = run(seed=2)
     short = replace(short, status=replace(short.status, end_s=4.0))
-    assert math.isnan(short.time_to_accuracy(80.0))
+    assert (short.time_to_accuracy(80.0), short.knows_time_to(80.0)) == (math.inf, False)
     one = cell(run(seed=1, reached_s=2.0), short)
     assert (one.reach.unknown, math.isnan(one.reach.rho)) == (1, True)
     reached = replace(run(reached_s=2.0), status=short.status)
@@ -189,13 +218,8 @@ def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
     ]  # fmt: skip
     built = table(results)
     assert built.title == "n = 128, M = 1, non-IID, horizon 10 s"
-    assert built.rates == (UniformRates(), NormalRates())
-    assert [(row.method, row.step_size) for row in built.rows] == [("FedBuff", 1.0), ("AREA", 10.0), ("AREA", 100.0)]
-    assert [[one is not None for one in row.cells] for row in built.rows] == [
-        [True, False],
-        [True, True],
-        [True, False],
-    ]
+    assert [row.rates for row in built.rows] == [UniformRates(), NormalRates()]
+    assert lines(built) == [("FedBuff", (1.0, None)), ("AREA", (10.0, 10.0)), ("AREA", (100.0, None))]
 
 
 def test_other_settings_make_other_tables_and_titles_tell_them_apart() -> None:
@@ -215,8 +239,8 @@ def test_where_modules_lie_makes_no_other_table() -> None:
 
 def test_variants_of_a_method_are_told_apart() -> None:
     results = [run(FedBuff(step_size=1.0)), run(FedBuff(step_size=1.0, server_step_size=0.5))]
-    methods = [row.method for row in table(results).rows]
-    assert methods == ["FedBuff, server_step_size = none", "FedBuff, server_step_size = 0.5"]
+    methods = [method.label for method in table(results).methods]
+    assert methods == ["FedBuff (server_step_size = none)", "FedBuff (server_step_size = 0.5)"]
 
 
 def test_missing_trials_are_named() -> None:
@@ -247,7 +271,8 @@ def test_best_skips_a_method_without_trials_to_show_and_says_so() -> None:
     results = [*area, run(FedBuff(step_size=1.0), 1)]
     planned = [*(one.experiment for one in results), run(FedBuff(step_size=1.0), 2).experiment]
     (built,) = build_tables(planned, results, named_rule("best"))
-    assert [(row.method, row.step_size) for row in built.rows] == [("AREA", 1.0), ("FedBuff", None)]
+    assert lines(built) == [("AREA", (1.0,))]
+    assert [method.label for method in built.methods] == ["AREA", "FedBuff"]
     note = "FedBuff, uniform (lambda = 10): none of the trials to show is done at 1 (seeds 2)"
     assert note in to_text(plain_sheet(built, "title", "label"))
 
@@ -255,14 +280,15 @@ def test_best_skips_a_method_without_trials_to_show_and_says_so() -> None:
 def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
     results = [run(Area(step_size=1.0), state=State.DIVERGED)]
     (built,) = build_tables([results[0].experiment], results, named_rule("paper-rule"))
-    assert [(row.method, row.step_size, row.cells) for row in built.rows] == [("AREA", None, (None,))]
+    assert ([method.label for method in built.methods], lines(built)) == (["AREA"], [])
+    assert [entry.value for entry in plain_sheet(built, "title", "label").groups[0].rows[0]] == ["AREA", *"––––"]
     assert "AREA: the rule keeps no step size" in to_text(plain_sheet(built, "title", "label"))
 
 
 # ---------------------------------------------------------------------------------------------------- bold
 
 
-def bold(built: SweepTable, quality: str) -> list[tuple[str, float]]:
+def bold(built: Page, quality: str) -> list[tuple[str, float]]:
     return [(one.experiment.rates.name, one.step_size) for one in built.cells if built.is_best(one, quality)]
 
 
@@ -433,6 +459,22 @@ def test_latex_braces_and_columns_match() -> None:
         rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
         assert rows
         assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
+
+
+def test_the_frame_of_a_sweep_has_the_columns_and_numbers_of_the_csv() -> None:
+    results = [run(seed=seed, loss=1 / seed, accuracy=87.0, reached_s=seed) for seed in (1, 2)]
+    results += [run(FedBuff(step_size=7.0)), run(Area(step_size=7.0), state=State.DIVERGED)]
+    members = tuple(Member((), one.experiment.seed, one.experiment, "", "run.h5") for one in results)
+    sweep = Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ())
+    frame = sweep_table(sweep, "all")
+    tables = [("one", page) for page in build_tables(sweep.plan.experiments, results, ALL)]
+    text = pd.read_csv(io.StringIO(to_csv(tables, with_paper=True)))
+    text["rho"] = text["rho"].replace(">1", "inf").astype(float)  # a number in the frame
+    for answer in ("accuracy_in_range", "loss_in_range"):
+        text[answer] = text[answer].map({"yes": True, "no": False})
+    pd.testing.assert_frame_equal(frame, text, check_dtype=False, check_exact=True)
+    assert frame["rho"].tolist() == [math.inf, 0.15, math.inf]
+    assert frame["accuracy_in_range"].tolist()[1] is False
 
 
 def test_csv_gives_every_number_back() -> None:

@@ -11,44 +11,45 @@ from tests.views.test_figures import result
 
 from areabench.engine.events import State, Status
 from areabench.results.grouping import arrange
+from areabench.results.statistics import reach_of
 
 pytest.importorskip("matplotlib")
 
 from matplotlib.patches import Rectangle
 
-from areabench.views.figures.sweeps import draw_time_to_target, reached
+from areabench.views.figures.sweeps import draw_time_to_target, reached_words
 
 SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
 AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)
 
 
 def test_median_of_all_that_reached_it() -> None:
-    found = reached([result(accuracy=AT_1), result(accuracy=AT_2), result(accuracy=AT_2)], 80.0)
-    assert found.times_s.tolist() == [1.0, 2.0, 2.0]
-    assert (found.median_s, found.words) == (2.0, "3 of 3")
+    found = reach_of([result(accuracy=AT_1), result(accuracy=AT_2), result(accuracy=AT_2)], 80.0)
+    assert found.times_s == (1.0, 2.0, 2.0)
+    assert (found.median_s, reached_words(found)) == (2.0, "3 of 3")
 
 
 def test_a_trial_that_did_not_reach_it_counts_as_later_than_all() -> None:
-    found = reached([result(accuracy=AT_1), result(accuracy=SLOW), result(accuracy=AT_2)], 80.0)
-    assert found.times_s.tolist() == [1.0, math.inf, 2.0]
-    assert (found.count, found.median_s, found.words) == (2, 2.0, "2 of 3")
+    found = reach_of([result(accuracy=AT_1), result(accuracy=SLOW), result(accuracy=AT_2)], 80.0)
+    assert found.times_s == (1.0, math.inf, 2.0)
+    assert (found.reached, found.median_s, reached_words(found)) == (2, 2.0, "2 of 3")
 
 
 def test_where_half_did_not_reach_it_there_is_no_median() -> None:
-    found = reached([result(accuracy=AT_1), result(accuracy=SLOW)], 80.0)
+    found = reach_of([result(accuracy=AT_1), result(accuracy=SLOW)], 80.0)
     assert found.median_s == math.inf
-    assert math.isnan(reached([], 80.0).median_s)
+    assert math.isnan(reach_of([], 80.0).median_s)
 
 
 def test_diverged_before_is_never_and_an_early_end_is_not_known() -> None:
     early = replace(result(accuracy=SLOW), status=Status(State.DONE, "", 3.0, 4, 0, 2))
-    found = reached([result(accuracy=SLOW, diverged=True), early, result(accuracy=AT_1)], 80.0)
-    assert found.times_s.tolist() == [math.inf, 1.0]
-    assert (found.unknown, found.words) == (1, "1 of 2, 1 unknown")
+    found = reach_of([result(accuracy=SLOW, diverged=True), early, result(accuracy=AT_1)], 80.0)
+    assert found.times_s == (math.inf, 1.0)
+    assert (found.unknown, reached_words(found)) == (1, "1 of 2, 1 unknown")
 
 
 def test_what_was_reached_before_a_run_diverged_counts() -> None:
-    assert reached([result(accuracy=AT_1, diverged=True)], 80.0).times_s.tolist() == [1.0]
+    assert reach_of([result(accuracy=AT_1, diverged=True)], 80.0).times_s == (1.0,)
 
 
 def test_drawn_as_bar_or_hatched_to_the_horizon_with_a_mark_a_trial() -> None:

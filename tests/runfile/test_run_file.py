@@ -186,15 +186,15 @@ def test_arrays_stay_when_the_file_is_closed(tmp_path: Path) -> None:
         ([10.0, 50.0, 90.0], 50.0, 1.0),
         ([10.0, 50.0, 90.0], 50.1, 2.0),
         ([10.0, 50.0, 90.0], 0.0, 0.0),
-        ([10.0, 50.0, 90.0], 91.0, math.nan),
+        ([10.0, 50.0, 90.0], 91.0, math.inf),
         ([math.nan, 60.0, math.nan], 60.0, 1.0),
-        ([math.nan, math.nan], 1.0, math.nan),
+        ([math.nan, math.nan], 1.0, math.inf),
         ([70.0, 10.0, 80.0], 60.0, 0.0),
     ],
 )
 def test_time_to_accuracy(accuracies: list[float], percent: float, expected_s: float, tmp_path: Path) -> None:
     with rewritten(tmp_path / "run.h5", accuracies) as opened:
-        assert opened.time_to_accuracy(percent) == pytest.approx(expected_s, nan_ok=True)
+        assert opened.time_to_accuracy(percent) == pytest.approx(expected_s)
 
 
 def test_summary_of_a_run(run: Run) -> None:
@@ -203,7 +203,7 @@ def test_summary_of_a_run(run: Run) -> None:
     assert (summary.updates, summary.server_steps) == (16, 4)
     assert summary.train_loss == run.metrics_array["train_loss"][-1]
     assert math.isnan(summary.test_accuracy)
-    assert math.isnan(summary.target_s)
+    assert summary.target_s == math.inf
     updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     assert summary.mean_staleness == updates["staleness"].mean()
 
@@ -378,7 +378,7 @@ def test_number(value: float, text: str) -> None:
 
 def test_summary_table() -> None:
     summary = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
-    other = replace(summary, method="fedbuff", target_s=math.nan, test_accuracy=math.nan)
+    other = replace(summary, method="fedbuff", target_s=math.inf, test_accuracy=math.nan)
     heading, _, first, second = summary_table([summary, other], 80.0).splitlines()
     assert "time to 80 %" in heading
     assert first.split() == ["area", "10", "81.25", "0.500", "3.2", "s", "1,200", "300", "1.50", "done"]

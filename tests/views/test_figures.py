@@ -38,7 +38,8 @@ from areabench.experiment.records import (
 )
 from areabench.problems import datasets
 from areabench.problems.splits import count_labels
-from areabench.results.grouping import arrange, band, choose, staleness_shares, title_of
+from areabench.results.grouping import arrange, choose
+from areabench.results.statistics import band, staleness_shares
 from areabench.sweeps.read import Result
 
 pytest.importorskip("matplotlib")
@@ -149,9 +150,7 @@ def test_pages_that_differ_have_names_and_titles_that_differ() -> None:
         "-n4-M1-iid-updates4",
         "-n4-M1-iid-updates2",
     ]
-    assert title_of(pages[2]) == (
-        "n = 4, M = 1, split iid of synthetic, horizon 15 s, 1 trial, aggregation.updates = 2"
-    )
+    assert pages[2].caption == ("n = 4, M = 1, split iid of synthetic, horizon 15 s, 1 trial, aggregation.updates = 2")
 
 
 def test_two_splits_of_one_kind_have_names_that_differ() -> None:
@@ -173,9 +172,9 @@ def test_variants_of_a_method_are_told_apart() -> None:
 
 def test_title_says_clients_steps_split_horizon_and_trials() -> None:
     (page,) = arrange([result(seed=seed) for seed in range(3)] + [result("fedbuff")])
-    assert title_of(page) == "n = 128, M = 50, split dirichlet (0.1) of synthetic, horizon 15 s, 1 to 3 trials"
+    assert page.caption == "n = 128, M = 50, split dirichlet (0.1) of synthetic, horizon 15 s, 1 to 3 trials"
     (page,) = arrange([result(problem=Quadratic(), data=None, split=None, stop=Stop(iterations=2000))])
-    assert title_of(page) == "n = 128, M = 50, quadratic problem, 2,000 iterations, 1 trial"
+    assert page.caption == "n = 128, M = 50, quadratic problem, 2,000 iterations, 1 trial"
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -289,9 +288,9 @@ def test_diverged_trials_are_counted_and_left_out() -> None:
     assert len(np.asarray(figure.axes[0].lines[1].get_ydata())) == 0
 
 
-def test_a_loss_beyond_all_numbers_counts_as_diverged() -> None:
-    (page,) = arrange([result(loss=(4.0, NAN, math.inf)), result(seed=1)])
-    assert page.rows[0].contenders[0].cells[0].divergence == "1 of 2 diverged"
+def test_curves_say_how_many_trials_ended_with_a_loss_that_is_not_finite() -> None:
+    figure = curves(result(loss=(4.0, NAN, math.inf)), result(seed=1), result(seed=2, loss=(4.0, NAN, NAN)))
+    assert texts(figure)[0] == "AREA, α = 1\n(2 of 3 diverged)"
 
 
 def test_curves_at_a_wished_step_size() -> None:

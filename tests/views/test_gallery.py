@@ -21,6 +21,7 @@ from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
 from areabench.results.diagnosis import diagnosis_of
+from areabench.results.table import sweep_table
 from areabench.runfile.read import Run, open_run
 from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import Sweep, open_sweep
@@ -244,7 +245,7 @@ def test_every_figure_of_sweeps_fits_its_width(swept: Sweep, tmp_path: Path) -> 
 
 
 def test_table_has_the_means_of_the_frame(swept: Sweep) -> None:
-    table = swept.table("all")
+    table = sweep_table(swept, "all")
     assert table[["method", "step_size"]].to_numpy().tolist() == [
         ["AREA", 0.1], ["AREA", 1.0], ["FedBuff", 0.1], ["FedBuff", 1.0]
     ]  # fmt: skip

@@ -26,12 +26,11 @@ from areabench.experiment.records import (
     MethodSettings,
     Stop,
 )
-from areabench.results.grouping import Band
+from areabench.results.statistics import Band
 from areabench.sweeps.read import Result
 from areabench.views.report.build import (
     arranged,
     axes_of,
-    may_be_best,
     median_reached_s,
     outcome_of,
     participation_of,
@@ -206,7 +205,8 @@ def test_the_best_step_size_is_marked_and_colours_are_those_of_all_figures() -> 
 
 def test_the_best_has_all_its_trials_and_none_diverged() -> None:
     def judged(*results: Result, planned: int = 0) -> list[bool]:
-        return [may_be_best(place.cell, planned) for place in arranged(trials(*results)).places]
+        cells = [place.cell for place in arranged(trials(*results)).places]
+        return [replace(cell, planned=max(planned, len(cell.results))).is_eligible for cell in cells]
 
     first = result(name="a.h5")
     assert judged(first, result(seed=1), planned=2) == [True]

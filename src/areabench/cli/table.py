@@ -8,11 +8,12 @@ from pathlib import Path
 
 from areabench.errors import UserError
 from areabench.files import write_text
-from areabench.results.grouping import SweepTable, build_tables
+from areabench.results.grouping import Page, build_tables
 from areabench.results.retention import Rule
-from areabench.sweeps.read import Sweep, open_sweep
+from areabench.results.table import cell_values
+from areabench.sweeps.read import Sweep, open_finished
 from areabench.views.styled import Styled
-from areabench.views.tables.forms import Sheet, cell_values, to_csv, to_latex, to_markdown, to_text
+from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
 from areabench.views.tables.sheets import paper_sheet, plain_sheet
 from areabench.views.terminal import Output
 
@@ -26,7 +27,7 @@ class TitledTable:
 
     sweep: str
     title: str
-    table: SweepTable
+    table: Page
 
     def sheet(self, *, with_paper: bool) -> Sheet:
         """The table in words."""
@@ -101,26 +102,9 @@ def _is_folder(output: Path) -> bool:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def open_finished(folders: Sequence[Path]) -> list[Sweep]:
-    """Read the folders; at least one run must be there in each."""
-    sweeps = [open_sweep(folder) for folder in folders]
-    for folder, sweep in zip(folders, sweeps, strict=True):
-        if not sweep.results:
-            raise UserError(
-                f"{folder}: none of its {len(sweep.plan.members):,} runs is done"
-                f"{_first_reason(sweep)}; run `areabench sweep` first"
-            )
-    return sweeps
-
-
-def _first_reason(sweep: Sweep) -> str:
-    return f" ({len(sweep.failures):,} failed, the first: {sweep.failures[0].reason})" if sweep.failures else ""
-
-
 def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
-    planned = [member.experiment for member in sweep.plan.members if member.experiment is not None]
     try:
-        tables = build_tables(planned, sweep.results, rule, target)
+        tables = build_tables(sweep.plan.experiments, sweep.results, rule, target)
     except UserError as error:
         raise UserError(f"{sweep.folder}: {error}") from error
     if rule.name == "published" and not any(table.cells for table in tables):
@@ -128,7 +112,7 @@ def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
     return [TitledTable(sweep.plan.name, _title(sweep, table), table) for table in tables]
 
 
-def _title(sweep: Sweep, table: SweepTable) -> str:
+def _title(sweep: Sweep, table: Page) -> str:
     """The sweep's own title and the setting, without saying the same twice; how many runs failed."""
     own = sweep.plan.title or sweep.plan.name
     title = table.title if table.title.startswith(own) else f"{own}: {table.title}"

@@ -46,7 +46,11 @@ def without_step_size(method: MethodSettings) -> MethodSettings:
 
 def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
     """The paper's names; a method that occurs in several variants gets the keys in which they differ."""
-    return [", ".join([method_label(method.name), *variant_words(method, methods)]) for method in methods]
+    words = [variant_words(method, methods) for method in methods]
+    return [
+        method_label(method.name) + (f" ({', '.join(own)})" if own else "")
+        for method, own in zip(methods, words, strict=True)
+    ]
 
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:

@@ -1,40 +1,16 @@
-"""One cell of a table: the trials of one method, step size and rates setting, and how they compare with the paper's."""
+"""One cell of a table or a figure: the trials of one method, step size and rates setting, and the paper's beside it."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 from functools import cached_property
 
+from areabench.engine.events import ENDED
 from areabench.experiment.records import Experiment
 from areabench.results.published import PublishedCell, published
-from areabench.results.retention import is_finite
-from areabench.results.statistics import DECIMALS, Spread, spread_of
+from areabench.results.statistics import DECIMALS, Quantity, Reach, Spread, reach_of, spread_of
 from areabench.sweeps.read import Result
-
-
-@dataclass(frozen=True)
-class Reach:
-    """When the trials of a cell reached the target accuracy: rho = mean time / horizon, censored on the right."""
-
-    mean_s: float  # over the trials that reached it; NaN where none did
-    reached: int
-    trials: int  # all that ended: one that diverged before it reached the target did not reach it
-    unknown: int  # of these, trials of which it is not known, see `Result.time_to_accuracy`
-    horizon_s: float | None
-
-    @property
-    def rho(self) -> float:
-        """Mean over the trials that reached it; infinite when half or more did not; NaN where it is not known."""
-        if not self.trials or self.unknown or self.horizon_s is None:
-            return math.nan
-        return math.inf if 2 * self.reached <= self.trials else self.mean_s / self.horizon_s
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every trial reached the target."""
-        return 0 < self.trials == self.reached
 
 
 @dataclass(frozen=True)
@@ -43,7 +19,7 @@ class Cell:
 
     results: tuple[Result, ...]  # at least one
     planned: int  # trials that the sweep asks for
-    target: float  # percent
+    target: float = 80.0  # percent
 
     @property
     def experiment(self) -> Experiment:
@@ -57,12 +33,12 @@ class Cell:
 
     @cached_property
     def finite(self) -> tuple[Result, ...]:
-        """The trials that ended with a finite loss: the only ones that are averaged."""
-        return tuple(result for result in self.results if is_finite(result))
+        """The trials that did not diverge: the only ones that are averaged."""
+        return tuple(result for result in self.results if not result.has_diverged)
 
     @property
     def diverged(self) -> int:
-        """How many trials diverged, or ended with a loss that is not finite."""
+        """How many trials diverged."""
         return len(self.results) - len(self.finite)
 
     @property
@@ -72,28 +48,31 @@ class Cell:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether the cell can be the best or agree with the paper: every trial ended, and none diverged."""
-        return not self.missing and not self.diverged
+        """Whether the cell can be the best or agree with the paper: every planned trial ended, and none diverged.
+
+        A mean over the trials that went well would flatter the others.
+        """
+        ended = all(result.status.state in ENDED for result in self.results)
+        return ended and not self.missing and not self.diverged
 
     @cached_property
     def accuracy(self) -> Spread | None:
         """Test accuracy at the end in percent; None where no trial has one."""
-        values = [result.final_accuracy for result in self.finite if not math.isnan(result.final_accuracy)]
-        return spread_of(values) if values else None
+        return spread_of([result.final_accuracy for result in self.finite])
 
     @cached_property
     def loss(self) -> Spread | None:
-        """Training loss at the end; None where no trial ended finite."""
-        return spread_of([result.final_loss for result in self.finite]) if self.finite else None
+        """Training loss at the end; None where every trial diverged."""
+        return spread_of([result.final_loss for result in self.finite])
+
+    def final(self, quantity: Quantity) -> Spread | None:
+        """Accuracy or loss at the end."""
+        return self.accuracy if quantity == "test_accuracy" else self.loss
 
     @cached_property
     def reach(self) -> Reach:
-        """Time to the target accuracy over all trials that ended, diverged ones included."""
-        times_s = [result.time_to_accuracy(self.target) for result in self.results]
-        reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
-        unknown = sum(math.isnan(time_s) for time_s in times_s)
-        mean_s = statistics.fmean(reached_s) if reached_s else math.nan
-        return Reach(mean_s, len(reached_s), len(times_s), unknown, self.experiment.stop.horizon_s)
+        """Time to the target accuracy over all trials, diverged ones included."""
+        return reach_of(self.results, self.target)
 
     @cached_property
     def comparison(self) -> Comparison | None:

@@ -1,6 +1,7 @@
-"""Results arranged for figures: pages of rows of methods of step sizes of trials. Draws nothing.
+"""Runs grouped for tables, figures and reports: pages of rates settings of methods of step sizes of trials.
 
-A page is one figure: all that agrees in everything but method, rates and seed. A row of it is one rates setting.
+A page is one table or one figure: all runs that agree in everything but method, rates and seed. A rule of
+`results.retention` says which step sizes of a method are kept, and which trials of them.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from areabench.engine.events import State
 from areabench.experiment.labels import (
@@ -20,73 +20,35 @@ from areabench.experiment.labels import (
     describe_data,
     describe_rates,
     flatten,
-    method_label,
     method_labels,
     titles,
-    variant_words,
     without_step_size,
 )
-from areabench.experiment.records import (
-    Area,
-    Experiment,
-    MethodSettings,
-    RateSettings,
-    UniformRates,
-)
+from areabench.experiment.records import Area, Experiment, MethodSettings, RateSettings, UniformRates
 from areabench.results.cells import Cell
-from areabench.results.retention import Choice, Rule
-from areabench.results.statistics import DECIMALS
+from areabench.results.retention import Choice, Rule, named_rule
+from areabench.results.statistics import DECIMALS, Quantity
 from areabench.sweeps.read import Result
 
-Values = NDArray[np.float64]
-Quantity = Literal["test_accuracy", "train_loss"]
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials of one method at one step size."""
-
-    step_size: float
-    results: tuple[Result, ...]
-
-    @cached_property
-    def finished(self) -> tuple[Result, ...]:
-        """The trials that did not diverge."""
-        return tuple(result for result in self.results if not has_diverged(result))
-
-    @property
-    def diverged(self) -> int:
-        """How many trials diverged."""
-        return len(self.results) - len(self.finished)
-
-    @property
-    def divergence(self) -> str:
-        """How many trials diverged, in words; empty where none did."""
-        if not self.diverged:
-            return ""
-        return f"{self.diverged} of {len(self.results)} diverged" if self.finished else "all diverged"
-
-    def final(self, quantity: Quantity) -> Values:
-        """Final values of the trials that did not diverge, NaN left out."""
-        finals = [r.final_loss if quantity == "train_loss" else r.final_accuracy for r in self.finished]
-        values = np.array(finals, dtype=np.float64)
-        return values[np.isfinite(values)]
+_Part = tuple[RateSettings, MethodSettings]  # of a page
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One method with all its step sizes, in ascending order."""
+    """One method under one rates setting, with the step sizes that are kept."""
 
     method: MethodSettings  # its step size means nothing here
     variant: int  # counts the settings of one method that differ beside the step size
     label: str
-    cells: tuple[Trials, ...]
+    cells: tuple[Cell, ...]  # by step size, ascending
+    reason: str = ""  # why there is no step size, where the runs are not to blame
 
 
 @dataclass(frozen=True)
 class Row:
-    """One rates setting."""
+    """One rates setting: a row of panels, or a block of a table."""
 
     rates: RateSettings
     contenders: tuple[Contender, ...]
@@ -94,11 +56,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Page:
-    """One figure: `experiment` stands for all its results, `differences` tell it from the other pages."""
+    """One table or one figure."""
 
-    experiment: Experiment
-    differences: tuple[tuple[str, Any], ...]  # keys of the experiment and their values
+    title: str  # what the runs share; tells the page from the others
+    experiment: Experiment  # of the first run; method, rates, seed and name stand for all of the page's
+    differences: tuple[tuple[str, Any], ...]  # keys of the experiment that tell the page from others, and their values
     rows: tuple[Row, ...]
+    rule: Rule
+    target: float  # test accuracy in percent
+    planned: int  # runs, those of step sizes that are not kept included
+    done: int
 
     @property
     def slug(self) -> str:
@@ -106,78 +73,176 @@ class Page:
         return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-").replace(":", ".")
 
     @property
-    def results(self) -> tuple[Result, ...]:
-        """Everything on the page."""
-        cells = [cell for row in self.rows for contender in row.contenders for cell in contender.cells]
-        return tuple(result for cell in cells for result in cell.results)
+    def caption(self) -> str:
+        """Number of clients, local steps, split, horizon, trials, and what else tells the page from others."""
+        clients, stop = self.experiment.clients, self.experiment.stop
+        horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
+        said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
+        others = [f"{key} = {value}" for key, value in self.differences if not key.startswith(said)]
+        shared = [f"n = {clients.count}", f"M = {clients.local_steps}", describe_data(self.experiment), horizon]
+        return ", ".join([*shared, self.trial_count, *others])
+
+    @property
+    def trial_count(self) -> str:
+        """How many trials the cells have, in words."""
+        counts = {len(cell.results) for cell in self.cells} or {0}
+        least, most = min(counts), max(counts)
+        number = f"{least}" if least == most else f"{least} to {most}"
+        return f"{number} trial{'' if most == 1 else 's'}"
+
+    @property
+    def methods(self) -> tuple[Contender, ...]:
+        """The methods, each as in the first rates setting that has it."""
+        first: dict[MethodSettings, Contender] = {}
+        for row in self.rows:
+            for contender in row.contenders:
+                first.setdefault(contender.method, contender)
+        return tuple(first.values())
+
+    def lines(self, method: MethodSettings) -> list[tuple[Cell | None, ...]]:
+        """The cells of a method: one line per step size, one cell per rates setting, None where it is not kept."""
+        columns = [
+            {cell.step_size: cell for one in row.contenders if one.method == method for cell in one.cells}
+            for row in self.rows
+        ]
+        sizes = sorted({size for column in columns for size in column})
+        return [tuple(column.get(size) for column in columns) for size in sizes]
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells: by method, then step size, then rates setting."""
+        lines = [line for contender in self.methods for line in self.lines(contender.method)]
+        return tuple(cell for line in lines for cell in line if cell is not None)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """What was measured: not every problem has an accuracy."""
+        results = [result for cell in self.cells for result in cell.results]
         names: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
-        return tuple(name for name in names if any(np.isfinite(getattr(r, name)).any() for r in self.results))
+        return tuple(name for name in names if any(np.isfinite(getattr(r, name)).any() for r in results))
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Methods and rates settings that the rule could not judge, with the reason."""
+        found = [(row.rates, one) for row in self.rows for one in row.contenders if one.reason]
+        order = [contender.method for contender in self.methods]
+        found.sort(key=lambda pair: order.index(pair[1].method))
+        return tuple(f"{one.label}, {describe_rates(rates)}: {one.reason}" for rates, one in found)
+
+    def is_best(self, cell: Cell, quality: str) -> bool:
+        """Whether a cell is the best of its rates setting in `accuracy`, `loss` or `rho`; equal as printed is equal."""
+        rivals = [other for other in self.cells if other.experiment.rates == cell.experiment.rates]
+        scores = [_score(rival, quality) for rival in rivals]
+        score = _score(cell, quality)
+        return math.isfinite(score) and score == min(scores)
 
 
-@dataclass(frozen=True)
-class Band:
-    """Several trials over time: mean, least and greatest value at each time."""
+def _score(cell: Cell, quality: str) -> float:
+    """Smaller is better; infinite for a cell that cannot be the best.
 
-    time_s: Values
-    mean: Values
-    low: Values
-    high: Values
+    For rho also one in which a trial did not reach the target: the mean over the others would flatter it.
+    """
+    if not cell.is_eligible or cell.loss is None:
+        return math.inf
+    if quality == "loss":
+        return round(cell.loss.mean, DECIMALS)
+    if quality == "accuracy":
+        return math.inf if cell.accuracy is None else -round(cell.accuracy.mean, DECIMALS)
+    return round(cell.reach.rho, DECIMALS) if cell.reach.is_complete and not math.isnan(cell.reach.rho) else math.inf
 
 
-def has_diverged(result: Result) -> bool:
-    """Whether a run diverged, or ended with a loss beyond all numbers."""
-    return result.status.state == State.DIVERGED or math.isinf(result.final_loss)
+# ---------------------------------------------------------------------------------------------------- grouping
 
 
-# ---------------------------------------------------------------------------------------------------- pages
+def build_tables(
+    planned: Sequence[Experiment], results: Iterable[Result], rule: Rule, target: float = 80.0
+) -> tuple[Page, ...]:
+    """The tables of the planned experiments, in their order, filled with the results that count."""
+    return _group(planned, [result for result in results if _is_judged(result)], rule, target)
 
 
 def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
-    """Results as pages, in the order in which settings first appear; methods always in the same order."""
-    groups: dict[Experiment, dict[RateSettings, list[Result]]] = {}
+    """All results as pages to draw: settings and rates in the order in which they first appear, AREA always first."""
+    found = list(results)
+    pages = _group([result.experiment for result in found], found, named_rule("all"))
+    return tuple(replace(page, rows=tuple(map(_drawn, page.rows))) for page in pages)
+
+
+def setting_of(experiment: Experiment) -> Experiment:
+    """What all runs of a page share: method, rates, seed, name and where modules lie are put out of the way."""
+    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
+
+
+def _drawn(row: Row) -> Row:
+    """Only methods that were run, in the order of legends."""
+    run = [contender for contender in row.contenders if contender.cells]
+    return replace(row, contenders=tuple(sorted(run, key=lambda one: _legend_place(one.method.name))))
+
+
+def _legend_place(name: str) -> int:
+    return [*METHOD_NAMES, name].index(name)
+
+
+def _is_judged(result: Result) -> bool:
+    """Whether a run ended by itself and has a quality to show, or diverged."""
+    ended = result.status.state in (State.DONE, State.TARGET) and len(result.train_loss) > 0
+    return ended or result.status.state == State.DIVERGED
+
+
+def _group(
+    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float = 80.0
+) -> tuple[Page, ...]:
+    """One page per setting of the planned experiments, in their order."""
+    asked: dict[Experiment, list[Experiment]] = {}
+    for experiment in planned:
+        asked.setdefault(setting_of(experiment), []).append(experiment)
+    done: dict[Experiment, list[Result]] = {setting: [] for setting in asked}
     for result in results:
-        experiment = result.experiment
-        groups.setdefault(_page_key(experiment), {}).setdefault(experiment.rates, []).append(result)
+        done.get(setting_of(result.experiment), []).append(result)
     return tuple(
-        Page(next(iter(rows.values()))[0].experiment, differences, tuple(_row(*row) for row in rows.items()))
-        for differences, rows in zip(_differences(list(groups)), groups.values(), strict=True)
-    )
+        Page(title, asked[setting][0], differences, _rows(asked[setting], done[setting], rule, target), rule, target,
+             len(asked[setting]), len(done[setting]))
+        for setting, title, differences in zip(asked, titles(list(asked)), _differences(list(asked)), strict=True)
+    )  # fmt: skip
 
 
-def _page_key(experiment: Experiment) -> Experiment:
-    """What all results of a page share; where modules lie is told of runs of one's own code only."""
-    return replace(experiment, name="", module_folders=None, method=Area(step_size=1.0), rates=UniformRates(), seed=0)
+def _rows(planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float) -> tuple[Row, ...]:
+    """One row per rates setting, with all methods of the page."""
+    methods = list(dict.fromkeys(without_step_size(experiment.method) for experiment in planned))
+    labels = dict(zip(methods, method_labels(methods), strict=True))
+    seeds = [experiment.seed for experiment in planned]
+
+    asked, there = _by_part(planned, planned), _by_part([result.experiment for result in results], results)
+
+    def contender(rates: RateSettings, method: MethodSettings) -> Contender:
+        runs = there.get((rates, method), [])
+        choice = rule.choose(runs, seeds) if runs else Choice((), ())
+        cells = _cells(asked.get((rates, method), []), runs, choice, target)
+        variant = [other for other in methods if other.name == method.name].index(method)
+        return Contender(method, variant, labels[method], cells, choice.reason)
+
+    rates_settings = dict.fromkeys(experiment.rates for experiment in planned)
+    return tuple(Row(rates, tuple(contender(rates, method) for method in methods)) for rates in rates_settings)
 
 
-def _row(rates: RateSettings, results: Sequence[Result]) -> Row:
-    variants: dict[MethodSettings, list[Result]] = {}
-    for result in results:
-        variants.setdefault(without_step_size(result.experiment.method), []).append(result)
-    ordered = sorted(variants, key=lambda method: [*METHOD_NAMES, method.name].index(method.name))
-    return Row(rates, tuple(_contender(method, ordered, variants[method]) for method in ordered))
+def _by_part(experiments: Iterable[Experiment], things: Iterable[_T]) -> dict[_Part, list[_T]]:
+    """Things by the rates and the method of their experiments."""
+    parts: dict[_Part, list[_T]] = {}
+    for experiment, thing in zip(experiments, things, strict=True):
+        parts.setdefault((experiment.rates, without_step_size(experiment.method)), []).append(thing)
+    return parts
 
 
-def _contender(method: MethodSettings, rivals: Sequence[MethodSettings], results: Sequence[Result]) -> Contender:
-    siblings = [rival for rival in rivals if rival.name == method.name]
-    cells: dict[float, list[Result]] = {}
-    for result in results:
-        cells.setdefault(result.experiment.method.step_size, []).append(result)
-    return Contender(
-        method,
-        siblings.index(method),
-        _distinction(method, siblings),
-        tuple(Trials(step_size, tuple(cells[step_size])) for step_size in sorted(cells)),
-    )
-
-
-def _distinction(method: MethodSettings, siblings: Sequence[MethodSettings]) -> str:
-    """A method's name, with those of its settings in which it differs from its siblings."""
-    settings = variant_words(method, siblings)
-    return method_label(method.name) + (f" ({', '.join(settings)})" if settings else "")
+def _cells(planned: Sequence[Experiment], results: Sequence[Result], choice: Choice, target: float) -> tuple[Cell, ...]:
+    """What the rule keeps of one method under one rates setting, as far as there are trials to show."""
+    cells = []
+    for size in choice.step_sizes:
+        seeds = {one.seed for one in planned if one.method.step_size == size and one.seed in choice.seeds}
+        kept = [result for result in results if result.experiment.method.step_size == size]
+        shown = tuple(result for result in kept if result.experiment.seed in choice.seeds)
+        if shown:
+            cells.append(Cell(shown, max(len(seeds), len(shown)), target))
+    return tuple(cells)
 
 
 def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:
@@ -193,218 +258,21 @@ def _short(key: str) -> str:
     return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
 
 
-# ---------------------------------------------------------------------------------------------------- numbers
+# ---------------------------------------------------------------------------------------------------- step sizes
 
 
-def choose(contender: Contender, wished: Mapping[str, float]) -> Trials | None:
-    """The step size to draw: the wished one (None where it was not run), else the best.
+def choose(contender: Contender, wanted: Mapping[str, float]) -> Cell | None:
+    """The step size to draw: the one that is wanted of the method (None where it was not run), else the best.
 
-    Best is, of the step sizes with the fewest diverged trials, the one with the highest mean final accuracy; where
-    there is no accuracy, with the lowest mean final loss.
+    Best is the eligible one, or else the one with the fewest diverged trials, with the highest mean final accuracy;
+    where there is no accuracy, with the lowest mean final loss.
     """
-    if contender.method.name in wished:
-        return next((cell for cell in contender.cells if cell.step_size == wished[contender.method.name]), None)
+    if contender.method.name in wanted:
+        return next((cell for cell in contender.cells if cell.step_size == wanted[contender.method.name]), None)
     return min(contender.cells, key=_demerit)
 
 
-def _demerit(cell: Trials) -> tuple[float, float, float]:
-    accuracy, loss = cell.final("test_accuracy"), cell.final("train_loss")
-    return (
-        cell.diverged / len(cell.results),
-        -float(accuracy.mean()) if len(accuracy) else math.inf,
-        float(loss.mean()) if len(loss) else math.inf,
-    )
-
-
-def band(results: Sequence[Result], quantity: Quantity) -> Band:
-    """Mean and range over trials, at the times of the trial that ends first; empty where nothing was measured.
-
-    Snapshots without a value are left out. Trials of a sweep share their time grid; where one does not, its values
-    are interpolated linearly.
-    """
-    curves = [curve for result in results if len((curve := _measured(result, quantity))[0])]
-    if not curves:
-        return Band(*np.empty((4, 0)))
-    start_s = max(time_s[0] for time_s, _ in curves)
-    first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
-    grid = first_to_end[first_to_end >= start_s]
-    values = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
-    return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
-
-
-def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
-    """Times and values of the snapshots that have one."""
-    values: Values = getattr(result, quantity)
-    there = np.isfinite(values)
-    return result.time_s[there], values[there]
-
-
-def staleness_shares(results: Sequence[Result]) -> Values:
-    """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
-    counts = [result.staleness for result in results if result.staleness.sum() > 0]
-    shares = np.zeros((len(counts), max(map(len, counts), default=0)))
-    for share, count in zip(shares, counts, strict=True):
-        share[: len(count)] = count / count.sum()
-    return np.trim_zeros(shares.mean(axis=0), "b") if len(counts) else np.empty(0)
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """One method and step size: a cell a rates setting, None where that setting does not keep the step size."""
-
-    method: str
-    step_size: float | None  # None where nothing is kept in any rates setting
-    cells: tuple[Cell | None, ...]
-
-
-@dataclass(frozen=True)
-class SweepTable:
-    """One table in the paper's form."""
-
-    title: str
-    setting: Experiment  # method, rates, seed and name stand for all of the table's
-    rates: tuple[RateSettings, ...]  # a column block each
-    rows: tuple[TableRow, ...]  # by method, then by step size
-    rule: Rule
-    target: float  # percent
-    planned: int  # runs, those of step sizes that are not kept included
-    done: int
-    skipped: tuple[str, ...] = ()  # methods and rates that the rule could not judge, with the reason
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """All cells, row by row."""
-        return tuple(cell for row in self.rows for cell in row.cells if cell is not None)
-
-    def is_best(self, cell: Cell, quality: str) -> bool:
-        """Whether a cell is the best of its rates setting in `accuracy`, `loss` or `rho`; equal as printed is equal."""
-        rivals = [other for other in self.cells if other.experiment.rates == cell.experiment.rates]
-        scores = [_score(rival, quality) for rival in rivals]
-        score = _score(cell, quality)
-        return math.isfinite(score) and score == min(scores)
-
-
-def _score(cell: Cell, quality: str) -> float:
-    """Smaller is better; infinite for a cell that cannot be the best: one with a missing or diverged trial.
-
-    For rho also one in which a trial did not reach the target: the mean over the others would flatter it.
-    """
-    if not cell.is_eligible or cell.loss is None:
-        return math.inf
-    if quality == "loss":
-        return round(cell.loss.mean, DECIMALS)
-    if quality == "accuracy":
-        return math.inf if cell.accuracy is None else -round(cell.accuracy.mean, DECIMALS)
-    return round(cell.reach.rho, DECIMALS) if cell.reach.is_complete and not math.isnan(cell.reach.rho) else math.inf
-
-
-def build_tables(
-    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float = 80.0
-) -> tuple[SweepTable, ...]:
-    """The tables of the planned experiments, in their order, filled with the results there are."""
-    settings = list(dict.fromkeys(setting_of(experiment) for experiment in planned))
-    return tuple(
-        _build_table(
-            setting,
-            title,
-            [experiment for experiment in planned if setting_of(experiment) == setting],
-            [result for result in results if _is_judged(result) and setting_of(result.experiment) == setting],
-            rule,
-            target,
-        )
-        for setting, title in zip(settings, titles(settings), strict=True)
-    )
-
-
-def setting_of(experiment: Experiment) -> Experiment:
-    """What all runs of a table share: method, rates, seed, name and where modules lie are put out of the way."""
-    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
-
-
-def _build_table(
-    setting: Experiment,
-    title: str,
-    planned: Sequence[Experiment],
-    results: Sequence[Result],
-    rule: Rule,
-    target: float,
-) -> SweepTable:
-    rates = list(dict.fromkeys(experiment.rates for experiment in planned))
-    methods = list(dict.fromkeys(without_step_size(experiment.method) for experiment in planned))
-    rows: list[TableRow] = []
-    skipped: list[str] = []
-    for method, label in zip(methods, method_labels(methods), strict=True):
-        groups = [_group(planned, results, one, method, rule) for one in rates]
-        columns = [group.cells(target) for group in groups]
-        sizes = sorted({cell.step_size for column in columns for cell in column})
-        for size in sizes:
-            found = (next((cell for cell in column if cell.step_size == size), None) for column in columns)
-            rows.append(TableRow(label, size, tuple(found)))
-        rows += [] if sizes else [TableRow(label, None, (None,) * len(rates))]
-        reasons = [(one, group.choice.reason) for one, group in zip(rates, groups, strict=True)]
-        skipped += [f"{label}, {describe_rates(one)}: {reason}" for one, reason in reasons if reason]
-    counts = (len(planned), len(results))
-    return SweepTable(title, setting, tuple(rates), tuple(rows), rule, target, *counts, tuple(skipped))
-
-
-@dataclass(frozen=True)
-class _Group:
-    """One method under one rates setting: what was asked for, what there is, and what the rule makes of it."""
-
-    asked: tuple[Experiment, ...]
-    results: tuple[Result, ...]
-    choice: Choice
-
-    def cells(self, target: float) -> list[Cell]:
-        """What the rule keeps, as far as there are trials to show."""
-        sizes = self.choice.step_sizes
-        return [Cell(shown, self._planned(size), target) for size in sizes if (shown := self._shown(size))]
-
-    def _shown(self, size: float) -> tuple[Result, ...]:
-        return tuple(result for result in self.results if self._shows(result.experiment, size))
-
-    def _planned(self, size: float) -> int:
-        return len({experiment.seed for experiment in self.asked if self._shows(experiment, size)})
-
-    def _shows(self, experiment: Experiment, size: float) -> bool:
-        return experiment.method.step_size == size and experiment.seed in self.choice.seeds
-
-
-def _group(
-    planned: Sequence[Experiment], results: Sequence[Result], rates: RateSettings, method: MethodSettings, rule: Rule
-) -> _Group:
-    """The runs of one method under one rates setting; the seeds are those of the whole table."""
-    of_group = tuple(result for result in results if _belongs(result.experiment, rates, method))
-    asked = tuple(experiment for experiment in planned if _belongs(experiment, rates, method))
-    seeds = [experiment.seed for experiment in planned]
-    return _Group(asked, of_group, rule.choose(of_group, seeds) if of_group else Choice((), ()))
-
-
-def _belongs(experiment: Experiment, rates: RateSettings, method: MethodSettings) -> bool:
-    return experiment.rates == rates and without_step_size(experiment.method) == method
-
-
-def _is_judged(result: Result) -> bool:
-    """Whether a run has ended by itself and has a quality to show, be it that it diverged."""
-    ended = result.status.state in (State.DONE, State.TARGET) and len(result.train_loss) > 0
-    return ended or result.status.state == State.DIVERGED
-
-
-def title_of(page: Page) -> str:
-    """Number of clients, local steps, split, horizon, and what else tells the page from others."""
-    said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
-    others = [f"{key} = {value}" for key, value in page.differences if not key.startswith(said)]
-    return ", ".join([*_settings(page.experiment), _trials(page), *others])
-
-
-def _settings(experiment: Experiment) -> list[str]:
-    clients, stop = experiment.clients, experiment.stop
-    horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
-    return [f"n = {clients.count}", f"M = {clients.local_steps}", describe_data(experiment), horizon]
-
-
-def _trials(page: Page) -> str:
-    counts = {len(cell.results) for row in page.rows for one in row.contenders for cell in one.cells}
-    least, most = min(counts), max(counts)
-    number = f"{least}" if least == most else f"{least} to {most}"
-    return f"{number} trial{'s' if most > 1 else ''}"
+def _demerit(cell: Cell) -> tuple[bool, float, tuple[float, float]]:
+    accuracy = -cell.accuracy.mean if cell.accuracy else math.inf
+    loss = cell.loss.mean if cell.loss else math.inf
+    return not cell.is_eligible, cell.diverged / len(cell.results), (accuracy, loss)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.results.published import published
 from areabench.sweeps.read import Result
@@ -143,9 +142,7 @@ def is_finite(result: Result, bound: float = math.inf, gap: float = math.inf) ->
 
     A run that diverged did not. Where the score gap is not known, it rules nothing out.
     """
-    if result.status.state == State.DIVERGED or not math.isfinite(result.final_loss):
-        return False
-    return result.final_loss <= bound and not final_gap(result) > gap
+    return not result.has_diverged and result.final_loss <= bound and not final_gap(result) > gap
 
 
 def final_gap(result: Result) -> float:
@@ -177,11 +174,11 @@ def _score(trials: Sequence[Result], metric: Metric, target: float) -> tuple[flo
         raise UserError("the problem has no accuracy to choose by; use --metric loss")
     if metric == "accuracy":
         return (-accuracy,)
-    times_s = [trial.time_to_accuracy(target) for trial in trials]
-    if any(math.isnan(time_s) for time_s in times_s):
+    if not all(trial.knows_time_to(target) for trial in trials):
         raise UserError(
             f'the time to {target:g} % is not known (record.snapshots = "none", or a run ended before its horizon); '
             "use --metric accuracy"
         )
+    times_s = [trial.time_to_accuracy(target) for trial in trials]
     reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
     return (len(times_s) - len(reached_s), statistics.fmean(reached_s) if reached_s else math.inf, -accuracy)

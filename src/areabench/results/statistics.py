@@ -1,18 +1,27 @@
-"""Mean, smallest and largest value of some trials."""
+"""What tables, figures and reports show of several trials: spread at the end, curves over time, time to a target."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.sweeps.read import Result
 
 DECIMALS = 2  # as the paper prints its tables
 _LAST_DIGIT = 0.01
+Values = NDArray[np.float64]
+Quantity = Literal["test_accuracy", "train_loss"]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What a table shows of a number over trials."""
+    """Mean, smallest and largest value of a number over trials."""
 
     mean: float
     minimum: float
@@ -33,6 +42,107 @@ class Spread:
         return round(low, DECIMALS) <= round(high, DECIMALS)
 
 
-def spread_of(values: Sequence[float]) -> Spread:
-    """The spread of at least one value."""
-    return Spread(statistics.fmean(values), min(values), max(values))
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """The spread of the finite values; None where there are none."""
+    finite = [value for value in values if math.isfinite(value)]
+    return Spread(statistics.fmean(finite), min(finite), max(finite)) if finite else None
+
+
+# ---------------------------------------------------------------------------------------------------- time to a target
+
+
+@dataclass(frozen=True)
+class Reach:
+    """When trials reached a test accuracy, censored on the right."""
+
+    times_s: tuple[float, ...]  # infinite for a trial that did not reach it, or diverged before
+    unknown: int  # further trials of which it is not known, see `Result.knows_time_to`
+    horizon_s: float | None
+
+    @property
+    def trials(self) -> int:
+        """All trials."""
+        return len(self.times_s) + self.unknown
+
+    @property
+    def reached(self) -> int:
+        """The trials that are known to have reached it."""
+        return sum(map(math.isfinite, self.times_s))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every trial reached it."""
+        return 0 < self.trials == self.reached
+
+    @property
+    def mean_s(self) -> float:
+        """Mean over the trials that reached it; NaN where none did."""
+        reached_s = [time_s for time_s in self.times_s if math.isfinite(time_s)]
+        return statistics.fmean(reached_s) if reached_s else math.nan
+
+    @property
+    def median_s(self) -> float:
+        """Median over the trials of which it is known; infinite where half of them or more did not reach it.
+
+        NaN where it is known of none.
+        """
+        return statistics.median(self.times_s) if self.times_s else math.nan
+
+    @property
+    def rho(self) -> float:
+        """`mean_s` / horizon; infinite where half or more did not reach it; NaN where it is not known of a trial."""
+        if not self.trials or self.unknown or self.horizon_s is None:
+            return math.nan
+        return math.inf if 2 * self.reached <= self.trials else self.mean_s / self.horizon_s
+
+
+def reach_of(results: Sequence[Result], percent: float) -> Reach:
+    """When trials with the same horizon reached a test accuracy in percent."""
+    known = tuple(result.time_to_accuracy(percent) for result in results if result.knows_time_to(percent))
+    horizon_s = results[0].experiment.stop.horizon_s if results else None
+    return Reach(known, len(results) - len(known), horizon_s)
+
+
+# ---------------------------------------------------------------------------------------------------- over time
+
+
+@dataclass(frozen=True)
+class Band:
+    """Several trials over time: mean, smallest and largest value at each time."""
+
+    time_s: Values
+    mean: Values
+    low: Values
+    high: Values
+
+
+def band(results: Sequence[Result], quantity: Quantity) -> Band:
+    """Mean and range over trials, at the times of the trial that ends first; empty where nothing was measured.
+
+    Snapshots without a value are left out. Trials of a sweep share their time grid; where one does not, its values
+    are interpolated linearly.
+    """
+    curves = [curve for result in results if len((curve := _measured(result, quantity))[0])]
+    if not curves:
+        return Band(*np.empty((4, 0)))
+    start_s = max(time_s[0] for time_s, _ in curves)
+    first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
+    grid = first_to_end[first_to_end >= start_s]
+    values = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
+    return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
+
+
+def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
+    """Times and values of the snapshots that have one."""
+    values: Values = getattr(result, quantity)
+    there = np.isfinite(values)
+    return result.time_s[there], values[there]
+
+
+def staleness_shares(results: Sequence[Result]) -> Values:
+    """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
+    counts = [result.staleness for result in results if result.staleness.sum() > 0]
+    shares = np.zeros((len(counts), max(map(len, counts), default=0)))
+    for share, count in zip(shares, counts, strict=True):
+        share[: len(count)] = count / count.sum()
+    return np.trim_zeros(shares.mean(axis=0), "b") if len(counts) else np.empty(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in one line; NaN where something is not defined or was not reached."""
+    """A run in one line; NaN where something is not defined."""
 
     name: str
     method: str
@@ -45,10 +46,16 @@ class Summary:
     end_s: float
     test_accuracy: float  # percent, at the end
     train_loss: float  # at the end
-    target_s: float  # first snapshot at or above the accuracy asked for
+    target_s: float  # first snapshot at or above the accuracy asked for; infinite where there is none
     updates: int
     server_steps: int
     mean_staleness: float
+
+
+def time_to_accuracy(time_s: NDArray[np.float64], accuracy: NDArray[np.float64], percent: float) -> float:
+    """Time of the first snapshot with at least this test accuracy, in seconds; infinite where there is none."""
+    reached = np.flatnonzero(accuracy >= percent)
+    return float(time_s[reached[0]]) if len(reached) else math.inf
 
 
 class Run:
@@ -203,10 +210,8 @@ class Run:
         return frame.assign(host=[host.decode(errors="replace") for host in self.clients_array["host"]])
 
     def time_to_accuracy(self, percent: float) -> float:
-        """Time of the first snapshot with at least this test accuracy, in seconds; NaN if there is none."""
-        metrics = self.metrics_array
-        reached = np.flatnonzero(metrics["test_accuracy"] >= percent)
-        return float(self.snapshot_index["time_s"][reached[0]]) if len(reached) else float("nan")
+        """Time of the first snapshot with at least this test accuracy, in seconds; infinite where there is none."""
+        return time_to_accuracy(self.snapshot_index["time_s"], self.metrics_array["test_accuracy"], percent)
 
     def summary(self, target_accuracy: float = 80.0) -> Summary:
         """The run in one line."""

@@ -64,6 +64,11 @@ class SweepPlan:
     members: tuple[Member, ...]
     text: str  # the sweep as one TOML file
 
+    @property
+    def experiments(self) -> list[Experiment]:
+        """The experiments of the members whose settings are valid, in their order."""
+        return [member.experiment for member in self.members if member.experiment is not None]
+
 
 def load_sweep(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepPlan:
     """Read, override (`section.key=value`, number of trials) and expand a sweep file, or an experiment file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +22,13 @@ from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file
-from areabench.runfile.read import open_run
+from areabench.runfile.read import open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from areabench.results.retention import RuleName
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,12 @@ class Result:
     server_steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # made until each snapshot
 
     @property
+    def has_diverged(self) -> bool:
+        """Whether the run diverged: its status says so, or it ended with a loss that is NaN or infinite."""
+        ended = self.status.state in ENDED and len(self.train_loss) > 0
+        return self.status.state == State.DIVERGED or (ended and not math.isfinite(self.final_loss))
+
+    @property
     def final_loss(self) -> float:
         """Training loss at the end; infinite where the run diverged, NaN where nothing was evaluated."""
         if self.status.state == State.DIVERGED:
@@ -64,22 +68,23 @@ class Result:
         return float(self.test_accuracy[-1])
 
     def time_to_accuracy(self, percent: float) -> float:
-        """Time of the first snapshot with at least this test accuracy, in seconds; infinite if there is none.
+        """Time of the first snapshot with at least this test accuracy, in seconds; infinite where there is none."""
+        return time_to_accuracy(self.time_s, self.test_accuracy, percent)
 
-        NaN where it is not known: without accuracy or snapshots over time, or if the run ended before its horizon.
+    def knows_time_to(self, percent: float) -> bool:
+        """Whether `time_to_accuracy` tells when, or that it would not have been reached before the horizon.
+
+        Not so without accuracy or snapshots over time, and where the run ended early without having reached it.
         """
         if self.experiment.record.snapshots == "none" or not np.isfinite(self.test_accuracy).any():
-            return math.nan
-        reached = np.flatnonzero(self.test_accuracy >= percent)
-        if len(reached):
-            return float(self.time_s[reached[0]])
-        return math.nan if self.ended_early else math.inf
+            return False
+        return math.isfinite(self.time_to_accuracy(percent)) or not self.ended_early
 
     @property
     def ended_early(self) -> bool:
         """Whether the run ended before its horizon, at an iteration count or a target; to diverge is another end."""
         horizon_s = self.experiment.stop.horizon_s
-        return self.status.state != State.DIVERGED and horizon_s is not None and self.status.end_s < horizon_s
+        return not self.has_diverged and horizon_s is not None and self.status.end_s < horizon_s
 
 
 def read_result(path: Path) -> Result:
@@ -219,23 +224,6 @@ class Sweep:
         keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
         return pd.DataFrame([_row(result, keys) for result in self.results])
 
-    def table(self, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
-        """What `areabench table` shows, every number in full, beside the paper's: a row a method, rates and step size.
-
-        `keep` says of which step sizes (docs/tables.md), `target` is the test accuracy of the time to it, in percent.
-        """
-        import io
-
-        import pandas as pd
-
-        from areabench.results.grouping import build_tables
-        from areabench.results.retention import named_rule
-        from areabench.views.tables.forms import to_csv
-
-        planned = [member.experiment for member in self.plan.members if member.experiment is not None]
-        tables = build_tables(planned, self.results, named_rule(keep, target=target), target)
-        return pd.read_csv(io.StringIO(to_csv([(self.plan.name, table) for table in tables], with_paper=True)))
-
 
 def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = None) -> Sweep:
     """Read the folder of a sweep; run files that do not belong to its sweep.toml are passed over.
@@ -261,6 +249,20 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
         folder=folder,
         transport=stored.transport,
     )
+
+
+def open_finished(folders: Sequence[Path]) -> list[Sweep]:
+    """Read the folders of some sweeps; at least one run must be done in each."""
+    sweeps = [open_sweep(folder) for folder in folders]
+    for sweep in sweeps:
+        if not sweep.results:
+            failures = sweep.failures
+            reason = f" ({len(failures):,} failed, the first: {failures[0].reason})" if failures else ""
+            raise UserError(
+                f"{sweep.folder}: none of its {len(sweep.plan.members):,} runs is done{reason}; "
+                "run `areabench sweep` first"
+            )
+    return sweeps
 
 
 @dataclass(frozen=True)

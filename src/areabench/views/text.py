@@ -85,7 +85,7 @@ def _summary_row(summary: Summary) -> list[str]:
         f"{summary.step_size:g}",
         number(summary.test_accuracy, 2),
         number(summary.train_loss, 3),
-        "not reached" if math.isnan(summary.target_s) else f"{summary.target_s:.1f} s",
+        f"{summary.target_s:.1f} s" if math.isfinite(summary.target_s) else "not reached",
         f"{summary.updates:,}",
         f"{summary.server_steps:,}",
         number(summary.mean_staleness, 2),

@@ -15,20 +15,9 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates
-from areabench.results.grouping import (
-    Contender,
-    Page,
-    Quantity,
-    Row,
-    Trials,
-    Values,
-    band,
-    choose,
-    has_diverged,
-    staleness_shares,
-    title_of,
-)
-from areabench.sweeps.read import Result
+from areabench.results.cells import Cell
+from areabench.results.grouping import Contender, Page, Row, choose
+from areabench.results.statistics import Quantity, Reach, Values, band, reach_of, staleness_shares
 from areabench.views.figures.style import (
     dress,
     entitle,
@@ -49,7 +38,7 @@ class Pick:
     """A method and the step size that is drawn of it; no cell where the wished one was not run."""
 
     contender: Contender
-    cell: Trials | None
+    cell: Cell | None
 
     @property
     def label(self) -> str:
@@ -57,7 +46,10 @@ class Pick:
         if self.cell is None:
             return f"{self.contender.label}: not run"
         label = f"{self.contender.label}, α = {self.cell.step_size:g}"
-        return f"{label}\n({self.cell.divergence})" if self.cell.diverged else label
+        if not self.cell.diverged:
+            return label
+        some = f"{self.cell.diverged} of {len(self.cell.results)}" if self.cell.finite else "all"
+        return f"{label}\n({some} diverged)"
 
 
 def picks_of(row: Row, wished: Mapping[str, float]) -> list[Pick]:
@@ -72,7 +64,7 @@ def panels(
 
     For a paper, its width and the least one of a panel: what does not fit into a line goes into the next one.
     """
-    words = f"{heading}\n{title_of(page)}"
+    words = f"{heading}\n{page.caption}"
     if paper is None:
         figure = Figure(figsize=(width, 0.8 + 2.9 * len(page.rows)), layout="constrained")
         figure.suptitle(words, fontsize="medium")
@@ -104,7 +96,7 @@ def quality_panels(page: Page, what: str, width_in: float | None = None) -> tupl
 
 
 def _several_trials(page: Page) -> bool:
-    return any(len(cell.results) > 1 for row in page.rows for one in row.contenders for cell in one.cells)
+    return any(len(cell.results) > 1 for cell in page.cells)
 
 
 def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
@@ -157,7 +149,7 @@ def draw_curves(page: Page, wished: Mapping[str, float], target: float, *, width
 def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
     """Bands below all lines, so that none hides a line; markers of two lines at different times."""
     for index, pick in enumerate(picks):
-        results = pick.cell.finished if pick.cell else ()
+        results = pick.cell.finite if pick.cell else ()
         shown = band(results, quantity)
         style = line_style(pick.contender)
         if len(results) > 1:
@@ -179,7 +171,7 @@ def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float |
     figure, axes = panels(page, columns, width, "Staleness of updates: mean share over trials", paper)
     for row, row_axes in zip(page.rows, axes, strict=True):
         picks = picks_of(row, wished)
-        shares = [100 * staleness_shares(pick.cell.finished if pick.cell else ()) for pick in picks]
+        shares = [100 * staleness_shares(pick.cell.finite if pick.cell else ()) for pick in picks]
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):
             _draw_histogram(panel, pick, share, "staleness (server steps)" if width_in is None else "staleness (steps)")
         for panel in row_axes[len(picks) :]:
@@ -259,7 +251,7 @@ def _draw_finals(axes: Axes, row: Row, quantity: Quantity, labels: int) -> None:
         _draw_divergence(axes, row)
 
 
-def _cells(row: Row) -> list[Trials]:
+def _cells(row: Row) -> list[Cell]:
     return [cell for contender in row.contenders for cell in contender.cells]
 
 
@@ -276,12 +268,12 @@ def _side_by_side(row: Row) -> Iterator[tuple[Contender, float]]:
 
 
 def _draw_contender(axes: Axes, contender: Contender, quantity: Quantity, factor: float) -> None:
-    finals = [(cell.step_size * factor, values) for cell in contender.cells if len(values := cell.final(quantity))]
+    finals = [(cell.step_size * factor, final) for cell in contender.cells if (final := cell.final(quantity))]
     if not finals:
         return
-    mean = np.array([values.mean() for _, values in finals])
-    below = mean - [values.min() for _, values in finals]
-    above = [values.max() for _, values in finals] - mean
+    mean = np.array([final.mean for _, final in finals])
+    below = mean - [final.minimum for _, final in finals]
+    above = [final.maximum for _, final in finals] - mean
     reach = np.maximum((below, above), 0.0)  # a mean may be rounded beyond its range
     step_sizes = [step_size for step_size, _ in finals]
     axes.errorbar(step_sizes, mean, yerr=reach, **line_style(contender), elinewidth=1.0, capsize=2.0)
@@ -298,9 +290,9 @@ def _mark(colour: str, *, some: bool) -> dict[str, Any]:
 def _divergence_handles(row: Row) -> list[Line2D]:
     diverged = [cell for cell in _cells(row) if cell.diverged]
     handles = []
-    if any(not cell.finished for cell in diverged):
+    if any(not cell.finite for cell in diverged):
         handles.append(Line2D([], [], **_mark("black", some=False), label="all trials diverged"))
-    if any(cell.finished for cell in diverged):
+    if any(cell.finite for cell in diverged):
         handles.append(Line2D([], [], **_mark("black", some=True), label="some trials diverged"))
     return handles
 
@@ -311,7 +303,7 @@ def _draw_divergence(axes: Axes, row: Row) -> None:
     for index, (contender, factor) in enumerate(_side_by_side(row)):
         height = 1 - (index + 0.5) * _STRIP
         for some in (False, True):
-            across = [c.step_size * factor for c in contender.cells if c.diverged and bool(c.finished) == some]
+            across = [c.step_size * factor for c in contender.cells if c.diverged and bool(c.finite) == some]
             mark = _mark(look_of(contender.method.name).colour, some=some)
             mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
             axes.plot(across, [height] * len(across), **mark)
@@ -327,47 +319,6 @@ def _make_room(axes: Axes, share: float) -> None:
     raised = transform.inverted().transform(np.array([low + (high - low) / (1 - share)]))
     axes.set_ylim(bottom, float(raised[0]))
     axes.add_patch(Rectangle((0, 1 - share), 1, share, color="0.95", linewidth=0, zorder=2.5, transform=axes.transAxes))
-
-
-@dataclass(frozen=True)
-class Reached:
-    """When the trials of a method reached the target: infinite where one did not, or diverged before; no NaN."""
-
-    times_s: Values
-    unknown: int  # trials that say nothing: they ended before their horizon, or kept no accuracy over time
-
-    @property
-    def count(self) -> int:
-        """Trials that reached it."""
-        return int(np.isfinite(self.times_s).sum())
-
-    @property
-    def median_s(self) -> float:
-        """The median over trials, infinite where half of them or more did not reach it; NaN without trials."""
-        if not len(self.times_s):
-            return float("nan")
-        ordered = np.sort(self.times_s)
-        low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-        return float((low + high) / 2)
-
-    @property
-    def words(self) -> str:
-        """How many trials reached it."""
-        unknown = f", {self.unknown} unknown" if self.unknown else ""
-        return f"{self.count} of {len(self.times_s)}{unknown}"
-
-
-def reached(results: Sequence[Result], target: float) -> Reached:
-    """When trials reached a test accuracy in percent."""
-    times_s = np.array([_time_s(one, target) for one in results], dtype=float)
-    known = ~np.isnan(times_s)
-    return Reached(times_s[known], int((~known).sum()))
-
-
-def _time_s(result: Result, target: float) -> float:
-    """What a trial reached counts, also if it diverged later."""
-    time_s = result.time_to_accuracy(target)
-    return float("inf") if has_diverged(result) and not np.isfinite(time_s) else time_s
 
 
 @styled
@@ -400,18 +351,25 @@ def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, 
 
 def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: float) -> None:
     """One method: bar, dots, and how many trials reached the target."""
-    found = reached(pick.cell.results if pick.cell else (), target)
-    colour, is_there = look_of(pick.contender.method.name).colour, np.isfinite(found.times_s)
+    found = reach_of(pick.cell.results if pick.cell else (), target)
+    times_s = np.array(found.times_s)
+    colour, is_there = look_of(pick.contender.method.name).colour, np.isfinite(times_s)
     if np.isfinite(found.median_s):
         axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
-    elif len(found.times_s):
+    elif len(times_s):
         axes.barh(place, horizon_s, height=0.6, facecolor="none", edgecolor=colour, hatch="////", alpha=0.5, zorder=2)
-    spread = place + np.linspace(-0.2, 0.2, len(found.times_s)) if len(found.times_s) > 1 else np.array([float(place)])
-    dots = spread[: len(found.times_s)]
-    axes.plot(found.times_s[is_there], dots[is_there], "o", color=colour, markersize=2.6, zorder=3)
+    spread = place + np.linspace(-0.2, 0.2, len(times_s)) if len(times_s) > 1 else np.array([float(place)])
+    dots = spread[: len(times_s)]
+    axes.plot(times_s[is_there], dots[is_there], "o", color=colour, markersize=2.6, zorder=3)
     beyond = np.full(int((~is_there).sum()), horizon_s)
     axes.plot(beyond, dots[~is_there], ">", color=colour, markerfacecolor="white", markersize=4.0, zorder=3)
-    axes.text(1.03 * horizon_s, place, found.words, va="center", fontsize="small", color="0.25")
+    axes.text(1.03 * horizon_s, place, reached_words(found), va="center", fontsize="small", color="0.25")
+
+
+def reached_words(found: Reach) -> str:
+    """How many trials reached the target."""
+    unknown = f", {found.unknown} unknown" if found.unknown else ""
+    return f"{found.reached} of {len(found.times_s)}{unknown}"
 
 
 def _handles() -> list[Line2D | Patch]:

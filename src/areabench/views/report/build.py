@@ -22,23 +22,12 @@ from areabench.experiment.labels import describe_data, describe_rates, method_co
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import DataSettings, SplitSettings
 from areabench.experiment.records import Experiment
+from areabench.results.cells import Cell
 from areabench.results.diagnosis import diagnosis_of
-from areabench.results.grouping import (
-    Band,
-    Contender,
-    Page,
-    Quantity,
-    Row,
-    Trials,
-    arrange,
-    band,
-    choose,
-    staleness_shares,
-    title_of,
-)
+from areabench.results.grouping import Contender, Page, arrange, choose
 from areabench.results.label_counts import recorded_labels
 from areabench.results.rounds import arrivals_of, beginnings_s
-from areabench.results.statistics import Spread, spread_of
+from areabench.results.statistics import Band, Quantity, band, staleness_shares
 from areabench.runfile.read import Run, open_run
 from areabench.sweeps.read import Result
 from areabench.views.report.records import (
@@ -109,21 +98,21 @@ def thinned(line: Band, most: int) -> NDArray[np.int64]:
 def outcome_of(result: Result, target: float) -> Outcome:
     """One trial; `target` in percent. The time is that of reaching it, else the end of what was seen."""
     time_s = result.time_to_accuracy(target)
-    if math.isfinite(time_s):
+    if math.isfinite(time_s) and result.knows_time_to(target):
         return Outcome("reached", time_s, result.experiment.seed)
-    return Outcome(_other_end(result, time_s), result.status.end_s, result.experiment.seed)
+    return Outcome(_other_end(result, target), result.status.end_s, result.experiment.seed)
 
 
-def _other_end(result: Result, time_s: float) -> str:
+def _other_end(result: Result, target: float) -> str:
     """Why the target was not reached: the run was long enough, or it ended otherwise."""
     state = result.status.state
-    if state == State.DIVERGED:
+    if result.has_diverged:
         return "diverged"
     if state not in ENDED:
         return "unfinished"
     if state == State.TARGET or result.ended_early:
         return "ended early"
-    return "not measured" if math.isnan(time_s) else "not reached"
+    return "not reached" if result.knows_time_to(target) else "not measured"
 
 
 def median_reached_s(outcomes: Sequence[Outcome]) -> float:
@@ -146,7 +135,7 @@ class Place:
     setting: int
     row: int
     contender: Contender
-    cell: Trials
+    cell: Cell
     trials: tuple[Trial, ...]
     is_best: bool
 
@@ -161,8 +150,8 @@ class Arranged:
     @property
     def settings(self) -> tuple[Setting, ...]:
         """The settings in words; where two titles are the same, with what tells them apart."""
-        titles = Counter(map(title_of, self.pages))
-        return tuple(_setting(page, titles[title_of(page)] > 1) for page in self.pages)
+        titles = Counter(page.caption for page in self.pages)
+        return tuple(_setting(page, titles[page.caption] > 1) for page in self.pages)
 
 
 def arranged(sources: Sources) -> Arranged:
@@ -174,22 +163,18 @@ def arranged(sources: Sources) -> Arranged:
 
 def _setting(page: Page, ambiguous: bool) -> Setting:
     told = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
-    title = f"{title_of(page)}, {told}" if ambiguous else title_of(page)
+    title = f"{page.caption}, {told}" if ambiguous else page.caption
     rates = tuple(describe_rates(row.rates) for row in page.rows)
     return Setting(title, told, rates, page.experiment.stop.horizon_s)
 
 
 def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[Place]:
     for row_index, row in enumerate(page.rows):
-        for contender, cell in _cells(row):
+        for contender, cell in ((one, cell) for one in row.contenders for cell in one.cells):
             best = choose(contender, {}) is cell
             for part in _by_remark(trials[result.path] for result in cell.results):
-                inner = Trials(cell.step_size, tuple(trial.result for trial in part))
+                inner = Cell(tuple(trial.result for trial in part), len(part))
                 yield Place(setting, row_index, contender, inner, part, best)
-
-
-def _cells(row: Row) -> Iterator[tuple[Contender, Trials]]:
-    return ((contender, cell) for contender in row.contenders for cell in contender.cells)
 
 
 def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
@@ -210,7 +195,8 @@ def series_of(places: Sequence[Place], sources: Sources, target: float) -> Itera
         point = without_seed(place.cell.results[0].experiment)
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
         name = names[place.contender.method.name, place.contender.label]
-        yield replace(_series(place, asked, target, most), label=name)
+        cell = replace(place.cell, planned=max(asked, len(place.cell.results)))
+        yield replace(_series(replace(place, cell=cell), target, most), label=name)
 
 
 def _names(places: Sequence[Place]) -> dict[tuple[str, str], str]:
@@ -220,7 +206,7 @@ def _names(places: Sequence[Place]) -> dict[tuple[str, str], str]:
     return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
 
 
-def _series(place: Place, planned: int, target: float, most: int) -> Series:
+def _series(place: Place, target: float, most: int) -> Series:
     """Diverged trials are counted, not averaged; where all diverged their curves are shown as they are."""
     cell, first = place.cell, place.trials[0]
     results = cell.results
@@ -236,37 +222,25 @@ def _series(place: Place, planned: int, target: float, most: int) -> Series:
         remark=first.remark,
         is_best=place.is_best,
         trials=len(results),
-        planned=max(planned, len(results)),
+        planned=cell.planned,
         diverged=cell.diverged,
-        may_be_best=may_be_best(cell, planned),
+        may_be_best=cell.is_eligible,
         states=_counted(result.status.state.text for result in results),
         verdicts=_counted(trial.verdict for trial in place.trials if trial.verdict),
-        accuracy=_spread(cell, "test_accuracy"),
-        loss=_spread(cell, "train_loss"),
+        accuracy=cell.accuracy,
+        loss=cell.loss,
         outcomes=outcomes,
         target_s=median_reached_s(outcomes),
         updates=statistics.fmean(result.status.updates for result in results),
         server_steps=statistics.fmean(result.status.server_steps for result in results),
-        staleness=_histogram(cell.finished or results),
-        curves=axes_of(cell.finished or results, most),
+        staleness=_histogram(cell.finite or results),
+        curves=axes_of(cell.finite or results, most),
         files=tuple(str(result.path) for result in results),
     )
 
 
-def may_be_best(cell: Trials, planned: int) -> bool:
-    """As in tables: a mean over the trials that went well would flatter a series."""
-    ended = all(result.status.state in ENDED for result in cell.results)
-    return ended and not cell.diverged and len(cell.results) >= planned
-
-
 def _counted(words: Iterable[str]) -> tuple[Count, ...]:
     return tuple(Count(word, count) for word, count in Counter(words).items())
-
-
-def _spread(cell: Trials, quantity: Quantity) -> Spread | None:
-    """Mean and range at the end, over the trials that did not diverge."""
-    values = cell.final(quantity)
-    return spread_of([float(value) for value in values]) if len(values) else None
 
 
 def _histogram(results: Sequence[Result]) -> Histogram | None:
@@ -347,7 +321,7 @@ def chosen(places: Sequence[Place]) -> list[tuple[int, Path]]:
     if len(runs) <= MOST_DETAILS:
         return runs
     best = [(index, place) for index, place in enumerate(places) if place.is_best]
-    return [(index, (place.cell.finished or place.cell.results)[0].path) for index, place in best][:MOST_DETAILS]
+    return [(index, (place.cell.finite or place.cell.results)[0].path) for index, place in best][:MOST_DETAILS]
 
 
 def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Detail]:
@@ -456,7 +430,7 @@ def labels_of(pages: Sequence[Page], cache: Path) -> Iterator[Labels]:
         shared.setdefault(key, []).append(index)
     for settings in shared.values():
         first = pages[settings[0]]
-        yield _labels(tuple(settings), first.experiment, first.results[0].path, cache)
+        yield _labels(tuple(settings), first.experiment, first.cells[0].results[0].path, cache)
 
 
 def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:

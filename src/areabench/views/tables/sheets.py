@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import groupby
 
 from areabench.experiment.labels import describe_rates
 from areabench.experiment.records import Experiment
 from areabench.results.cells import Cell, Comparison, Reach
-from areabench.results.grouping import SweepTable
-from areabench.results.grouping import TableRow as Row
+from areabench.results.grouping import Contender, Page
 from areabench.results.statistics import DECIMALS, Spread
 from areabench.views.styled import Heading, number
 from areabench.views.tables.forms import Entry, Group, Sheet
@@ -18,26 +15,26 @@ from areabench.views.tables.forms import Entry, Group, Sheet
 _NOTHING = "–"
 
 
-def plain_sheet(table: SweepTable, title: str, label: str) -> Sheet:
+def plain_sheet(table: Page, title: str, label: str) -> Sheet:
     """The table in the paper's form: one block of columns per rates setting."""
     block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else []))
-    headings = (Heading("", 1), *(Heading(describe_rates(rates), len(block)) for rates in table.rates))
-    columns = ("method", *(block * len(table.rates)))
-    groups = tuple(_plain_group(table, list(rows)) for _, rows in groupby(table.rows, lambda row: row.method))
+    headings = (Heading("", 1), *(Heading(describe_rates(row.rates), len(block)) for row in table.rows))
+    columns = ("method", *(block * len(table.rows)))
+    groups = tuple(_plain_group(table, contender) for contender in table.methods)
     notes = (*shared_notes(table, with_paper=False), *own_notes(table, with_paper=False))
     return Sheet(title, label, headings, columns, groups, notes)
 
 
-def paper_sheet(table: SweepTable, title: str, label: str) -> Sheet:
+def paper_sheet(table: Page, title: str, label: str) -> Sheet:
     """Each cell beside the published one: the blocks of the paper's form stand under each other."""
     columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
     columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
     groups = [
         Group(
-            tuple(_paper_row(table, row, column) for row in table.rows if row.cells[column] is not None),
-            describe_rates(rates),
+            tuple(_paper_row(table, contender, cell) for contender in row.contenders for cell in contender.cells),
+            describe_rates(row.rates),
         )
-        for column, rates in enumerate(table.rates)
+        for row in table.rows
     ]
     notes = (*shared_notes(table), *own_notes(table))
     return Sheet(title, label, (), tuple(columns), tuple(groups), notes)
@@ -46,32 +43,30 @@ def paper_sheet(table: SweepTable, title: str, label: str) -> Sheet:
 # ---------------------------------------------------------------------------------------------------- rows
 
 
-def _plain_group(table: SweepTable, rows: Sequence[Row]) -> Group:
-    """The rows of one method, which is named in the first."""
-    names = [Entry(rows[0].method, kind="method"), *(Entry() for _ in rows[1:])]
+def _plain_group(table: Page, contender: Contender) -> Group:
+    """The lines of one method, which is named in the first; one empty line where no step size is kept."""
+    lines = table.lines(contender.method) or [(None,) * len(table.rows)]
+    names = [Entry(contender.label, kind="method"), *(Entry() for _ in lines[1:])]
     return Group(
         tuple(
-            (name, *(entry for cell in row.cells for entry in _plain_entries(table, cell)))
-            for name, row in zip(names, rows, strict=True)
+            (name, *(entry for cell in line for entry in _plain_entries(table, cell)))
+            for name, line in zip(names, lines, strict=True)
         )
     )
 
 
-def _plain_entries(table: SweepTable, cell: Cell | None) -> list[Entry]:
+def _plain_entries(table: Page, cell: Cell | None) -> list[Entry]:
     if cell is None:
         return [Entry(_NOTHING)] * (5 if _has_gaps(table) else 4)
     qualities = [rho_entry(table, cell), *quality_entries(table, cell)]
     return [_step_size(cell), *qualities, *_trials(table, cell)]
 
 
-def _paper_row(table: SweepTable, row: Row, column: int) -> tuple[Entry, ...]:
-    cell = row.cells[column]
-    if cell is None:
-        return ()
+def _paper_row(table: Page, contender: Contender, cell: Cell) -> tuple[Entry, ...]:
     accuracy, loss = quality_entries(table, cell)
     beside = cell.comparison
     return (
-        Entry(row.method, kind="method"), _step_size(cell), rho_entry(table, cell), *_paper_rho(beside),
+        Entry(contender.label, kind="method"), _step_size(cell), rho_entry(table, cell), *_paper_rho(beside),
         accuracy, *_paper_accuracy(beside), loss, *_paper_loss(beside), *_trials(table, cell),
     )  # fmt: skip
 
@@ -99,7 +94,7 @@ def _paper_loss(beside: Comparison | None) -> list[Entry]:
 # ---------------------------------------------------------------------------------------------------- entries
 
 
-def quality_entries(table: SweepTable, cell: Cell) -> list[Entry]:
+def quality_entries(table: Page, cell: Cell) -> list[Entry]:
     """Accuracy and loss: mean (min – max), the best in bold; a word where every trial diverged."""
     if cell.loss is None:
         return [Entry("diverged")] * 2
@@ -109,7 +104,7 @@ def quality_entries(table: SweepTable, cell: Cell) -> list[Entry]:
     return [accuracy, Entry(fixed(cell.loss.mean), range_word(cell.loss), table.is_best(cell, "loss"))]
 
 
-def rho_entry(table: SweepTable, cell: Cell) -> Entry:
+def rho_entry(table: Page, cell: Cell) -> Entry:
     """rho, and how many trials reached the target where some did and some did not."""
     reach = cell.reach
     return Entry(rho_word(reach.rho), _reached(reach), table.is_best(cell, "rho"))
@@ -123,7 +118,7 @@ def _step_size(cell: Cell) -> Entry:
     return Entry(f"{cell.step_size:g}", kind="step size")
 
 
-def _trials(table: SweepTable, cell: Cell) -> list[Entry]:
+def _trials(table: Page, cell: Cell) -> list[Entry]:
     return [Entry(trials_word(cell))] if _has_gaps(table) else []
 
 
@@ -168,7 +163,7 @@ def _in_range(beside: Comparison, answer: bool) -> str:
 # ---------------------------------------------------------------------------------------------------- notes
 
 
-def shared_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
+def shared_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
     """What a reader must know of every such table: rule, rho, best values, and what stands beside the paper's."""
     notes = [
         f"kept: {table.rule.sentence}",
@@ -184,26 +179,23 @@ def shared_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ..
     return tuple(notes)
 
 
-def own_notes(table: SweepTable, *, with_paper: bool = True) -> tuple[str, ...]:
+def own_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
     """What is particular to this table: trials, resolution of rho, the printed horizon, and what is missing."""
-    notes = [f"{_trial_count(table)}{resolution_word(table.setting)}"]
+    notes = [f"{_trial_count(table)}{resolution_word(table.experiment)}"]
     if any(cell.diverged for cell in table.cells):
         notes.append("diverged trials are counted but not averaged, and a cell with one is not marked as the best")
     if table.done < table.planned:
         notes.append(f"{table.planned - table.done:,} of {table.planned:,} runs are missing")
     if any(cell.missing for cell in table.cells):
         notes.append("a cell with missing trials is not marked as the best")
-    notes += [f"{row.method}: the rule keeps no step size" for row in table.rows if row.step_size is None]
+    notes += [f"{one.label}: the rule keeps no step size" for one in table.methods if not table.lines(one.method)]
     return (*notes, *table.skipped, *(_horizon_notes(table) if with_paper else ()))
 
 
-def _trial_count(table: SweepTable) -> str:
+def _trial_count(table: Page) -> str:
     """How many trials there are; which, where a rule keeps only some of them."""
-    counts = sorted({len(cell.results) for cell in table.cells} or {0})
-    count = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    words = f"{count} trial{'' if counts[-1] == 1 else 's'}"
     seeds = sorted({result.experiment.seed for cell in table.cells for result in cell.results})
-    return words + (f", seeds {', '.join(map(str, seeds))}" if table.rule.name == "best" else "")
+    return table.trial_count + (f", seeds {', '.join(map(str, seeds))}" if table.rule.name == "best" else "")
 
 
 def resolution_word(setting: Experiment) -> str:
@@ -214,11 +206,11 @@ def resolution_word(setting: Experiment) -> str:
     return f"; ρ is known to {record.interval_s / horizon_s:.2g}, one grid interval of {record.interval_s:g} s"
 
 
-def _horizon_notes(table: SweepTable) -> list[str]:
+def _horizon_notes(table: Page) -> list[str]:
     printed = {cell.comparison.published.horizon_s for cell in table.cells if cell.comparison is not None}
-    others = sorted(printed - {table.setting.stop.horizon_s})
+    others = sorted(printed - {table.experiment.stop.horizon_s})
     return [f"the paper prints a horizon of {value:g} s for this table" for value in others]
 
 
-def _has_gaps(table: SweepTable) -> bool:
+def _has_gaps(table: Page) -> bool:
     return any(cell.diverged or cell.missing for cell in table.cells)

@@ -1,0 +1,83 @@
+"""The numbers of tables, in full and by column: one row per cell, beside the paper's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from areabench.experiment.labels import describe_rates, describe_split
+from areabench.results.cells import Cell, Comparison
+from areabench.results.grouping import Page, build_tables
+from areabench.results.retention import RuleName, named_rule
+from areabench.results.statistics import Spread
+from areabench.sweeps.read import Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELL_COLUMNS = (
+    "sweep", "table", "clients", "local_steps", "split", "rates", "horizon_s", "interval_s", "method", "step_size",
+    "kept_by", "planned", "done", "diverged", "target_accuracy", "reached", "time_to_target_s", "rho", "accuracy_mean",
+    "accuracy_min", "accuracy_max", "loss_mean", "loss_min", "loss_max",
+)  # fmt: skip
+PAPER_COLUMNS = (
+    "paper_table", "paper_horizon_s", "paper_rho", "paper_accuracy_mean", "paper_accuracy_min", "paper_accuracy_max",
+    "paper_loss_mean", "paper_loss_min", "paper_loss_max", "accuracy_in_range", "loss_in_range",
+    "accuracy_difference", "loss_difference", "rho_difference",
+)  # fmt: skip
+
+Values = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
+
+
+def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
+    """What `areabench table` shows of a sweep, every number in full, beside the paper's; one row per cell.
+
+    A cell is one method, rates setting and step size. `keep` names the rule that says which step sizes are kept
+    (docs/tables.md), `target` is the test accuracy in percent whose time is shown. A rho that was not reached is
+    infinite; what is not known is missing.
+    """
+    import pandas as pd  # slow to import; only notebooks need it
+
+    tables = build_tables(sweep.plan.experiments, sweep.results, named_rule(keep, target=target), target)
+    cells = cell_values([(sweep.plan.name, table) for table in tables], with_paper=True)
+    rows = [{name: math.nan if value is None else value for name, value in cell.items()} for cell in cells]
+    return pd.DataFrame(rows, columns=[*CELL_COLUMNS, *PAPER_COLUMNS])
+
+
+def cell_values(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> Iterator[Values]:
+    """The cells of tables by column; each table comes with the name of its sweep."""
+    for sweep, table in tables:
+        for contender in table.methods:
+            for cell in (cell for line in table.lines(contender.method) for cell in line if cell is not None):
+                ours = dict(zip(CELL_COLUMNS, _ours(sweep, table, contender.label, cell), strict=True))
+                yield {**ours, **_papers(cell.comparison)} if with_paper else ours
+
+
+def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
+    experiment, reach = cell.experiment, cell.reach
+    clients, horizon_s = experiment.clients, experiment.stop.horizon_s
+    return [
+        sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
+        describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
+        table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target, reach.reached, reach.mean_s,
+        reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
+    ]  # fmt: skip
+
+
+def _papers(beside: Comparison | None) -> Values:
+    if beside is None:
+        return dict.fromkeys(PAPER_COLUMNS)
+    ours, theirs = beside.ours, beside.published
+    values: list[object] = [
+        theirs.table, theirs.horizon_s, theirs.rho, *_spread(theirs.accuracy), *_spread(theirs.loss),
+        None if ours.missing else beside.accuracy_in_range, None if ours.missing else beside.loss_in_range,
+        None if ours.accuracy is None else ours.accuracy.mean - theirs.accuracy.mean,  # ours not rounded
+        None if ours.loss is None else ours.loss.mean - theirs.loss.mean,
+        ours.reach.rho - theirs.rho if math.isfinite(ours.reach.rho) else None,
+    ]  # fmt: skip
+    return dict(zip(PAPER_COLUMNS, values, strict=True))
+
+
+def _spread(spread: Spread | None) -> list[float | None]:
+    return [None] * 3 if spread is None else [spread.mean, spread.minimum, spread.maximum]
