@@ -88,7 +88,7 @@ def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Page
 def lines(built: Page) -> list[tuple[str, tuple[float | None, ...]]]:
     """Method and step sizes, one per rates setting, of each line of a table."""
     return [
-        (method.label, tuple(cell and cell.step_size for cell in line))
+        (method.label, tuple(None if cell is None else cell.step_size for cell in line))
         for method in built.methods
         for line in built.lines(method.method)
     ]

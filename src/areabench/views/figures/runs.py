@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
 from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, curve_of, time_shifts
-from areabench.results.grouping import Quantity
+from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
 from areabench.views.figures.style import (
     dress,

@@ -6,9 +6,9 @@ import math
 
 from areabench.experiment.labels import describe_rates
 from areabench.experiment.records import Experiment
-from areabench.results.cells import Cell, Comparison, Reach
+from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import Contender, Page
-from areabench.results.statistics import DECIMALS, Spread
+from areabench.results.statistics import DECIMALS, Reach, Spread
 from areabench.views.styled import Heading, number
 from areabench.views.tables.forms import Entry, Group, Sheet
 
