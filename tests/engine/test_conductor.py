@@ -74,8 +74,10 @@ class Stage:
 
     def message(self, client: int, model: Sequence[float]) -> Update:
         """The answer to the client's last order, with made-up times."""
-        flight = self.conductor.standing(self.now_s).flights_of()[client]
-        header = UpdateHeader(client, flight.round, flight.order.version, drawn_delay_s=0.25, realised_delay_s=0.3)
+        open_order = self.conductor.run_state(self.now_s).orders_by_client()[client]
+        header = UpdateHeader(
+            client, open_order.round, open_order.order.version, drawn_delay_s=0.25, realised_delay_s=0.3
+        )
         return Update(header, np.array(model, dtype=np.float64))
 
     def close(self) -> tuple[np.ndarray, list[tuple[float, int, int]], np.ndarray]:

@@ -23,7 +23,7 @@ from areabench.engine.messages import (
     Order,
     Update,
     UpdateHeader,
-    flaw_of,
+    message_refusal_reason,
     pack_update,
 )
 from areabench.engine.scenario import build_method
@@ -257,26 +257,26 @@ def message(header: UpdateHeader, payload_bytes: int = 800) -> bytearray:
 
 @pytest.mark.parametrize("flags", [Flag.NONE, Flag.OVERRUN])
 def test_a_good_header(flags: Flag) -> None:
-    assert flaw_of(message(UpdateHeader(3, 1, 2, flags=flags)), 3, 800) is Reason.NONE
+    assert message_refusal_reason(message(UpdateHeader(3, 1, 2, flags=flags)), 3, 800) is Reason.NONE
 
 
 @pytest.mark.parametrize("flags", [Flag.FAREWELL, Flag.FAILED])
 def test_last_words_have_no_payload(flags: Flag) -> None:
-    assert flaw_of(message(UpdateHeader(3, -1, -1, flags=flags), 0), 3, 800) is Reason.NONE
-    assert flaw_of(message(UpdateHeader(3, -1, -1, flags=flags), 800), 3, 800) is Reason.LENGTH
+    assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 0), 3, 800) is Reason.NONE
+    assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 800), 3, 800) is Reason.LENGTH
 
 
 def test_what_is_wrong_with_a_header() -> None:
     good = message(UpdateHeader(3, 1, 2))
-    assert flaw_of(good, 4, 800) is Reason.CLIENT
-    assert flaw_of(good, 3, 808) is Reason.LENGTH
+    assert message_refusal_reason(good, 4, 800) is Reason.CLIENT
+    assert message_refusal_reason(good, 3, 808) is Reason.LENGTH
     other = bytearray(good)
     other[0] += 1
-    assert flaw_of(other, 3, 800) is Reason.PROTOCOL
+    assert message_refusal_reason(other, 3, 800) is Reason.PROTOCOL
     for flags in (Flag.STOP, Flag.REPLY, 3, 0xFFFF):
         other = bytearray(good)
         other[2:4] = int(flags).to_bytes(2, "little")
-        assert flaw_of(other, 3, 800) is Reason.PROTOCOL
+        assert message_refusal_reason(other, 3, 800) is Reason.PROTOCOL
 
 
 def test_reasons_have_words() -> None:

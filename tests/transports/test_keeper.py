@@ -17,7 +17,7 @@ from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.messages import Flag, Update
 from areabench.engine.scenario import build_scenario
-from areabench.engine.state import Standing
+from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import (
@@ -96,18 +96,18 @@ class ScriptedRecall:
 class Scene:
     """A server on a wire on which each poll first does something, and then brings updates."""
 
-    def __init__(self, folder: Path, experiment: Experiment, breaks: Breaks, standing: Standing | None = None) -> None:
+    def __init__(self, folder: Path, experiment: Experiment, breaks: Breaks, run_state: RunState | None = None) -> None:
         self.path, self.experiment, self.breaks, self.recall = folder / "run.h5", experiment, breaks, ScriptedRecall()
         self.link = ScriptedLink([], experiment.clients.count, recall=self.recall, on_poll=self._poll)
         self._actions: list[Action] = []
         self.scenario = replace(build_scenario(experiment, folder), start=np.zeros(2))
         self.recorder = Recorder(self.path, to_toml(experiment), 2, FLOAT, force=False)
         self.recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
-        if standing is not None:
-            self.recorder.tally = standing.tally.copy()
+        if run_state is not None:
+            self.recorder.tally = run_state.tally.copy()
         self.gone: list[Sequence[int]] = []  # what is found at one look after the other; after that, nothing
         watchers = Watchers(NoTarget(), lambda _time_s, _updates: None, breaks, self._look)
-        self.server = RealTimeServer(self.scenario, self.link, self.recorder, watchers, standing=standing)
+        self.server = RealTimeServer(self.scenario, self.link, self.recorder, watchers, run_state=run_state)
 
     def poll(self, updates: Sequence[Update] = (), action: Action = lambda: None) -> None:
         """What the next poll does and brings."""
@@ -181,13 +181,13 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     scene.poll(second(0))
     assert scene.run().reason == "6 iterations"
     assert scene.recall.asked == [{0: 1, 1: 1}]  # client 2 had not worked
-    checkpoint, standing = scene.checkpoint, scene.checkpoint.standing
-    assert (standing.server.iteration, standing.server.version, standing.server.updates_since_step) == (2, 0, 2)
-    np.testing.assert_array_equal(standing.server.state.model, [0, 0])
-    np.testing.assert_array_equal(standing.server.state.residuals.total, [3, 3])
-    assert standing.rounds == {0: 1, 1: 1}
-    assert {flight.order.client: flight.round for flight in standing.flights} == {0: 1, 1: 1, 2: 0}
-    assert (standing.tally.events, standing.tally.served(3).tolist()) == (2, [1, 1, 0])
+    checkpoint, run_state = scene.checkpoint, scene.checkpoint.run_state
+    assert (run_state.server.iteration, run_state.server.version, run_state.server.updates_since_step) == (2, 0, 2)
+    np.testing.assert_array_equal(run_state.server.state.model, [0, 0])
+    np.testing.assert_array_equal(run_state.server.state.residuals.total, [3, 3])
+    assert run_state.rounds == {0: 1, 1: 1}
+    assert {open_order.order.client: open_order.round for open_order in run_state.open_orders} == {0: 1, 1: 1, 2: 0}
+    assert (run_state.tally.events, run_state.tally.served(3).tolist()) == (2, [1, 1, 0])
     assert {client: memory.tolist() for client, memory in checkpoint.memories.items()} == {0: [1, 1], 1: [2, 2]}
     assert checkpoint.experiment == to_toml(KEEP)
     assert scene.files == {"checkpoint"}
@@ -200,8 +200,8 @@ def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> N
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
     assert scene.recall.asked == []
-    assert scene.checkpoint.standing.tally.events == 0
-    assert len(scene.checkpoint.standing.flights) == 3
+    assert scene.checkpoint.run_state.tally.events == 0
+    assert len(scene.checkpoint.run_state.open_orders) == 3
 
 
 def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
     assert (scene.recall.asked, scene.checkpoint.memories) == ([], {})
-    assert scene.checkpoint.standing.server.iteration == 2
+    assert scene.checkpoint.run_state.server.iteration == 2
 
 
 def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
@@ -243,10 +243,10 @@ def test_a_signal_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     scene.poll(FIRST, scene.signal("SIGUSR1"))
     status = scene.run()
     assert (status.state, status.reason, status.updates) == (State.STOPPED, "SIGUSR1", 3)
-    standing = scene.checkpoint.standing
-    assert (standing.server.iteration, standing.server.version) == (4, 1)
+    run_state = scene.checkpoint.run_state
+    assert (run_state.server.iteration, run_state.server.version) == (4, 1)
     assert sorted(scene.checkpoint.memories) == [0, 1, 2]
-    assert standing.time_s <= status.end_s
+    assert run_state.time_s <= status.end_s
     assert scene.recorder.snapshots == 0  # the last snapshot is taken when the run has ended
 
 
@@ -263,7 +263,7 @@ def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
     assert (status.state, status.updates) == (State.STOPPED, 3)
     assert status.reason == "SIGTERM; clients did not answer within 0.05 s for a checkpoint"
     assert scene.recall.asked == [{0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
-    assert scene.checkpoint.standing.server.iteration == 2
+    assert scene.checkpoint.run_state.server.iteration == 2
     assert scene.files == {"checkpoint"}
 
 
@@ -276,7 +276,7 @@ def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) ->
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
     assert not scene.breaks.roused
-    assert scene.checkpoint.standing.server.iteration == 4
+    assert scene.checkpoint.run_state.server.iteration == 4
 
 
 # ---------------------------------------------------------------------------------------------------- lost clients
@@ -342,9 +342,9 @@ def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path
     scene.poll(FIRST)
     scene.poll(action=lambda: (scene.lose(2)(), scene.signal()())[0])
     assert scene.run().state == State.STOPPED
-    standing = scene.checkpoint.standing
-    assert (standing.lost, standing.removed) == ((2,), 1)
-    np.testing.assert_array_equal(standing.server.state.residuals.total, [-3, -3])  # (3 - 3/2) is the average
+    run_state = scene.checkpoint.run_state
+    assert (run_state.lost, run_state.removed) == ((2,), 1)
+    np.testing.assert_array_equal(run_state.server.state.residuals.total, [-3, -3])  # (3 - 3/2) is the average
     assert sorted(scene.checkpoint.memories) == [0, 1]
 
 
@@ -390,19 +390,19 @@ def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- resumed
 
 
-def stopped_standing(folder: Path) -> Standing:
+def stopped_state(folder: Path) -> RunState:
     """A run with four events that a signal stopped, thirty seconds after its start."""
     folder.mkdir()
     scene = Scene(folder, KEEP, ScriptedBreaks())
     scene.recall.allowed = math.inf
     scene.poll(FIRST, scene.signal())
     scene.run()
-    return replace(scene.checkpoint.standing, time_s=30.0)
+    return replace(scene.checkpoint.run_state, time_s=30.0)
 
 
 def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> None:
-    standing = stopped_standing(tmp_path / "before")
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), standing)
+    run_state = stopped_state(tmp_path / "before")
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), run_state)
     scene.poll(second(2, 0))
     status = scene.run()
     again, replies = scene.link.orders[:3], scene.link.orders[3:]
@@ -418,9 +418,9 @@ def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> N
 
 
 def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
-    standing = stopped_standing(tmp_path / "before")
-    flights = tuple(flight for flight in standing.flights if flight.order.client != 1)
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), replace(standing, lost=(1,), flights=flights))
+    run_state = stopped_state(tmp_path / "before")
+    open_orders = tuple(open_order for open_order in run_state.open_orders if open_order.order.client != 1)
+    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), replace(run_state, lost=(1,), open_orders=open_orders))
     scene.link.clients = 1  # of the others one says farewell,
     scene.poll(second(2, 0))
     scene.poll()

@@ -20,7 +20,7 @@ from areabench.engine.events import (
 )
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.server import Server
-from areabench.engine.state import Flights, Standing, Tally, flaw
+from areabench.engine.state import OpenOrders, RunState, Tally, refusal_reason
 from areabench.errors import RunFailure
 from areabench.experiment.records import Experiment
 from areabench.methods.criteria import Criterion
@@ -121,7 +121,7 @@ class Conductor:
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
         self.updates = 0
         self.handling = Handling()  # of the last update
-        self._flights = Flights()
+        self._open_orders = OpenOrders()
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
         self._lost: list[int] = []
         self._removed = 0  # of those that are lost
@@ -140,16 +140,18 @@ class Conductor:
         """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so."""
         self.pass_time(time_s)
         server, client = self._server, update.header.client
-        flight = self._flights.out.get(client)
-        if reason := flaw(update, flight):
+        open_order = self._open_orders.out.get(client)
+        if reason := refusal_reason(update, open_order):
             self.refuse(client, reason, time_s, update)
             return
-        self._flights.end(client)
+        self._open_orders.end(client)
         self._send(server.receive(client, update.payload), time_s)
         self.updates += 1
         self.handling = Handling(queue_s, self._clock() - time_s)
-        assert flight is not None
-        self._note(Kind.UPDATE, update.header, time_s, flight.order.step_size, digest_of=update, handling=self.handling)
+        assert open_order is not None
+        self._note(
+            Kind.UPDATE, update.header, time_s, open_order.order.step_size, digest_of=update, handling=self.handling
+        )
         if self._refusals:
             self._refusals.pop(client, None)
         self._see_end()
@@ -161,14 +163,14 @@ class Conductor:
         The client takes its memory back to where it was before that update, which is where the server has it.
         """
         self.pass_time(time_s)
-        flight = self._flights.end(client)
+        open_order = self._open_orders.end(client)
         header = UpdateHeader(client, -1, -1) if update is None else update.header._replace(client=client)
-        step_size = math.nan if flight is None else flight.order.step_size
+        step_size = math.nan if open_order is None else open_order.order.step_size
         self._note(Kind.REFUSED, header, time_s, step_size, digest_of=update, reason=reason)
         what = f"an update of client {client} has {reason.text}"
         if self._faults.bad_update == "stop":
             raise RunFailure(f'{what}; look for the cause, or go on without it: faults.bad_update = "refuse"')
-        if flight is not None:
+        if open_order is not None:
             self._refusals[client] = self._refusals.get(client, 0) + 1
             self._send([self._server.again(client)], time_s)
             self._see_hopelessness(reason, what)
@@ -176,7 +178,7 @@ class Conductor:
     def _see_hopelessness(self, reason: Reason, what: str) -> None:
         """End a run in which nobody at work sends anything that can be used."""
         refusals = self._refusals
-        if sum(refusals.values()) < _PATIENCE or any(client not in refusals for client in self._flights.out):
+        if sum(refusals.values()) < _PATIENCE or any(client not in refusals for client in self._open_orders.out):
             return
         said = f"the last update of every client at work was refused: {what}"
         if reason != Reason.NOT_FINITE:
@@ -195,12 +197,12 @@ class Conductor:
         self._step_if_due(time_s)
 
     def _lose(self, client: int, time_s: float) -> None:
-        at_work = self._flights.out.pop(client, None) is not None
+        at_work = self._open_orders.out.pop(client, None) is not None
         self._lost.append(client)
         self._refusals.pop(client, None)
         orders = self._server.lose(client, at_work=at_work)
         self._short += self._server.synchronous and at_work and not orders
-        self._note(Kind.LOST, UpdateHeader(client, self._flights.rounds.get(client, 0), -1), time_s, math.nan)
+        self._note(Kind.LOST, UpdateHeader(client, self._open_orders.rounds.get(client, 0), -1), time_s, math.nan)
         self._send(orders, time_s)
 
     @property
@@ -222,7 +224,7 @@ class Conductor:
     @property
     def rounds_under_way(self) -> dict[int, int]:
         """The clients that are left, each with the round it is in or will be in next."""
-        rounds = self._flights.rounds
+        rounds = self._open_orders.rounds
         return {client: rounds.get(client, 0) for client in range(self._clients) if client not in self._lost}
 
     def recalled(self) -> Vector:
@@ -245,8 +247,11 @@ class Conductor:
 
     def discard(self, update: Update, time_s: float) -> None:
         """An update came in after the end: count it, use it for nothing; what is wrong with it is told all the same."""
-        flight = self._flights.end(update.header.client)
-        used, reason = math.nan if flight is None else flight.order.step_size, flaw(update, flight)
+        open_order = self._open_orders.end(update.header.client)
+        used, reason = (
+            math.nan if open_order is None else open_order.order.step_size,
+            refusal_reason(update, open_order),
+        )
         kind = Kind.REFUSED if reason else Kind.DISCARDED
         self._note(kind, update.header, time_s, used, digest_of=update, reason=reason)
 
@@ -284,28 +289,28 @@ class Conductor:
             return self._recorder.status(State.TARGET, reached, status.end_s)
         return self._recorder.status(status.state, status.reason, status.end_s)
 
-    def standing(self, time_s: float) -> Standing:
+    def run_state(self, time_s: float) -> RunState:
         """Everything that is needed to go on from here, but for what the clients remember."""
         recorder = self._recorder
-        return Standing(
-            time_s, self._server.standing(), dict(self._flights.rounds), tuple(self._flights.out.values()),
+        return RunState(
+            time_s, self._server.run_state(), dict(self._open_orders.rounds), tuple(self._open_orders.out.values()),
             dict(self._refusals), tuple(self._lost), self._removed, self._short, self._grid_number, self._shown_s,
             self._criterion.passed, recorder.tally.copy(), recorder.snapshots,
         )  # fmt: skip
 
-    def resume(self, standing: Standing) -> None:
+    def resume(self, run_state: RunState) -> None:
         """Go on from there."""
-        self._server.resume(standing.server)
-        self._flights.rounds = dict(standing.rounds)
-        self._flights.out = standing.flights_of()
-        self._refusals, self._lost = dict(standing.refusals), list(standing.lost)
-        self._removed, self._short = standing.removed, standing.short
-        self._grid_number, self._shown_s = standing.grid_number, standing.shown_s
+        self._server.resume(run_state.server)
+        self._open_orders.rounds = dict(run_state.rounds)
+        self._open_orders.out = run_state.orders_by_client()
+        self._refusals, self._lost = dict(run_state.refusals), list(run_state.lost)
+        self._removed, self._short = run_state.removed, run_state.short
+        self._grid_number, self._shown_s = run_state.grid_number, run_state.shown_s
         if self._record.snapshots == "grid":
             self._grid_s = self._grid_number * self._record.interval_s
-        while self._criterion.passed < standing.timers_passed:
+        while self._criterion.passed < run_state.timers_passed:
             self._criterion.advance()
-        self.updates = standing.tally.status(State.RUNNING, "").updates
+        self.updates = run_state.tally.status(State.RUNNING, "").updates
 
     def _step_if_due(self, time_s: float) -> None:
         """Step if enough updates have come in."""
@@ -364,7 +369,7 @@ class Conductor:
 
     def _send(self, orders: list[Order], time_s: float) -> None:
         for order in orders:
-            self._flights.begin(order, time_s)
+            self._open_orders.begin(order, time_s)
             self._deliver(order)
 
 

@@ -162,7 +162,7 @@ def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
     return UpdateHeader._make((*values, _FLAGS[flags]))
 
 
-def flaw_of(buffer: bytearray | memoryview, client: int, payload_bytes: int) -> Reason:
+def message_refusal_reason(buffer: bytearray | memoryview, client: int, payload_bytes: int) -> Reason:
     """Why a message cannot be an update, a farewell or a failure of this client; NONE where it can."""
     protocol, flags, size, sender = _START.unpack_from(buffer)
     if protocol != PROTOCOL_VERSION or flags not in _FROM_CLIENTS:

@@ -12,7 +12,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.engine.messages import AGAIN, Flag, Order
-from areabench.engine.state import ServerStanding
+from areabench.engine.state import ServerState
 from areabench.methods.base import Method, Step
 from areabench.methods.schedules import Schedule
 
@@ -112,17 +112,17 @@ class Server:
         assert self._method.remove is not None
         self._state = self._method.remove(self._state, count, memories)
 
-    def standing(self) -> ServerStanding:
+    def run_state(self) -> ServerState:
         """Everything that the server knows."""
         mean = None if self._mean is None else (self._mean.total, self._mean.since)
-        return ServerStanding(self._state, self.iteration, self.version, self.updates_since_step, mean)
+        return ServerState(self._state, self.iteration, self.version, self.updates_since_step, mean)
 
-    def resume(self, standing: ServerStanding) -> None:
+    def resume(self, run_state: ServerState) -> None:
         """Go on from there."""
-        self._state, self.iteration, self.version = standing.state, standing.iteration, standing.version
-        self.updates_since_step = standing.updates_since_step
-        if self._mean is not None and standing.mean is not None:
-            self._mean.total, self._mean.since = standing.mean
+        self._state, self.iteration, self.version = run_state.state, run_state.iteration, run_state.version
+        self.updates_since_step = run_state.updates_since_step
+        if self._mean is not None and run_state.mean is not None:
+            self._mean.total, self._mean.since = run_state.mean
 
     def _follow(self, step: Step, flags: Flag) -> list[Order]:
         self._state = step.state

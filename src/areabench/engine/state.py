@@ -16,7 +16,7 @@ from areabench.engine.events import Kind, Reason, State, Status
 from areabench.engine.messages import Order, Update
 
 
-class Flight(NamedTuple):
+class OpenOrder(NamedTuple):
     """An order that a client works on, which of its rounds that is, and since when (seconds since the start)."""
 
     order: Order
@@ -24,35 +24,35 @@ class Flight(NamedTuple):
     since_s: float
 
 
-class Flights:
+class OpenOrders:
     """All orders under way; a client has one at most."""
 
     def __init__(self) -> None:
-        self.out: dict[int, Flight] = {}
+        self.out: dict[int, OpenOrder] = {}
         self.rounds: dict[int, int] = {}  # that each client has come back from
 
     def begin(self, order: Order, time_s: float) -> None:
         """An order goes out."""
-        self.out[order.client] = Flight(order, self.rounds.get(order.client, 0), time_s)
+        self.out[order.client] = OpenOrder(order, self.rounds.get(order.client, 0), time_s)
 
-    def end(self, client: int) -> Flight | None:
+    def end(self, client: int) -> OpenOrder | None:
         """A client came back; from which order, if it had one."""
-        flight = self.out.pop(client, None)
-        if flight is not None:
-            self.rounds[client] = flight.round + 1
-        return flight
+        open_order = self.out.pop(client, None)
+        if open_order is not None:
+            self.rounds[client] = open_order.round + 1
+        return open_order
 
 
-def flaw(update: Update, flight: Flight | None) -> Reason:
+def refusal_reason(update: Update, open_order: OpenOrder | None) -> Reason:
     """Why an update cannot be used as the answer to an order; NONE where it can."""
     header, payload = update
-    if flight is None or header.round != flight.round:
+    if open_order is None or header.round != open_order.round:
         return Reason.ROUND
-    if header.base_version != flight.order.version:
+    if header.base_version != open_order.order.version:
         return Reason.BASE_VERSION
     if isinstance(payload, tuple):  # of many lanes: a lane whose model is not finite in the end is run again alone
         return Reason.NONE
-    if payload.shape != flight.order.model.shape:
+    if payload.shape != open_order.order.model.shape:
         return Reason.LENGTH
     return Reason.NONE if _finite(payload) else Reason.NOT_FINITE
 
@@ -130,7 +130,7 @@ def _dense(counts: Counter[int], minlength: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class ServerStanding:
+class ServerState:
     """What a server knows between two events; `mean` is the sum of the ergodic mean and since when its model counts."""
 
     state: Any
@@ -141,13 +141,13 @@ class ServerStanding:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunState:
     """The server's side of a run at `time_s`; the arrays in it are never changed."""
 
     time_s: float
-    server: ServerStanding
+    server: ServerState
     rounds: dict[int, int]  # that each client has come back from; random streams are where these leave them
-    flights: tuple[Flight, ...]  # orders under way
+    open_orders: tuple[OpenOrder, ...]  # orders under way
     refusals: dict[int, int]  # in a row, by client
     lost: tuple[int, ...]
     removed: int  # lost clients that were taken out of the average
@@ -158,6 +158,6 @@ class Standing:
     tally: Tally
     snapshots: int
 
-    def flights_of(self) -> dict[int, Flight]:
+    def orders_by_client(self) -> dict[int, OpenOrder]:
         """The orders under way, by client."""
-        return {flight.order.client: flight for flight in self.flights}
+        return {open_order.order.client: open_order for open_order in self.open_orders}

@@ -3,9 +3,9 @@
 A checkpoint is written under another name and renamed when it is whole, so there is always a good one. It holds
 numbers and one text, the experiment; nothing in it is executed.
 
-    /            attributes: format, version, experiment (TOML), and the numbers of `Standing`
+    /            attributes: format, version, experiment (TOML), and the numbers of `RunState`
     /clients     rounds that each client has come back from, refusals in a row
-    /flights     orders under way, one row each; `model` is a row of /models
+    /flights     open orders under way, one row each; `model` is a row of /models
     /models      the models that they carry
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
     /tally       counts so far
@@ -28,13 +28,13 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.engine.messages import Flag, Order
-from areabench.engine.state import Flight, ServerStanding, Standing, Tally
+from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.layout import Held, checkpoint_path
 
 FORMAT, VERSION = "areabench-checkpoint", 1
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
-_FLIGHT = np.dtype(
+_OPEN_ORDER = np.dtype(
     [
         ("client", "<i8"), ("model", "<i8"), ("step_size", "<f8"), ("version", "<i8"), ("iteration", "<i8"),
         ("flags", "<i8"), ("round", "<i8"), ("since_s", "<f8"),
@@ -58,7 +58,7 @@ class Checkpoint:
     """A run as it stood, with what its clients remembered then; a client that is not there remembers the start."""
 
     experiment: str
-    standing: Standing
+    run_state: RunState
     memories: Mapping[int, Vector] = field(default_factory=dict)
     heap: Sequence[Pending] = ()
     sequence: int = 0  # of the simulator's last arrival
@@ -142,13 +142,13 @@ def _write_all(file: int, content: memoryview) -> None:
 
 def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> bytes:
     """Everything but the memories, as the beginning of a file."""
-    standing = checkpoint.standing
+    run_state = checkpoint.run_state
     with h5py.File("checkpoint", "w", driver="core", backing_store=False) as file:
         _write_numbers(file, checkpoint, clients)
-        _write_flights(file, standing.flights)
-        _write_state(file.create_group("state"), standing.server.state)
-        if standing.server.mean is not None:
-            file["mean"], file.attrs["mean_since"] = standing.server.mean
+        _write_open_orders(file, run_state.open_orders)
+        _write_state(file.create_group("state"), run_state.server.state)
+        if run_state.server.mean is not None:
+            file["mean"], file.attrs["mean_since"] = run_state.server.mean
         file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
         file["remembering"] = np.array(remembering, np.int64)
         _write_held(file, checkpoint.held)
@@ -163,28 +163,28 @@ def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> No
 
 
 def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> None:
-    standing, server, tally = checkpoint.standing, checkpoint.standing.server, checkpoint.standing.tally
+    run_state, server, tally = checkpoint.run_state, checkpoint.run_state.server, checkpoint.run_state.tally
     file.attrs.update({"format": FORMAT, "version": VERSION, "experiment": checkpoint.experiment})
-    file.attrs.update({name: getattr(standing, name) for name in NUMBERS})
+    file.attrs.update({name: getattr(run_state, name) for name in NUMBERS})
     file.attrs.update({"iteration": server.iteration, "model_version": server.version})
     file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
-    rows = [(each, standing.rounds.get(each, 0), standing.refusals.get(each, 0)) for each in range(clients)]
-    file["clients"], file["lost"] = np.array(rows, _CLIENT), np.array(standing.lost, np.int64)
+    rows = [(each, run_state.rounds.get(each, 0), run_state.refusals.get(each, 0)) for each in range(clients)]
+    file["clients"], file["lost"] = np.array(rows, _CLIENT), np.array(run_state.lost, np.int64)
     group = file.create_group("tally")
     group["kinds"], group["staleness"], group["served"] = tally.kinds, tally.staleness, tally.served(clients)
     group.attrs["last_time_s"] = tally.last_time_s
 
 
-def _write_flights(file: h5py.File, flights: Iterable[Flight]) -> None:
+def _write_open_orders(file: h5py.File, open_orders: Iterable[OpenOrder]) -> None:
     """Orders of one version carry one model, which is written once."""
     rows, models, places = [], list[Vector](), dict[int, int]()
-    for order, number, since_s in flights:
+    for order, number, since_s in open_orders:
         row = places.setdefault(order.version, len(models))
         if row == len(models):
             models.append(order.model)
         numbers = (order.step_size, order.version, order.iteration, int(order.flags), number, since_s)
         rows.append((order.client, row, *numbers))
-    file["flights"] = np.array(rows, _FLIGHT)
+    file["flights"] = np.array(rows, _OPEN_ORDER)
     if models:
         file["models"] = np.stack(models)
 
@@ -240,10 +240,10 @@ def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkp
     numbers = {name: attributes[name].item() for name in NUMBERS}
     mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
     counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
-    standing = Standing(
-        server=ServerStanding(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
+    run_state = RunState(
+        server=ServerState(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
         rounds={client: rounds for client, rounds, _ in clients if rounds},
-        flights=_read_flights(file),
+        open_orders=_read_open_orders(file),
         refusals={client: refusals for client, _, refusals in clients if refusals},
         lost=tuple(file["lost"][:].tolist()),
         tally=_read_tally(file["tally"]),
@@ -251,7 +251,7 @@ def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkp
     )
     heap = tuple(Pending(*row) for row in file["heap"][:].tolist())
     return Checkpoint(
-        str(attributes["experiment"]), standing, memories, heap, int(attributes["sequence"]),
+        str(attributes["experiment"]), run_state, memories, heap, int(attributes["sequence"]),
         Held(_vectors(file, "held/models"), _vectors(file, "held/averages")),
     )  # fmt: skip
 
@@ -275,10 +275,10 @@ def _number(stored: Any, form: Any) -> Any:
     return stored if type(stored) is type(form) else stored.item()
 
 
-def _read_flights(file: h5py.File) -> tuple[Flight, ...]:
+def _read_open_orders(file: h5py.File) -> tuple[OpenOrder, ...]:
     models = _vectors(file, "models")
     return tuple(
-        Flight(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
+        OpenOrder(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
         for client, row, step_size, version, iteration, flags, number, since_s in file["flights"][:].tolist()
     )
 

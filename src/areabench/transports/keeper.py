@@ -75,8 +75,8 @@ class Keeper:
         self.abandon()
         self._shows_s = time_s
         self._recorder.flush()
-        experiment, standing = self._experiment, self._conductor.standing(time_s)
-        checkpoint = Checkpoint(to_toml(experiment), standing, held=self._recorder.held)
+        experiment, run_state = self._experiment, self._conductor.run_state(time_s)
+        checkpoint = Checkpoint(to_toml(experiment), run_state, held=self._recorder.held)
         rounds = {client: number for client, number in self._conductor.rounds_under_way.items() if number}
         asked = rounds if self._remembers else {}
         writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count, list(asked))

@@ -14,7 +14,7 @@ from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
 from areabench.engine.plugins.modules import loaded, to_text
 from areabench.engine.scenario import Scenario
-from areabench.engine.state import Standing
+from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.host import Footprint, Meter
 from areabench.progress import ProgressLine
@@ -45,9 +45,9 @@ def read_checkpoint_of(scenario: Scenario, path: Path) -> Checkpoint:
 
 def resumption_of(checkpoint: Checkpoint) -> Resumption:
     """What the workers must know of it."""
-    standing = checkpoint.standing
-    since_s = {flight.order.client: flight.since_s for flight in standing.flights}
-    return Resumption(standing.time_s, standing.rounds, since_s, frozenset(checkpoint.memories))
+    run_state = checkpoint.run_state
+    since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
+    return Resumption(run_state.time_s, run_state.rounds, since_s, frozenset(checkpoint.memories))
 
 
 def prepare(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status]:
@@ -69,7 +69,7 @@ def prepare_again(scenario: Scenario, stage: Stage, around: RunOptions, checkpoi
     solve_ahead(scenario, progress, around.cache)
     with open_run(around.output_for(experiment)) as run:
         recorder = continue_recorder(run, checkpoint, scenario.client_table(stage.placement, hosts))
-    return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.standing))
+    return lambda: _serve(Run(scenario, stage, recorder, progress, checkpoint.run_state))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Run:
     stage: Stage
     recorder: Recorder
     progress: ProgressLine
-    standing: Standing | None = None
+    run_state: RunState | None = None
 
 
 def _serve(its: Run) -> Status:
@@ -106,7 +106,7 @@ def _play(its: Run, left_behind: list[str]) -> Status:
     def build() -> tuple[MpiServerLink, RealTimeServer]:
         link = MpiServerLink(world, its.stage.placement, problem.dimension, problem.dtype)
         spare = world.cores.spare
-        return link, RealTimeServer(scenario, link, its.recorder, watchers, spare_cores=spare, standing=its.standing)
+        return link, RealTimeServer(scenario, link, its.recorder, watchers, spare_cores=spare, run_state=its.run_state)
 
     link, server = world.together(build)
     world.barrier()
@@ -154,10 +154,10 @@ def _see_off(server: RealTimeServer, link: MpiServerLink, world: World, meter: M
 
 def _observed(its: Run, server: RealTimeServer, end_s: float) -> Observed:
     """What the server knows of a run that has ended; where it was resumed, of the time since then."""
-    placement, standing = its.stage.placement, its.standing
+    placement, run_state = its.stage.placement, its.run_state
     served, began_s = its.recorder.tally.served(placement.clients), 0.0
-    if standing is not None:
-        served, began_s = served - standing.tally.served(placement.clients), standing.time_s
+    if run_state is not None:
+        served, began_s = served - run_state.tally.served(placement.clients), run_state.time_s
     return Observed(
         experiment=its.scenario.experiment,
         virtual=False,

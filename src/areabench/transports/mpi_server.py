@@ -20,7 +20,7 @@ from areabench.engine.messages import (
     OrderHeader,
     Tag,
     Update,
-    flaw_of,
+    message_refusal_reason,
     pack_order,
     tag_of,
     unpack_update,
@@ -84,8 +84,8 @@ class MpiServerLink:
         found = []
         for slot in done:
             self._armed[slot] = False
-            if flaw := flaw_of(self._updates[slot], slot, self._payload_bytes):
-                self._flawed.append((slot, flaw))
+            if reason := message_refusal_reason(self._updates[slot], slot, self._payload_bytes):
+                self._flawed.append((slot, reason))
             else:
                 found.append(Update(unpack_update(self._updates[slot]), self._payloads[slot]))
         return found

@@ -13,7 +13,7 @@ from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.events import Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update
 from areabench.engine.scenario import Scenario
-from areabench.engine.state import Standing
+from areabench.engine.state import RunState
 from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
 from areabench.runfile.layout import checkpoint_path
@@ -97,11 +97,11 @@ class RealTimeServer:
         watchers: Watchers,
         *,
         spare_cores: bool = False,
-        standing: Standing | None = None,
+        run_state: RunState | None = None,
     ) -> None:
         self._link, self._recorder, self._watchers = link, recorder, watchers
-        self._clients, self._standing = scenario.experiment.clients.count, standing
-        self._clock = Clock(scenario.experiment.clock.stretch, 0.0 if standing is None else standing.time_s)
+        self._clients, self._run_state = scenario.experiment.clients.count, run_state
+        self._clock = Clock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
             self._clock.now_s,
@@ -152,12 +152,12 @@ class RealTimeServer:
 
     def _begin(self) -> None:
         """Send the first orders out, or those that were under way when the run stopped."""
-        if self._standing is None:
+        if self._run_state is None:
             self._conductor.start()
             return
-        self._conductor.resume(self._standing)
-        self._departed.update(self._standing.lost)
-        for order, _, _ in self._standing.flights:
+        self._conductor.resume(self._run_state)
+        self._departed.update(self._run_state.lost)
+        for order, _, _ in self._run_state.open_orders:
             self._link.order(order._replace(flags=Flag.RESUMED))
 
     def _stopped(self) -> Status | None:

@@ -110,8 +110,8 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     events, snapshots = len(run.events_array), len(run.snapshot_index)
     if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
-    wanted = checkpoint.standing.tally.events if run.experiment.record.events else 0
-    if events < wanted or snapshots < checkpoint.standing.snapshots:
+    wanted = checkpoint.run_state.tally.events if run.experiment.record.events else 0
+    if events < wanted or snapshots < checkpoint.run_state.snapshots:
         raise RunFileError(
             f"{run.path}: has {events:,} events and {snapshots:,} snapshots, fewer than its checkpoint; run it again"
         )
@@ -123,9 +123,9 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = run.provenance.resumed_at
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
-    standing, held = checkpoint.standing, checkpoint.held
-    events = standing.tally.events if run.experiment.record.events else 0
-    earlier = Earlier(run, events, standing.snapshots, standing.tally.copy(), held.models, held.averages)
+    run_state, held = checkpoint.run_state, checkpoint.held
+    events = run_state.tally.events if run.experiment.record.events else 0
+    earlier = Earlier(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
     return Recorder.continued(run, earlier, provenance, clients)
 
 

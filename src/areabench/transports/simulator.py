@@ -89,21 +89,21 @@ class Simulator:
             Pending(time_s, sequence, delay_s, order.client) for time_s, sequence, delay_s, order in self._heap
         )
         memories = {number: client.memory for number, client in self._clients.items() if client.memory is not None}
-        standing = self._conductor.standing(self._now_s)
-        return Checkpoint(to_toml(self._scenario.experiment), standing, memories, pending, self._sequence, held)
+        run_state = self._conductor.run_state(self._now_s)
+        return Checkpoint(to_toml(self._scenario.experiment), run_state, memories, pending, self._sequence, held)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Go on from there."""
-        standing = checkpoint.standing
-        self._resumed, self._now_s, self._sequence = True, standing.time_s, checkpoint.sequence
-        orders = {client: flight.order for client, flight in standing.flights_of().items()}
-        self._conductor.resume(standing)
+        run_state = checkpoint.run_state
+        self._resumed, self._now_s, self._sequence = True, run_state.time_s, checkpoint.sequence
+        orders = {client: open_order.order for client, open_order in run_state.orders_by_client().items()}
+        self._conductor.resume(run_state)
         self._heap[:] = [Arrival(*pending[:3], orders[pending.client]) for pending in checkpoint.heap]
-        for number, rounds in standing.rounds.items():
+        for number, rounds in run_state.rounds.items():
             self._clients[number].resume(rounds, checkpoint.memories.get(number))
         for number in range(self._scenario.experiment.clients.count):
-            self._delays.skip(number, standing.rounds.get(number, 0) + (number in orders))
-        self._losses = self._losses[: len(self._losses) - len(standing.lost)]
+            self._delays.skip(number, run_state.rounds.get(number, 0) + (number in orders))
+        self._losses = self._losses[: len(self._losses) - len(run_state.lost)]
 
     def _lose(self, client: int) -> None:
         """A client is gone, and its update with it."""
