@@ -5,21 +5,21 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
-
-from docs.reference.experiment_file import reference_table
 
 from areabench.cli.parser import build_parser
 
 _INTRODUCTION = """\
 # Commands
 
-Every command with its arguments, options, an example and its exit codes, as `areabench COMMAND --help` prints them.
-The examples run from the repository's top folder after `make demo`, one after the other; `runs/stopped.h5` stands for a
-run that Ctrl-C or a signal has stopped.
+Every command with its arguments, options, an example and its exit codes, as `areabench COMMAND --help` prints them. The
+examples run from the repository's top folder after `make demo`, one after the other; `runs/stopped.h5` stands for a run
+that Ctrl-C or a signal has stopped.
 
 This page is generated: `make docs-reference`.
 """
+_COMMON = 3  # an option that so many commands have is described once
 _EPILOG = re.compile(r"example: (?P<example>.*?)\.? (?P<rest>exit codes: .*)", re.DOTALL)
 _PROGRAMS = re.compile(r"(?<![\w/])(areabench|mpirun)(?= )")
 _PASTED = {  # what stands in an example for a file, and one that is there after `make demo` and the examples before
@@ -36,9 +36,11 @@ _PASTED = {  # what stands in an example for a file, and one that is there after
 def command_reference() -> str:
     """All commands that are meant to be typed, as Markdown."""
     commands = _commands(build_parser())
-    rows = [[f"[`{name}`](#{name})", purpose] for name, purpose, _ in commands]
-    overview = reference_table(("command", "what it does"), rows)
-    return "\n".join([_INTRODUCTION, overview, *(_section(*command) for command in commands)])
+    overview = "".join(f"- [`{name}`](#{name}): {purpose}\n" for name, purpose, _ in commands)
+    counts = Counter(entry for _, _, parser in commands for entry in _entries(parser) if entry.startswith("- `-"))
+    common = [entry for entry, count in counts.items() if count >= _COMMON]
+    sections = [_section(name, purpose, parser, common) for name, purpose, parser in commands]
+    return "\n".join([_INTRODUCTION, overview, _common_section(common), *sections])
 
 
 def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, str, argparse.ArgumentParser]]:
@@ -47,15 +49,37 @@ def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, str, argparse.
     return [(entry.dest, entry.help or "", commands.choices[entry.dest]) for entry in commands._choices_actions]
 
 
-def _section(name: str, purpose: str, parser: argparse.ArgumentParser) -> str:
-    shown = [action for action in parser._actions if _is_shown(action)]
-    usage = " ".join(["areabench", name, *(_usage(action) for action in shown if not action.option_strings)])
-    table = reference_table(
-        ("argument or option", "default", "meaning"),
-        [[_spelling(action), _default(action), _meaning(action)] for action in shown],
+def _entries(parser: argparse.ArgumentParser) -> list[str]:
+    """One entry per argument or option."""
+    return [_entry(action) for action in parser._actions if _is_shown(action)]
+
+
+def _entry(action: argparse.Action) -> str:
+    default, meaning = _default(action), _meaning(action)
+    remark = "" if default in ("", "required") or "default" in meaning else f" (default {default})"
+    return f"- {_spelling(action)}: {meaning}{remark}"
+
+
+def _common_section(common: list[str]) -> str:
+    return "\n".join(
+        [
+            "## Common options\n",
+            "Options of at least three commands. Each command below names those that it has.\n",
+            *common,
+            "",
+        ]
     )
+
+
+def _section(name: str, purpose: str, parser: argparse.ArgumentParser, common: list[str]) -> str:
+    positional = [action for action in parser._actions if _is_shown(action) and not action.option_strings]
+    usage = " ".join(["areabench", name, *(_usage(action) for action in positional)])
+    own = [entry for entry in _entries(parser) if entry not in common]
+    shared = [re.findall(r"`(--[\w-]+)", entry)[0] for entry in _entries(parser) if entry in common]
+    if shared:
+        own.append(f"- [common](#common-options): {', '.join(f'`{option}`' for option in shared)}")
     heading = f"## {name}\n\n{_sentence(purpose)}\n\nUsage: `{usage} [options]`\n"
-    return "\n".join([heading, table, _epilog(name, parser.epilog or "")])
+    return "\n".join([heading, *own, "", _epilog(name, parser.epilog or "")])
 
 
 def _is_shown(action: argparse.Action) -> bool:
@@ -95,9 +119,7 @@ def _default(action: argparse.Action) -> str:
 
 
 def _meaning(action: argparse.Action) -> str:
-    """The help, without the default where that has a cell of its own."""
-    words = (action.help or "").replace("%%", "%")
-    return words.replace(f" (default {_default(action).strip('`')})", "") if _default(action) else words
+    return (action.help or "").replace("%%", "%")
 
 
 def _epilog(name: str, epilog: str) -> str:

@@ -14,12 +14,11 @@ from areabench.experiment.records import Experiment
 _INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. A section that comes in several variants names the one it means with `name`;
-the keys of the other variants are refused in it. Unknown keys, wrong types and values out of range are refused, in one
-line that says what is allowed. `areabench check FILE` prints an experiment with all defaults filled in, and
-`--set section.key=value` overrides one key without touching the file. To change to a variant with other keys, replace
-the whole section: `--set "split={name = 'iid'}"`. `extends`, `[sweep]` and `[[sweep.grid]]` make a sweep of it:
-[sweeps](sweeps.md).
+One TOML file describes one experiment. A section with several variants names its variant with `name`; keys of other
+variants are refused. Unknown keys, wrong types and values out of range are refused in one line that says what is
+allowed. `areabench check FILE` prints an experiment with all defaults. `--set section.key=value` overrides one key;
+replace the whole section to change to a variant with other keys: `--set "split={name = 'iid'}"`. `extends`, `[sweep]`
+and `[[sweep.grid]]` make a [sweep](sweeps.md).
 
 ```toml
 name = "first"
@@ -39,8 +38,9 @@ horizon_s = 15.0
 name = "logistic"
 ```
 
-A whole number stands for a number (`10` for `10.0`). Numbers must be finite. Whole numbers must fit 64 bits.
-Where a default reads "none", leaving the key out has the meaning that its row tells.
+The brackets behind a key hold its type, unit, allowed values and default. A whole number stands for a number (`10` for
+`10.0`). Numbers must be finite; whole numbers must fit 64 bits. Where the default is "none", the text says what leaving
+the key out means.
 
 This page is generated: `make docs-reference`.
 """
@@ -51,17 +51,16 @@ _COMBINATIONS = """\
 - `[stop]` needs `horizon_s` or `iterations`: a target alone may never be reached.
 - A target needs snapshots: `record.snapshots` must not be `"none"`. `stop.target_accuracy` needs a problem with data.
 - A horizon and a grid may not make more than 1,000,000 snapshots.
-- `rates.values` lists one rate a client, and `method.clients_per_round` is at most `clients.count`.
-- `s-fedavg` goes with `aggregation.name = "updates"` only, which it ignores: its round ends when its clients have
-  answered.
-- `fedbuff` needs `server_step_size` where there is a schedule other than `constant`.
+- `rates.values` lists one rate per client, and `method.clients_per_round` is at most `clients.count`.
+- `s-fedavg` needs `aggregation.name = "updates"` and ignores it: its round ends when its clients have answered.
+- `fedbuff` needs `server_step_size` with any schedule but `constant`.
 - `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`.
 - `quadratic`: `curvature_max` is not below `curvature_min`; a `zeta` above 0 needs two clients and a `heterogeneity`
   above 0.
 - `robust`: all clients together have at least `dimension` samples.
 - `logistic`: `minimiser` needs a `regularisation` above 0.
-- A problem of your own has data only where there is a section `[data]`; `[split]` is then `dirichlet` if left out.
-- The other problems take `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
+- A problem of your own has data only with a section `[data]`; `[split]` is then `dirichlet` by default.
+- The other problems use `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
 """
 
 
@@ -70,7 +69,7 @@ def experiment_reference() -> str:
     hints = get_type_hints(Experiment)
     items = {item.name: item for item in fields(Experiment)}
     sections = [name for name in items if is_dataclass(options_of(hints[name])[0])]
-    top = _table([items[name] for name in items if name not in sections], hints)
+    top = _entries([items[name] for name in items if name not in sections], hints)
     parts = [_INTRODUCTION, f"## Top of the file\n\n{top}"]
     parts += [_section(name, options_of(hints[name]), items[name]) for name in sections]
     return "\n".join([*parts, _COMBINATIONS])
@@ -89,31 +88,32 @@ def _optional(item: Field[Any]) -> str:
     if item.default is MISSING:
         return "Required.\n\n"
     if item.default is None:
-        return "May be left out, see [what must fit together](#what-must-fit-together).\n\n"
+        return "Optional, see [what must fit together](#what-must-fit-together).\n\n"
     name = getattr(item.default, "name", None)
-    return f"May be left out: then it is `{name}` with its defaults.\n\n" if name else "May be left out.\n\n"
+    return f"Optional; the default is `{name}` with its defaults.\n\n" if name else "Optional.\n\n"
 
 
 def _record(record: Any) -> str:
     keys = [item for item in fields(record) if "limits" in item.metadata]
-    table = f"\n{_table(keys, get_type_hints(record))}" if keys else "\nIt has no further keys.\n"
-    return f"{record.__doc__}\n{table}"
+    entries = f"\n{_entries(keys, get_type_hints(record))}" if keys else "\nNo further keys.\n"
+    return f"{record.__doc__}\n{entries}"
 
 
-def _table(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
-    columns = ("key", "type", "unit", "allowed", "default", "meaning")
-    return reference_table(columns, [_row(item, hints[item.name]) for item in items])
+def _entries(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
+    """A list with one entry per key."""
+    return "".join(f"{_entry(item, hints[item.name])}\n" for item in items)
 
 
-def reference_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose cells are Markdown already."""
-    lines = [columns, ["---" for _ in columns], *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
-
-
-def _row(item: Field[Any], kind: Any) -> list[str]:
+def _entry(item: Field[Any], kind: Any) -> str:
     limits: Limits = item.metadata["limits"]
-    return [f"`{item.name}`", _type(kind), limits.unit, _allowed(kind, limits), _default(item), limits.doc]
+    default = _default(item)
+    facts = [
+        _type(kind),
+        limits.unit,
+        _allowed(kind, limits),
+        default if item.default is MISSING else f"default {default}",
+    ]
+    return f"- `{item.name}` ({', '.join(fact for fact in facts if fact)}): {limits.doc}"
 
 
 def _type(kind: Any) -> str:
