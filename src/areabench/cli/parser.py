@@ -220,7 +220,7 @@ def _checking(commands: Commands) -> None:
 
 def _theorising(commands: Commands) -> None:
     purpose = "print the constants, step sizes and server rate of the paper's theorems for an experiment"
-    parser = add_command(commands, "theory", purpose, "benchmarks/demo.toml --from runs/demo/area.h5")
+    parser = add_command(commands, "theory", purpose, "benchmarks/experiments/demo/demo.toml --from runs/demo/area.h5")
     experiment_options(parser)
     parser.add_argument(
         "--from", dest="measured_in", type=Path, metavar="RUN", help="take the rates measured in this run file"
@@ -491,7 +491,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _running(commands: Commands, name: str, purpose: str, launcher: str = "") -> argparse.ArgumentParser:
-    example = "benchmarks/demo.toml --set method.step_size=10 --output runs/try.h5"
+    example = "benchmarks/experiments/demo/demo.toml --set method.step_size=10 --output runs/try.h5"
     parser = add_command(commands, name, purpose, example, launcher, EXIT_CODES_OF_A_RUN)
     experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
@@ -514,7 +514,7 @@ def _resuming(commands: Commands) -> None:
 
 def _sweeping(commands: Commands) -> None:
     purpose = "run grids of experiments over all cores, and go on where an earlier sweep ended"
-    example = "benchmarks/tables/grid.toml --jobs 2 --trials 1"
+    example = "benchmarks/experiments/paper/tables/grid.toml --jobs 2 --trials 1"
     parser = add_command(commands, "sweep", purpose, example, exit_codes=EXIT_CODES_OF_A_SWEEP)
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="FILE", help="sweep file (TOML)")
     override_option(parser)
@@ -543,7 +543,7 @@ def _sweeping(commands: Commands) -> None:
 
 
 def _writing_jobs(commands: Commands) -> None:
-    example = "benchmarks/paper.toml --scheduler slurm --nodes 4 --clients-per-rank 8 -o paper.sh"
+    example = "benchmarks/experiments/paper/paper.toml --scheduler slurm --nodes 4 --clients-per-rank 8 -o paper.sh"
     parser = add_command(commands, "job", "write a job script for a cluster", example)
     override_option(parser)
     add_job_options(parser, positive)
