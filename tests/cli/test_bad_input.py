@@ -450,7 +450,7 @@ NETS = {
     "net_here:nothing": "returned NoneType instead of a torch.nn.Module",
     "net_here:empty": "has no trainable parameter",
     "net_here:inputs": "cannot take 3 features and 3 classes",
-    "net_here:outputs": "gives (2, 7) for 2 samples of 3 features and 3 classes; let it give one score a class",
+    "net_here:outputs": "gives (2, 7) for 2 samples of 3 features and 3 classes; let it give one score per class",
     "net_raises:make": "importing 'net_raises' failed (RuntimeError: broken at net_raises.py, line 1)",
     "net_leaves:make": "importing 'net_leaves' failed (SystemExit: 7 at net_leaves.py, line 1)",
     "net_syntax:make": "importing 'net_syntax' failed (SyntaxError: ",

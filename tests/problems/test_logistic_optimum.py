@@ -16,7 +16,7 @@ from areabench.experiment.problem_records import Logistic
 from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.logistic_optimum import CrossEntropy, largest_eigenvalue
-from areabench.problems.optimum import Smooth, minimise
+from areabench.problems.optimum import SmoothFunction, minimise
 
 FEATURES, CLASSES, SAMPLES = 4, 3, 40
 EXACT = Logistic(regularisation=0.05, batch_size=8, weighting="exact", minimiser=True)
@@ -165,7 +165,7 @@ def test_same_bits_again() -> None:
 
 
 def test_a_solver_that_is_stuck_says_so_in_one_line() -> None:
-    never = Smooth(lambda point: np.ones(1), lambda point, gradient: -gradient)
+    never = SmoothFunction(lambda point: np.ones(1), lambda point, gradient: -gradient)
     with pytest.raises(UserError, match=r"^problem x: .* norm 1, above 1e-10; .* change its settings") as caught:
         minimise(never, np.zeros(1), 1e-10, "problem x")
     assert "\n" not in str(caught.value)

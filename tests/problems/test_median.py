@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from areabench.experiment.problem_records import Median
-from areabench.problems.lipschitz import Distances, DrawnProblem, median_problem
+from areabench.problems.lipschitz import DrawnProblem, MeanDistance, median_problem
 from areabench.problems.lipschitz import solve_median as solve
 
 SETTINGS = Median(dimension=2, samples=4, batch_size=2)
@@ -22,14 +22,14 @@ def problem(chosen: Median = SETTINGS, clients: int = 3, local_steps: int = 1, s
     return median_problem(chosen, clients, local_steps, seed)
 
 
-def square() -> Distances:
+def square() -> MeanDistance:
     """The corners of a square with the diagonal 2."""
-    return Distances(np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]]))
+    return MeanDistance(np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]]))
 
 
 def test_loss_and_subgradient_by_hand() -> None:
     # from (3, 4), whose distance from the origin is 5
-    piece = Distances(np.array([[0.0, 0.0], [3.0, 3.0]]))
+    piece = MeanDistance(np.array([[0.0, 0.0], [3.0, 3.0]]))
     model = np.array([3.0, 4.0])
     np.testing.assert_array_equal(piece.losses(model[None]), [3.0])
     np.testing.assert_array_equal(piece.subgradient(model, np.array([0])), [0.6, 0.8])
@@ -55,7 +55,7 @@ def test_median_of_a_square_and_of_an_obtuse_triangle() -> None:
     np.testing.assert_allclose(optimum.minimiser, [0.0, 0.0], atol=1e-12)
     assert optimum.minimum == pytest.approx(1.0, rel=1e-15)
     # with an angle of 120° or more the median is that corner, where f has a kink
-    corner = solve([Distances(np.array([[0.0, 0.0], [5.0, 1.0], [-5.0, 1.0]]))])
+    corner = solve([MeanDistance(np.array([[0.0, 0.0], [5.0, 1.0], [-5.0, 1.0]]))])
     np.testing.assert_array_equal(corner.minimiser, [0.0, 0.0])
     assert corner.minimum == pytest.approx(2 * np.sqrt(26) / 3, rel=1e-15)
     assert (optimum.exact, corner.exact, corner.gap) == (True, True, 0.0)
@@ -64,7 +64,7 @@ def test_median_of_a_square_and_of_an_obtuse_triangle() -> None:
 def test_iterations_get_past_a_point_that_is_not_the_median() -> None:
     # the mean, where iterations start, is the point (0, 0), which the crowd at (1, ±0.1) outweighs
     points = np.array([[0.0, 0], [1, 0.1], [1, -0.1], [1.1, 0], [0.9, 0], [-4, 0]])
-    optimum = solve([Distances(points)])
+    optimum = solve([MeanDistance(points)])
     assert points.mean(axis=0).tolist() == [0.0, 0.0]
     assert optimum.exact
     assert optimum.minimiser[0] > 0.5
@@ -95,7 +95,7 @@ def test_functions_are_lipschitz_and_nowhere_below_the_proven_bound(
     one: NDArray[np.float64], other: NDArray[np.float64], seed: int
 ) -> None:
     median = problem(seed=seed)
-    for piece in median.pieces:
+    for piece in median.functions:
         losses = piece.losses(np.array([one, other]))
         subgradient = piece.subgradient(one, np.arange(4))
         assert abs(losses[0] - losses[1]) <= median.B * np.linalg.norm(one - other) * (1 + 1e-12) + 1e-12

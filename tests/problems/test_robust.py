@@ -63,8 +63,8 @@ def test_minimiser_in_one_dimension_is_a_median() -> None:
 def test_minimiser_is_the_best_vertex() -> None:
     """The minimum is attained where two residuals vanish: try every pair of samples."""
     robust = problem(replace(SETTINGS, dimension=2))
-    pieces = [draw_samples(replace(SETTINGS, dimension=2), 7, client) for client in range(3)]
-    inputs, targets = np.concatenate([p.inputs for p in pieces]), np.concatenate([p.targets for p in pieces])
+    functions = [draw_samples(replace(SETTINGS, dimension=2), 7, client) for client in range(3)]
+    inputs, targets = np.concatenate([p.inputs for p in functions]), np.concatenate([p.targets for p in functions])
     pairs = [(one, other) for one in range(21) for other in range(one)]
     vertices = np.array([np.linalg.solve(inputs[list(pair)], targets[list(pair)]) for pair in pairs])
     losses = robust.evaluate(list(vertices)).train_loss
@@ -86,7 +86,7 @@ def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
     one: NDArray[np.float64], other: NDArray[np.float64]
 ) -> None:
     robust = problem()
-    for piece in robust.pieces:
+    for piece in robust.functions:
         losses = piece.losses(np.array([one, other]))
         assert abs(losses[0] - losses[1]) <= robust.B * np.linalg.norm(one - other) * (1 + 1e-12) + 1e-12
         assert np.linalg.norm(piece.subgradient(one, np.arange(7))) <= robust.B
@@ -99,7 +99,7 @@ def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
 @given(vectors)
 def test_noise_of_a_mini_batch_is_below_sigma(point: NDArray[np.float64]) -> None:
     robust = problem()
-    for piece in robust.pieces:
+    for piece in robust.functions:
         single = np.array([piece.subgradient(point, np.array([row])) for row in range(7)])
         variance = ((single - piece.subgradient(point, np.arange(7))) ** 2).sum(axis=1).mean()
         assert variance / SETTINGS.batch_size <= robust.sigma**2
@@ -153,7 +153,7 @@ def test_same_seed_same_bits_and_rounds_continue() -> None:
 
 
 def test_more_clients_leave_the_first_ones_alone() -> None:
-    few, many = problem(clients=2).pieces, problem(clients=5).pieces
+    few, many = problem(clients=2).functions, problem(clients=5).functions
     point = np.ones((1, 3))
     assert [piece.losses(point) for piece in few] == [piece.losses(point) for piece in many[:2]]
 

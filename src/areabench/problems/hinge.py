@@ -3,6 +3,8 @@
 The model is W, shape (classes, features), flattened. A sample x of class y costs max_c (1[c != y] + w_c'x) - w_y'x.
 Client i descends f_i = n·(s_i/S)·(mean cost of its samples), so that f = (1/n)·sum f_i is the mean cost of all samples
 that clients hold, which is also the recorded loss. There is no regulariser: it would not be Lipschitz.
+
+scipy is imported only where the minimum is solved for: no client needs it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog, minimize
-from scipy.sparse import csc_array, hstack
-from scipy.special import logsumexp
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
@@ -30,10 +29,14 @@ from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
 
 _ROWS_AT_ONCE = 2000  # samples an evaluation converts at a time: 12.5 MB for MNIST
+MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved, in seconds
+MOST_ENTRIES = 1_000_000  # samples × classes × features, likewise: with many features the matrix is nearly full
+_TEMPERATURES = (1.0, 0.1, 0.01, 0.001)  # of the smoothed maximum, in turn
+_MOST_ITERATIONS = 200  # of L-BFGS at each temperature
 
 
 class HingeLoss:
-    """The cost of training samples, by their row numbers."""
+    """The cost of training samples, given by their row numbers."""
 
     def __init__(self, data: Dataset) -> None:
         self._data = data
@@ -45,11 +48,11 @@ class HingeLoss:
         return np.asarray(self._data.train_features[rows].astype(FLOAT) * self._data.scale)
 
     def labels(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Their classes."""
+        """The classes of the samples, shape (rows,)."""
         return self._data.train_labels[rows]
 
     def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
-        """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; of equals the first."""
+        """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
         inputs, labels = self.inputs(rows), self.labels(rows)
         costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
         factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
@@ -57,7 +60,7 @@ class HingeLoss:
 
 
 def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Scores of shape (samples, classes), plus 1 for the classes that are wrong; the right one's stays to the bit."""
+    """Scores of shape (samples, classes), plus 1 for the wrong classes; that of the right class stays bit for bit."""
     margins, samples = scores + 1.0, np.arange(len(labels))
     margins[samples, labels] = scores[samples, labels]
     return margins
@@ -66,7 +69,7 @@ def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
 class HingeProblem:
     """The global objective over a data set that is split over the clients.
 
-    In float64, unlike logistic regression: theory bounds f - f*, which float32 would lose where it is small.
+    In float64, unlike logistic regression: theory bounds f - f*, which float32 cannot resolve where it is small.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class HingeProblem:
 
     @cached_property
     def optimum(self) -> Optimum:
-        """One of the minimisers, and the minimum: exact where small, else estimated, see `hinge_optimum`."""
+        """One of the minimisers, and the minimum: exact for small problems, else estimated."""
         return solve(self.loss, self.held)
 
     @cached_property
@@ -124,13 +127,13 @@ class HingeProblem:
         return LocalSubgradient(self.loss, batches, self._weights[client])
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss over all samples held, where asked for, and accuracy (%) over all test samples.
+        """Loss over all samples that clients hold, if asked for, and accuracy (%) over all test samples.
 
-        There is no distance to the minimiser, which is never unique: adding one vector to all w_c changes nothing.
+        There is no distance to the minimiser, which is never unique: adding the same vector to all w_c changes nothing.
         """
         count = len(models)
         loss, gap, accuracy = np.full(count, np.nan), np.full(count, np.nan), np.empty(count)
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged has no finite loss
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for number, model in enumerate(models):
                 weights = model.reshape(self.loss.shape)
                 accuracy[number] = 100.0 * self._test_hits(weights) / len(self.data.test_labels)
@@ -150,7 +153,7 @@ class HingeProblem:
         return total / len(self.held), gap
 
     def _test_hits(self, weights: Floats) -> int:
-        """How often the right class scores highest; of equal scores the first class counts."""
+        """Number of test samples whose right class scores highest; of equal scores the first class counts."""
         data, hits = self.data, 0
         for first in range(0, len(data.test_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
@@ -159,15 +162,12 @@ class HingeProblem:
         return hits
 
 
-MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved: seconds
-MOST_ENTRIES = 1_000_000  # samples × classes × features, likewise: with many features its matrix is nearly full
-_TEMPERATURES = (1.0, 0.1, 0.01, 0.001)  # of the smoothed maximum, one after the other
-_MOST_ITERATIONS = 200  # of L-BFGS at each temperature
+# ---------------------------------------------------------------------------------------------------- minimum
 
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples that clients hold: inputs of shape (samples, features), scaled, and their classes."""
+    """All samples that clients hold: scaled inputs, shape (samples, features), and their classes."""
 
     inputs: Floats
     labels: NDArray[np.int64]
@@ -175,7 +175,7 @@ class Samples:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of W: (classes, features)."""
+        """Shape of W: (classes, features)."""
         return self.classes, self.inputs.shape[1]
 
     @property
@@ -197,6 +197,8 @@ class Samples:
 
     def smoothed(self, model: Floats, temperature: float) -> tuple[float, Floats]:
         """f with tau·log sum exp(./tau) for the maximum, at most tau·log(classes) above f, and its gradient."""
+        from scipy.special import logsumexp
+
         scores = self.inputs @ model.reshape(self.shape).T
         powers = (scores + 1 - self.right) / temperature
         logarithms = logsumexp(powers, axis=1, keepdims=True)
@@ -211,15 +213,14 @@ def solve(loss: HingeLoss, rows: NDArray[np.int64]) -> Optimum:
     return solve_program(samples) if samples.few else estimate(samples)
 
 
-# ---------------------------------------------------------------------------------------------------- exact
-
-
 def solve_program(samples: Samples) -> Optimum:
     """min mean_j xi_j subject to xi_j >= 0 and xi_j >= 1 + (w_c - w_y)'x_j for every wrong class c.
 
     Multipliers q_jc >= 0 with sum_c q_jc <= 1/S prove f(W) >= sum q + <r, W>, r = sum q_jc·(e_c - e_y)x_j', which is 0
-    but for the solver's tolerance.
+    up to the solver's tolerance.
     """
+    from scipy.optimize import linprog
+
     constraints = _constraints(samples)
     count, parameters = len(samples.labels), samples.shape[0] * samples.shape[1]
     costs = np.concatenate([np.zeros(parameters), np.full(count, 1 / count)])
@@ -236,43 +237,42 @@ def solve_program(samples: Samples) -> Optimum:
 
 
 def _constraints(samples: Samples) -> Any:
-    """One row a sample and wrong class, in this order: (e_c - e_y)x_j' for W, and -1 for xi_j."""
+    """One row per sample and wrong class, in this order: (e_c - e_y)x_j' for W, and -1 for xi_j."""
+    from scipy.sparse import csc_array, hstack
+
     sample, wrong = np.nonzero(samples.right == 0)
     features, rows = samples.shape[1], np.arange(len(sample))
     inputs = samples.inputs[sample]
     entry_rows = np.repeat(rows, features)
-    entries = csc_array((inputs.reshape(-1), (entry_rows, _columns(wrong, features))), _size(samples, rows))
-    entries -= csc_array((inputs.reshape(-1), (entry_rows, _columns(samples.labels[sample], features))), entries.shape)
+    size = len(rows), samples.shape[0] * features
+    entries = csc_array((inputs.reshape(-1), (entry_rows, _columns(wrong, features))), size)
+    entries -= csc_array((inputs.reshape(-1), (entry_rows, _columns(samples.labels[sample], features))), size)
     slack = csc_array((np.full(len(rows), -1.0), (rows, sample)), (len(rows), len(samples.labels)))
     return hstack([entries, slack], format="csc")
 
 
 def _columns(classes: NDArray[np.int64], features: int) -> NDArray[np.int64]:
-    """The places of w_c in the flattened W, one after the other."""
+    """The indices of the entries of w_c in the flattened W, for each of the classes in turn."""
     return np.asarray(classes[:, None] * features + np.arange(features)).reshape(-1)
 
 
-def _size(samples: Samples, rows: NDArray[np.int64]) -> tuple[int, int]:
-    return len(rows), samples.shape[0] * samples.shape[1]
-
-
 def _feasible(multipliers: Floats, count: int) -> Floats:
-    """The multipliers made to satisfy q_jc >= 0 and sum_c q_jc <= 1/S exactly."""
+    """The multipliers, changed to satisfy q_jc >= 0 and sum_c q_jc <= 1/S exactly."""
     table = np.maximum(multipliers, 0.0).reshape(count, -1)
     sums = np.maximum(table.sum(axis=1, keepdims=True), 1 / count)
     return np.asarray(table / (sums * count)).reshape(-1)
 
 
 def _centred(samples: Samples, model: Floats) -> Floats:
+    """The minimiser whose w_c add up to 0."""
     weights = model.reshape(samples.shape)
     return np.asarray(weights - weights.mean(axis=0)).reshape(-1)
 
 
-# ---------------------------------------------------------------------------------------------------- estimated
-
-
 def estimate(samples: Samples) -> Optimum:
-    """The best point that L-BFGS finds on ever less smoothed costs; the only proof is that no cost is below 0."""
+    """The best point that L-BFGS finds on less and less smoothed costs; all that is proven is f* >= 0."""
+    from scipy.optimize import minimize
+
     model = best = np.zeros(samples.shape[0] * samples.shape[1])
     for temperature in _TEMPERATURES:
         options = {"maxiter": _MOST_ITERATIONS}

@@ -1,7 +1,7 @@
-"""Convex Lipschitz functions that need not be smooth: subgradient steps, and problems whose clients draw their samples.
+"""Convex Lipschitz functions that need not be smooth: subgradient steps, l1 regression and the geometric median.
 
-All in float64. Client i's function depends on the seed and on i alone. A client draws only its own; an evaluation, and
-the constants of the paper's assumptions, need all of them.
+The clients of the two problems draw their samples. All in float64. Client i's function depends on the seed and on i
+alone. A client draws only its own function; an evaluation, and the constants of the paper's assumptions, need all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from areabench.errors import UserError
 from areabench.experiment.problem_records import Median, Robust
 from areabench.problems.base import Metrics
 from areabench.problems.minibatches import Minibatches
-from areabench.problems.optimum import Optimum, Smooth, minimise
+from areabench.problems.optimum import Optimum, SmoothFunction, minimise
 from areabench.streams import Purpose, stream
 
 FLOAT = np.dtype(np.float64)
@@ -49,15 +49,15 @@ class LocalSubgradient:
         return result
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         self._batches.skip(rounds)
 
 
 # ---------------------------------------------------------------------------------------------------- drawn samples
 
 
-class Piece(Subgradient, Protocol):
-    """One client's function f_i(x) = mean_j loss_ij(x) over samples it drew."""
+class LocalFunction(Subgradient, Protocol):
+    """One client's function f_i(x) = mean_j loss_ij(x) over the samples that it drew."""
 
     def losses(self, models: Floats) -> Floats:
         """f_i of each model; models of shape (models, d), result of shape (models,)."""
@@ -72,76 +72,78 @@ class Piece(Subgradient, Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The numbers that a problem of drawn samples has whatever its loss."""
-
-    dimension: int
-    clients: int
-    samples: int  # of each client
-    batch_size: int
-    local_steps: int
-    start_norm: float
-
-
 class DrawnProblem:
-    """f = mean f_i; `draw` gives client i's function, `solve` the optimum of all together."""
+    """f = mean f_i; `draw` gives client i's function, `solve` the optimum of all functions together."""
 
     def __init__(
-        self, sizes: Sizes, seed: int, draw: Callable[[int], Piece], solve: Callable[[Sequence[Any]], Optimum]
+        self,
+        settings: Robust | Median,
+        clients: int,
+        local_steps: int,
+        seed: int,
+        draw: Callable[[int], LocalFunction],
+        solve: Callable[[Sequence[Any]], Optimum],
     ) -> None:
-        self.sizes, self.seed = sizes, seed
+        self.settings, self.clients, self.local_steps, self.seed = settings, clients, local_steps, seed
         self.draw, self._solve = draw, solve
 
     @property
     def dimension(self) -> int:
         """Number of parameters d."""
-        return self.sizes.dimension
+        return self.settings.dimension
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float64: the excess f - f* of a good model would be lost in float32."""
+        """float64: float32 cannot resolve the excess f - f* of a good model."""
         return FLOAT
 
     @cached_property
-    def pieces(self) -> list[Piece]:
+    def functions(self) -> list[LocalFunction]:
         """The functions of all clients."""
-        return [self.draw(client) for client in range(self.sizes.clients)]
+        return [self.draw(client) for client in range(self.clients)]
 
     @cached_property
     def optimum(self) -> Optimum:
         """The minimiser, unique with probability one where there are enough samples, and the minimum."""
-        return self._solve(self.pieces)
+        return self._solve(self.functions)
 
     @cached_property
     def B(self) -> float:
         """A Lipschitz constant of every f_i."""
-        return max(piece.lipschitz() for piece in self.pieces)
+        return max(function.lipschitz() for function in self.functions)
 
     @cached_property
     def sigma(self) -> float:
         """Subgradient noise: b draws with replacement divide the variance of one, at most its mean square, by b."""
-        return sqrt(max(piece.mean_square() for piece in self.pieces) / self.sizes.batch_size)
+        return sqrt(max(function.mean_square() for function in self.functions) / self.settings.batch_size)
 
     def start(self) -> Vector:
         """A point of norm `start_norm` in a random direction; the samples lie about the origin."""
         direction = stream(self.seed, Purpose.START).standard_normal(self.dimension)
-        return np.asarray(self.sizes.start_norm * direction / np.linalg.norm(direction))
+        return np.asarray(self.settings.start_norm * direction / np.linalg.norm(direction))
 
     def local(self, client: int) -> LocalSubgradient:
         """Client `client`'s objective, at its first round."""
-        sizes = self.sizes
-        batches = Minibatches(self.seed, client, np.arange(sizes.samples), sizes.local_steps, sizes.batch_size)
+        rows = np.arange(self.settings.samples)
+        batches = Minibatches(self.seed, client, rows, self.local_steps, self.settings.batch_size)
         return LocalSubgradient(self.draw(client), batches)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """f, where asked for, and the squared distance to the minimiser; there is no accuracy."""
+        """f, if asked for, and the squared distance to the minimiser; there is no accuracy."""
         points = np.asarray(models, dtype=FLOAT).reshape(len(models), self.dimension)
         nothing = np.full(len(points), np.nan)
         offsets = points - self.optimum.minimiser
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged has no finite loss
-            loss = np.mean([piece.losses(points) for piece in self.pieces], axis=0) if with_loss else nothing
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
+            loss = np.mean([function.losses(points) for function in self.functions], axis=0) if with_loss else nothing
             return Metrics(loss, nothing, np.einsum("md,md->m", offsets, offsets), nothing)
+
+
+# ---------------------------------------------------------------------------------------------------- l1 regression
+
+
+def robust_problem(settings: Robust, clients: int, local_steps: int, seed: int) -> DrawnProblem:
+    """The l1 regression of an experiment."""
+    return DrawnProblem(settings, clients, local_steps, seed, partial(draw_samples, settings, seed), solve_robust)
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,8 @@ class AbsoluteErrors:
 
     def lipschitz(self) -> float:
         """The smaller of mean_j |a_j| and the root of lambda_max(A'A/s): mean_j |a_j'u| <= either, for |u| = 1."""
-        return min(float(np.linalg.norm(self.inputs, axis=1).mean()), self._largest_stretch() / sqrt(len(self.inputs)))
-
-    def _largest_stretch(self) -> float:
-        """The largest singular value of A."""
-        return float(np.linalg.norm(self.inputs, 2))
+        largest_singular = float(np.linalg.norm(self.inputs, 2))
+        return min(float(np.linalg.norm(self.inputs, axis=1).mean()), largest_singular / sqrt(len(self.inputs)))
 
     def mean_square(self) -> float:
         """mean_j |a_j|²: a subgradient of one sample is a_j times a number from -1 to 1."""
@@ -174,7 +173,7 @@ class AbsoluteErrors:
 
 
 def draw_samples(settings: Robust, seed: int, client: int) -> AbsoluteErrors:
-    """Client `client`'s samples about a true parameter z_i of its own."""
+    """Client `client`'s samples, with its own true parameter z_i."""
     generator = stream(seed, Purpose.PROBLEM, client)
     truth = settings.heterogeneity * generator.standard_normal(settings.dimension)
     inputs = generator.standard_normal((settings.samples, settings.dimension))
@@ -182,17 +181,17 @@ def draw_samples(settings: Robust, seed: int, client: int) -> AbsoluteErrors:
     return AbsoluteErrors(inputs, inputs @ truth + noise)
 
 
-def solve_robust(pieces: Sequence[AbsoluteErrors]) -> Optimum:
-    """The linear program of all clients' samples together, of which all clients hold equally many.
+def solve_robust(functions: Sequence[AbsoluteErrors]) -> Optimum:
+    """The linear program of all clients' samples together; all clients hold the same number of them.
 
-    Solved in its dual form, max b'y subject to A'y = 0 and |y_j| <= 1, which has d rows only; x stands among the
+    It is solved in its dual form, max b'y subject to A'y = 0 and |y_j| <= 1, which has only d rows; x is among the
     multipliers. Any such y proves f(x) >= b'y/N, and A'y = r shifts that by r'x at most. 6,400 samples in 10 dimensions
     took 0.1 s, 25,600 in 100 dimensions a minute.
     """
     from scipy.optimize import linprog  # slow to import; no client needs it
 
-    inputs = np.concatenate([piece.inputs for piece in pieces])
-    targets = np.concatenate([piece.targets for piece in pieces])
+    inputs = np.concatenate([function.inputs for function in functions])
+    targets = np.concatenate([function.targets for function in functions])
     found = linprog(-targets, A_eq=inputs.T, b_eq=np.zeros(inputs.shape[1]), bounds=(-1, 1), method="highs")
     if found.x is None:
         raise UserError(
@@ -205,19 +204,21 @@ def solve_robust(pieces: Sequence[AbsoluteErrors]) -> Optimum:
     return Optimum(minimiser, minimum, max(0.0, minimum - proven))
 
 
-def robust_problem(settings: Robust, clients: int, local_steps: int, seed: int) -> DrawnProblem:
-    """The problem of an experiment."""
-    sizes = Sizes(settings.dimension, clients, settings.samples, settings.batch_size, local_steps, settings.start_norm)
-    return DrawnProblem(sizes, seed, partial(draw_samples, settings, seed), solve_robust)
+# ---------------------------------------------------------------------------------------------------- geometric median
 
 
 _TOLERANCE = 1e-12  # norm of the gradient at the median, where unit vectors cancel
-_WARM_UP = 200  # Weiszfeld steps before Newton's method: cheap, and they never go up
+_WARM_UP = 200  # Weiszfeld steps before Newton's method: cheap, and they never increase f
+
+
+def median_problem(settings: Median, clients: int, local_steps: int, seed: int) -> DrawnProblem:
+    """The geometric median of an experiment."""
+    return DrawnProblem(settings, clients, local_steps, seed, partial(draw_points, settings, seed), solve_median)
 
 
 @dataclass(frozen=True)
-class Distances:
-    """The mean distance to some points, shape (samples, d)."""
+class MeanDistance:
+    """One client's function, the mean distance to its points, shape (samples, d)."""
 
     points: Floats
 
@@ -252,7 +253,7 @@ class Distances:
         return np.asarray(np.linalg.solve(hessian, -gradient))
 
     def weiszfeld_step(self, model: Vector) -> Floats:
-        """The mean of the other points, weighted by inverse distances; a point at x holds it back (Vardi and Zhang)."""
+        """The mean of the other points, weighted by inverse distances; points at x hold it back (Vardi and Zhang)."""
         lengths = np.linalg.norm(model - self.points, axis=1)
         away = lengths > 0
         weights = 1 / lengths[away]
@@ -261,42 +262,36 @@ class Distances:
         return np.asarray(held * model + (1 - held) * (weights @ self.points[away]) / weights.sum())
 
     def excess(self, model: Vector) -> float:
-        """Norm of the shortest subgradient: a point at x takes off up to its share of the others' pull."""
+        """Norm of the shortest subgradient at x: points at x reduce it by up to their share of all points."""
         share = float((model == self.points).all(axis=1).mean())
         return max(0.0, float(np.linalg.norm(self.gradient(model))) - share)
 
 
-def draw_points(settings: Median, seed: int, client: int) -> Distances:
-    """Client `client`'s points about a centre of its own."""
+def draw_points(settings: Median, seed: int, client: int) -> MeanDistance:
+    """Client `client`'s points around its own centre."""
     generator = stream(seed, Purpose.PROBLEM, client)
     centre = settings.heterogeneity * generator.standard_normal(settings.dimension)
-    return Distances(centre + settings.spread * generator.standard_normal((settings.samples, settings.dimension)))
+    return MeanDistance(centre + settings.spread * generator.standard_normal((settings.samples, settings.dimension)))
 
 
-def solve_median(pieces: Sequence[Distances]) -> Optimum:
-    """The median of all clients' points together, of which all clients hold equally many.
+def solve_median(functions: Sequence[MeanDistance]) -> Optimum:
+    """The median of all clients' points together; all clients hold the same number of them.
 
     Convexity proves the gap: f(x) - f(x*) <= |g|·|x - x*| for any subgradient g at x, and averaging the triangle
     inequality over the points gives |x - x*| <= f(x) + f(x*) <= 2·f(x).
     """
-    together = Distances(np.concatenate([piece.points for piece in pieces]))
+    together = MeanDistance(np.concatenate([function.points for function in functions]))
     minimiser = _median(together)
     minimum = float(together.losses(minimiser[None])[0])
     return Optimum(minimiser, minimum, 2 * minimum * together.excess(minimiser))
 
 
-def _median(distances: Distances) -> Floats:
-    """One of the points where the median is one of them; otherwise f is smooth at the median, and Newton finds it."""
+def _median(distances: MeanDistance) -> Floats:
+    """The median: one of the points, or else a point where f is smooth and Newton's method finds it."""
     model = distances.points.mean(axis=0)
     for _ in range(_WARM_UP):
         model = distances.weiszfeld_step(model)
     nearest = distances.points[np.linalg.norm(model - distances.points, axis=1).argmin()]
     if distances.excess(nearest) == 0:
         return np.asarray(nearest)
-    return minimise(Smooth(distances.gradient, distances.newton_step), model, _TOLERANCE, "problem median")
-
-
-def median_problem(settings: Median, clients: int, local_steps: int, seed: int) -> DrawnProblem:
-    """The problem of an experiment."""
-    sizes = Sizes(settings.dimension, clients, settings.samples, settings.batch_size, local_steps, settings.start_norm)
-    return DrawnProblem(sizes, seed, partial(draw_points, settings, seed), solve_median)
+    return minimise(SmoothFunction(distances.gradient, distances.newton_step), model, _TOLERANCE, "problem median")

@@ -3,13 +3,15 @@
 The model is W, shape (classes, features), flattened. Client i descends weight_i·f_i with
 f_i(W) = mean cross-entropy of its samples + (nu/2)·|W|² and weight_i = s_i/S (`share`) or n·s_i/S (`exact`).
 The printed formula lacks the minus sign in front of the log-likelihood; this is the usual loss.
+
+`LogisticLanes` computes the same step for many models at once, for runs that differ in step size only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,46 +26,10 @@ from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
     from areabench.problems.logistic_optimum import LogisticConstants
-from typing import TYPE_CHECKING, NamedTuple
-
-from scipy.linalg.blas import sgemm
-
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
 _COLUMNS_AT_ONCE = 640  # model rows (classes × models) an evaluation multiplies at a time
-
-
-class Workspace:
-    """The buffers of one mini-batch gradient; shared by all clients of a process, which compute in turn."""
-
-    def __init__(self, batch_size: int, features: int, classes: int) -> None:
-        self.raw = np.empty((batch_size, features), dtype=np.uint8)
-        self.inputs = np.empty((batch_size, features), dtype=FLOAT)
-        self.scores = np.empty((classes, batch_size), dtype=FLOAT)
-        self.column = np.empty((1, batch_size), dtype=FLOAT)
-        self.spread = np.empty((classes, batch_size), dtype=FLOAT)
-        self.gradient = np.empty((classes, features), dtype=FLOAT)
-        self.labels = np.empty(batch_size, dtype=np.int64)
-        self.identity = np.eye(classes, dtype=FLOAT)
-        self.one_hot = np.empty((classes, batch_size), dtype=FLOAT)
-
-    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
-        """Gather the mini-batch; the features stay unscaled, the small factors are scaled instead."""
-        data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
-        np.copyto(self.inputs, self.raw)
-        data.train_labels.take(rows, out=self.labels, mode="clip")
-        self.identity.take(self.labels, axis=1, out=self.one_hot, mode="clip")
-
-    def softmax(self) -> None:
-        """Turn the scores into class probabilities, in place, column by column."""
-        scores, column, spread = self.scores, self.column, self.spread
-        np.maximum.reduce(scores, axis=0, keepdims=True, out=column)
-        np.copyto(spread, column)  # a ufunc that broadcasts allocates a buffer as large as the scores
-        np.subtract(scores, spread, out=scores)
-        np.exp(scores, out=scores)
-        np.add.reduce(scores, axis=0, keepdims=True, out=column)
-        np.copyto(spread, column)
-        np.divide(scores, spread, out=scores)
+_LARGEST_EXPONENT = 14.0  # c stays between exp(-14) and exp(14), far inside the range of float32
 
 
 class LogisticProblem:
@@ -122,7 +88,7 @@ class LogisticProblem:
 
     @cached_property
     def zeta(self) -> float:
-        """How far the local minimisers lie from the global one at most."""
+        """The greatest distance of a local minimiser from the global one."""
         return self._constants.zeta(self.optimum.minimiser)
 
     @cached_property
@@ -136,14 +102,14 @@ class LogisticProblem:
         return LocalLogistic(self, batches, self.weight(client))
 
     def lanes(self, client: int, lanes: int) -> LogisticLanes:
-        """Client `client`'s objective for so many models at once, at its first round."""
+        """Client `client`'s objective for `lanes` models at once, at its first round."""
         if self._lane_workspace is None or len(self._lane_workspace.scores) != lanes:
             self._lane_workspace = LaneWorkspace(lanes, self.settings.batch_size, self.shape)
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
         return LogisticLanes(self, self._lane_workspace, batches, self.weight(client))
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss with regulariser over all training images, where asked for, and accuracy (%) over all test images."""
+        """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
         count = len(models)
         loss, gap, correct = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
         per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
@@ -157,11 +123,11 @@ class LogisticProblem:
         return Metrics(loss, accuracy, self._squared_distance(models), gap)
 
     def _squared_distance(self, models: Sequence[Vector]) -> NDArray[np.float64]:
-        """To the minimiser, where the settings ask for it."""
+        """Squared distances to the minimiser, if the settings ask for them."""
         if not self.settings.minimiser:
             return np.full(len(models), np.nan)
         minimiser = self.optimum.minimiser
-        offsets = (model - minimiser for model in models)  # one at a time: they are float64
+        offsets = (model - minimiser for model in models)  # one at a time, as they are float64
         return np.array([offset @ offset for offset in offsets], dtype=np.float64)
 
     def _scores(self, weights: NDArray[Any], features: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -196,10 +162,10 @@ class LogisticProblem:
 
 
 def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each model scores the right class highest; of equal scores the first class counts.
+    """Number of images whose right class scores highest, per model; of equal scores the first class counts.
 
-    The same as with argmax along the classes, which is slow across memory; scores of shape (models, classes, images)
-    are spoilt.
+    Equal to argmax along the classes, which is slow because it goes across memory. Overwrites the scores, shape
+    (models, classes, images).
     """
     images = np.arange(len(labels))
     right = scores[:, labels, images]
@@ -209,6 +175,42 @@ def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.
     for model, image in np.argwhere(right == others):
         hits[model, image] = labels[image] < scores[model, :, image].argmax()
     return np.asarray(hits.sum(axis=1))
+
+
+# ---------------------------------------------------------------------------------------------------- one model
+
+
+class Workspace:
+    """The buffers of one mini-batch gradient; all clients of a process share them and compute in turn."""
+
+    def __init__(self, batch_size: int, features: int, classes: int) -> None:
+        self.raw = np.empty((batch_size, features), dtype=np.uint8)
+        self.inputs = np.empty((batch_size, features), dtype=FLOAT)
+        self.scores = np.empty((classes, batch_size), dtype=FLOAT)
+        self.column = np.empty((1, batch_size), dtype=FLOAT)
+        self.spread = np.empty((classes, batch_size), dtype=FLOAT)
+        self.gradient = np.empty((classes, features), dtype=FLOAT)
+        self.labels = np.empty(batch_size, dtype=np.int64)
+        self.identity = np.eye(classes, dtype=FLOAT)
+        self.one_hot = np.empty((classes, batch_size), dtype=FLOAT)
+
+    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
+        """Gather the mini-batch; the features stay unscaled, and smaller arrays are scaled instead."""
+        data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
+        np.copyto(self.inputs, self.raw)
+        data.train_labels.take(rows, out=self.labels, mode="clip")
+        self.identity.take(self.labels, axis=1, out=self.one_hot, mode="clip")
+
+    def softmax(self) -> None:
+        """Turn the scores into class probabilities, in place, column by column."""
+        scores, column, spread = self.scores, self.column, self.spread
+        np.maximum.reduce(scores, axis=0, keepdims=True, out=column)
+        np.copyto(spread, column)  # a broadcasting ufunc would allocate a buffer as large as the scores
+        np.subtract(scores, spread, out=scores)
+        np.exp(scores, out=scores)
+        np.add.reduce(scores, axis=0, keepdims=True, out=column)
+        np.copyto(spread, column)
+        np.divide(scores, spread, out=scores)
 
 
 class LocalLogistic:
@@ -227,11 +229,11 @@ class LocalLogistic:
         return after.reshape(-1)
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         self._batches.skip(rounds)
 
     def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
-        """One step, from one array into another, which may be the same."""
+        """One step from `before` to `after`, which may be the same array."""
         problem, work = self._problem, self._problem.workspace
         scale = problem.data.scale
         work.load(problem.data, rows)
@@ -245,17 +247,20 @@ class LocalLogistic:
         np.subtract(after, work.gradient, out=after)
 
 
-_LARGEST_EXPONENT = 14.0  # c stays between exp of plus and minus this, far inside the range of float32
+# ---------------------------------------------------------------------------------------------------- many models
 
 
 class LaneWorkspace:
-    """The buffers of one mini-batch gradient of many models; shared by all clients of a process.
+    """The buffers of one mini-batch gradient of many models; all clients of a process share them.
 
     The softmax runs on (classes, lanes, samples), where its loops are long; the products on (lanes, classes, samples).
     """
 
     def __init__(self, lanes: int, batch_size: int, shape: tuple[int, int]) -> None:
+        from scipy.linalg.blas import sgemm  # slow to import; only lanes need it
+
         classes, features = shape
+        self.sgemm = sgemm
         self.scores = np.empty((lanes, classes, batch_size), dtype=np.float32)
         self.by_class = np.empty((classes, lanes, batch_size), dtype=np.float32)
         self.row = np.empty((lanes, batch_size), dtype=np.float32)
@@ -272,8 +277,8 @@ class LaneWorkspace:
         np.divide(by_class, row, out=by_class)
 
 
-class Step(NamedTuple):
-    """The numbers of one local step, one a lane."""
+class LaneStep(NamedTuple):
+    """The numbers of one local step, one per lane, with the models kept as W = c·V."""
 
     first: bool  # whether V is multiplied by `shrink`, as at the first step of a stretch
     shrink: NDArray[np.float32]  # kept^m for the m steps from this one to the end of its stretch, shape (lanes, 1, 1)
@@ -281,7 +286,7 @@ class Step(NamedTuple):
     factor: NDArray[np.float32]  # what turns residuals into the small factor of V's change, shape (lanes, 1)
 
 
-def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: float, count: int) -> list[Step]:
+def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: float, count: int) -> list[LaneStep]:
     """The steps W <- kept·W - rates·gradient of one round of `count` steps; `kept` and `rates` of shape (lanes,).
 
     V is multiplied by kept^m at the first step of a stretch of m, so that c is 1 again after the last. A stretch is a
@@ -297,7 +302,7 @@ def plan_round(kept: NDArray[np.float64], rates: NDArray[np.float64], scale: flo
         before = np.ones_like(kept) if first else kept**-left
         after = kept ** (1 - left) if left > 1 else np.ones_like(kept)  # kept may be 0 where the stretch is one step
         shrink = _column(kept**left)[:, :, None]
-        steps.append(Step(first, shrink, _column(scale * before), _column(rates * scale / after)))
+        steps.append(LaneStep(first, shrink, _column(scale * before), _column(rates * scale / after)))
     return steps
 
 
@@ -311,17 +316,17 @@ class LogisticLanes:
     def __init__(self, problem: LogisticProblem, work: LaneWorkspace, batches: Minibatches, weight: float) -> None:
         self._problem, self._work, self._batches, self._weight = problem, work, batches, weight
         self._step_sizes: NDArray[np.float64] | None = None
-        self._steps: list[Step] = []
+        self._steps: list[LaneStep] = []
 
     def descend(self, models: NDArray[Any], step_sizes: NDArray[np.float64]) -> NDArray[Any]:
         """M steps of each lane; models and result of shape (lanes, dimension), step sizes of shape (lanes,).
 
-        The result is lent until the next call for any client.
+        The result is valid until the next call for any client.
         """
         if step_sizes is not self._step_sizes:
             self._step_sizes, self._steps = step_sizes, self._plan(step_sizes)
         local, source = self._work.local, models.reshape(self._work.local.shape)
-        np.multiply(source, self._steps[0].shrink, out=local)  # reads in order, and so brings the models near
+        np.multiply(source, self._steps[0].shrink, out=local)  # reads in order, which loads the models into the cache
         for rows, step in zip(self._batches.next_round(), self._steps, strict=True):
             self._residuals(source, rows, step)
             if step.first and source is local:
@@ -331,17 +336,17 @@ class LogisticLanes:
         return local.reshape(models.shape)
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         self._batches.skip(rounds)
 
-    def _plan(self, step_sizes: NDArray[np.float64]) -> list[Step]:
+    def _plan(self, step_sizes: NDArray[np.float64]) -> list[LaneStep]:
         problem = self._problem
         rates = step_sizes * self._weight
         kept, per_sample = 1 - rates * problem.settings.regularisation, rates / problem.settings.batch_size
         return plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
 
-    def _residuals(self, models: NDArray[Any], rows: NDArray[np.int64], step: Step) -> None:
-        """The small factor of all lanes' gradients, into the workspace's scores."""
+    def _residuals(self, models: NDArray[Any], rows: NDArray[np.int64], step: LaneStep) -> None:
+        """Compute the small factor of all lanes' gradients into the workspace's scores."""
         problem, shared, work = self._problem, self._problem.workspace, self._work
         shared.load(problem.data, rows)
         np.dot(models.reshape(-1, problem.shape[1]), shared.inputs.T, out=work.scores.reshape(-1, len(rows)))
@@ -350,7 +355,7 @@ class LogisticLanes:
         np.multiply(work.by_class, step.factor, out=work.scores.transpose(1, 0, 2))
 
     def _subtract(self) -> None:
-        """V <- V - small factor · samples; for Fortran's order everything stands transposed."""
+        """V <- V - small factor · samples; transposed, as BLAS expects Fortran's order."""
         work, inputs = self._work, self._problem.workspace.inputs
         local, scores = work.local.reshape(-1, inputs.shape[1]), work.scores.reshape(-1, len(inputs))
-        sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)
+        work.sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)

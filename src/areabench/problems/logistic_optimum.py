@@ -1,10 +1,10 @@
-"""Logistic regression apart from any run, in float64: its minimisers and the constants of the paper's assumptions.
+"""The minimisers of logistic regression and the constants of the paper's assumptions, in float64.
 
 Problem (1) of the paper is f = (1/n)·sum f_i, and f_i is what client i descends: weight_i·fhat_i, with fhat_i the mean
 cross-entropy of its s_i samples + (nu/2)·|W|². With weighting `exact`, weight_i = n·s_i/S, and f is the loss that runs
 record. With `share`, weight_i = s_i/S: all f_i, hence mu, L, sigma and f, are 1/n of that, and minimisers are the same.
 The minimum given here is that of sum (s_i/S)·fhat_i, the recorded loss, for both. S counts the samples that clients
-hold; a split that leaves samples unused leaves them out here too, while the recorded loss is over all.
+hold. Samples that a split leaves unused are left out here too, while the recorded loss is over all samples.
 
 On one core of a busy machine the minimiser took 0.1 s for the digits and 44 s for MNIST; the local minimisers of 128
 clients took 14 s more.
@@ -23,7 +23,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import log_softmax
 
 from areabench.errors import UserError
-from areabench.problems.optimum import Optimum, Point, Smooth, minimise
+from areabench.problems.optimum import Optimum, Point, SmoothFunction, minimise
 
 if TYPE_CHECKING:
     from areabench.problems.logistic import LogisticProblem
@@ -55,7 +55,7 @@ class CrossEntropy:
         return self.value_and_gradient(point)[1]
 
     def newton_step(self, point: Point, gradient: Point) -> Point:
-        """-H⁻¹·gradient by conjugate gradients; the nearer the end, the more exact, for quadratic convergence."""
+        """-H⁻¹·gradient by conjugate gradients; more exact near the end, for quadratic convergence."""
         chances = np.exp(log_softmax(self._inputs @ point.reshape(self._shape).T, axis=1))
 
         def hessian_times(vector: Point) -> Point:
@@ -74,11 +74,11 @@ def minimiser_of(loss: CrossEntropy, start: Point) -> Point:
     near = minimize(
         loss.value_and_gradient, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "gtol": _NEAR}
     )
-    return minimise(Smooth(loss.gradient, loss.newton_step), near.x, TOLERANCE, "problem.regularisation")
+    return minimise(SmoothFunction(loss.gradient, loss.newton_step), near.x, TOLERANCE, "problem.regularisation")
 
 
 class LogisticConstants:
-    """The constants of a logistic regression; minimisers are solved for when asked for."""
+    """The constants of a logistic regression; minimisers are computed when asked for."""
 
     def __init__(self, problem: LogisticProblem) -> None:
         self._problem = problem
@@ -92,7 +92,7 @@ class LogisticConstants:
         return CrossEntropy(self._inputs(rows), data.train_labels[rows], data.classes, settings.regularisation)
 
     def mu(self) -> float:
-        """Strong convexity of every f_i: min_i weight_i·nu, all that is certain wherever the samples lie."""
+        """Strong convexity of every f_i: min_i weight_i·nu, which holds for any samples."""
         clients = range(len(self._problem.parts))
         return min(self._problem.weight(client) for client in clients) * self._problem.settings.regularisation
 

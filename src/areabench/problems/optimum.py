@@ -1,4 +1,4 @@
-"""What theory needs to know of a problem: its minimiser, its minimum, and the constants of the paper's assumptions."""
+"""Problems whose optimum and constants are known, as theory needs them; and Newton's method to find a minimiser."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 
-_ROUNDING = 1e-8  # a gap up to this share of the larger of 1 and the minimum is what solvers leave
+_ROUNDING = 1e-8  # solvers leave a gap of up to this share of the larger of 1 and the minimum
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best point known of f, the training loss as runs record it; of several minimisers, one."""
+    """The best known point of f, the training loss as runs record it; one of several minimisers."""
 
     minimiser: NDArray[np.float64]  # shape (dimension,)
     minimum: float  # the value of f there
-    gap: float  # the least value of f lies at most so much below `minimum`; proven but for the solver's rounding
+    gap: float  # the least value of f is at most this much below `minimum`; proven up to the solver's rounding
 
     @property
     def exact(self) -> bool:
@@ -29,7 +29,7 @@ class Optimum:
 
 
 class KnownOptimum(Protocol):
-    """A problem that can be solved apart from any run; solving may take a while, and is done once."""
+    """A problem that can be solved without any run; solving may take a while and is done once."""
 
     @property
     def optimum(self) -> Optimum:
@@ -70,40 +70,37 @@ class LipschitzProblem(KnownOptimum, Protocol):
         ...
 
 
-Point = NDArray[np.float64]
+# ---------------------------------------------------------------------------------------------------- Newton's method
 
+
+Point = NDArray[np.float64]
 _MOST_STEPS = 200
-_SHORTEST = 2.0**-40  # part of a Newton step below which nothing is left to gain
+_SHORTEST = 2.0**-40  # share of a Newton step below which the search ends
 
 
 @dataclass(frozen=True)
-class Smooth:
-    """A convex function through its derivatives."""
+class SmoothFunction:
+    """A convex function, given by its derivatives."""
 
     gradient: Callable[[Point], Point]
     newton_step: Callable[[Point, Point], Point]  # of a point and its gradient: about -H⁻¹·gradient
 
 
-def minimise(function: Smooth, start: Point, tolerance: float, what: str) -> Point:
+def minimise(function: SmoothFunction, start: Point, tolerance: float, what: str) -> Point:
     """A point where the gradient's norm is at most `tolerance`; `what` names the problem in the error."""
     point, gradient = start, function.gradient(start)
     for _ in range(_MOST_STEPS):
         if np.linalg.norm(gradient) <= tolerance:
             return point
         step, share = function.newton_step(point, gradient), 1.0
-        # -H⁻¹g is a direction of descent for |g|², so a small enough part of it gains
-        while not np.linalg.norm(trial := function.gradient(point + share * step)) < np.linalg.norm(
-            gradient
-        ):  # nor NaN
+        length = np.linalg.norm(gradient)
+        # -H⁻¹g is a direction of descent for |g|², so a small enough part of it shortens g; `not <` because of NaN
+        while share >= _SHORTEST and not np.linalg.norm(trial := function.gradient(point + share * step)) < length:
             share /= 2
-            if share < _SHORTEST:
-                raise _stuck(what, gradient, tolerance)
+        if share < _SHORTEST:
+            break
         point, gradient = point + share * step, trial
-    raise _stuck(what, gradient, tolerance)
-
-
-def _stuck(what: str, gradient: Point, tolerance: float) -> UserError:
-    return UserError(
+    raise UserError(
         f"{what}: the solver for the minimiser stopped at a gradient of norm {np.linalg.norm(gradient):.2g}, above "
         f"{tolerance:g}; the problem is too badly conditioned, so change its settings or the seed"
     )

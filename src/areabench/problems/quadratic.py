@@ -1,7 +1,7 @@
 """Random strongly convex quadratics with a known minimiser, in float64: f_i(x) = ½ (x-c_i)'H_i(x-c_i), f = mean f_i.
 
-Client i's function depends on the seed and on i alone, so more clients leave the first ones as they were.
-A process draws only the functions it asks for; where `zeta` is given it draws all, to learn the common factor.
+Client i's function depends on the seed and on i alone, so adding clients does not change the first ones. A process
+draws only the functions that it needs; where `zeta` is given it draws all, to find the common factor.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Bowl:
 
 
 def draw_bowl(settings: Quadratic, seed: int, client: int) -> Bowl:
-    """Client `client`'s function; both extreme curvatures are attained, in dimension 1 the largest alone."""
+    """Client `client`'s function; it has both extreme curvatures, in dimension 1 only the largest."""
     generator = stream(seed, Purpose.PROBLEM, client)
     centre = settings.heterogeneity * generator.standard_normal(settings.dimension)
     curvatures = _draw_curvatures(settings, generator)
@@ -61,7 +61,7 @@ def _draw_curvatures(settings: Quadratic, generator: np.random.Generator) -> NDA
 
 
 class QuadraticProblem:
-    """The mean of the clients' quadratics; `bowls` and `start` replace what would be drawn from the seed."""
+    """The mean of the clients' quadratics; `bowls` and `start` replace the drawn ones."""
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class QuadraticProblem:
 
     @cached_property
     def zeta(self) -> float:
-        """How far the local minimisers lie from the global one at most: max_i |x* - c_i|."""
+        """The greatest distance of a local minimiser from the global one: max_i |x* - c_i|."""
         return max(float(np.linalg.norm(self.minimiser - self.bowl(i).centre)) for i in range(self.clients))
 
     @property
     def optimum(self) -> Optimum:
-        """The minimiser and the minimum, exact but for rounding."""
+        """The minimiser and the minimum, exact up to rounding."""
         return Optimum(self.minimiser, self.minimum, gap=0.0)
 
     @cached_property
@@ -157,9 +157,9 @@ class QuadraticProblem:
         return LocalQuadratic(self.bowl(client), generator, self.local_steps, self.settings.noise)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """f, where asked for, and the squared distance to the minimiser; there is no accuracy."""
+        """f, if asked for, and the squared distance to the minimiser; there is no accuracy."""
         offsets = np.asarray(models, dtype=FLOAT).reshape(len(models), self.dimension) - self.minimiser
-        with np.errstate(over="ignore", invalid="ignore"):  # a model that diverged has no finite loss
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             loss = self.minimum + 0.5 * np.einsum("md,md->m", offsets @ self.mean_hessian, offsets)
             squared_distance = np.einsum("md,md->m", offsets, offsets)
         nothing = np.full(len(models), np.nan)
@@ -167,7 +167,7 @@ class QuadraticProblem:
 
 
 class LocalQuadratic:
-    """One client's function, seen through noisy gradients."""
+    """One client's function with noisy gradients."""
 
     def __init__(self, bowl: Bowl, generator: np.random.Generator, local_steps: int, noise: float) -> None:
         self._bowl, self._generator = bowl, generator
@@ -177,13 +177,13 @@ class LocalQuadratic:
     def descend(self, model: Vector, step_size: float) -> Vector:
         """M steps x <- x - alpha·(H(x-c) + noise); a new array."""
         result = np.array(model, dtype=FLOAT)
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its norm
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the norm
             for noise in self._next_noise():
                 result -= step_size * (self._bowl.gradient(result) + noise)
         return result
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         for _ in range(rounds):
             self._next_noise()
 

@@ -4,9 +4,9 @@ Client i descends weight_i·f_i with f_i(x) = mean loss of its samples + (nu/2)�
 n·s_i/S (`exact`). All trainable parameters are views into one flat tensor, their gradients into another, so a local
 step copies no model; a round copies one in and one out. All clients of a process share one module and compute in turn.
 
-Building a problem sets torch to one thread and to deterministic algorithms, for the whole process: a run is then
-repeated bit for bit. Random layers such as dropout draw from torch's generator, which is seeded anew for each
-(client, round) and put back afterwards; a module that draws elsewhere (numpy, random) cannot be replayed.
+Building a problem sets torch to one thread and to deterministic algorithms, for the whole process, so that a run is
+repeated bit for bit. Random layers such as dropout draw from torch's generator, which is seeded again for each
+(client, round) and restored afterwards; a module that draws elsewhere (numpy, random) cannot be replayed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def build_module(path: str, data: Dataset) -> nn.Module:
 
 
 def _check_parameters(path: str, module: nn.Module) -> None:
-    """Only trainable float32 parameters travel: refuse a module whose state is anything else."""
+    """Refuse a module with other state than trainable float32 parameters: nothing else is sent."""
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UserError(f"problem.module = {path!r} has no trainable parameter; add one or leave requires_grad True")
     for name, parameter in module.named_parameters():
@@ -71,13 +71,13 @@ def _check_parameters(path: str, module: nn.Module) -> None:
             )
     for name, _ in module.named_buffers():
         raise UserError(
-            f"problem.module = {path!r}: buffer {name!r} would not travel, only parameters do; "
+            f"problem.module = {path!r}: buffer {name!r} would not be sent, only parameters are; "
             "use layers without buffers, such as GroupNorm in place of BatchNorm"
         )
 
 
 def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
-    """Pass two samples through module and loss, so that a model that does not fit the data is refused early."""
+    """Pass two samples through module and loss, so that a model that does not match the data is refused early."""
     features, classes = data.train_features.shape[1], data.classes
     task = f"{features} features and {classes} classes"
     try:
@@ -90,7 +90,7 @@ def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -
     if shape != (2, classes):
         raise UserError(
             f"problem.module = {settings.module!r} gives {shape} for 2 samples of {task}; "
-            f"let it give one score a class, shape (2, {classes})"
+            f"let it give one score per class, shape (2, {classes})"
         )
     _probe_loss(settings, loss, outputs)
 
@@ -100,7 +100,7 @@ def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
         torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
     except Exception as error:
         raise UserError(
-            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores a sample ({named(error)}); "
+            f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores per sample ({named(error)}); "
             "it must be a differentiable function (outputs, labels) -> scalar mean"
         ) from error
 
@@ -128,13 +128,13 @@ class FlatModule:
         return tuple(piece.view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True))
 
     def differentiate(self, loss: Loss, inputs: Tensor, labels: Tensor) -> None:
-        """Leave the gradient of the loss in `gradient`; zeroed in place, for None would cut the views loose."""
+        """Leave the gradient of the loss in `gradient`; zeroed in place, as None would detach the views."""
         self.gradient.zero_()
         torch.autograd.backward(loss(self.module(inputs), labels))
         if not self.is_flat():
             raise UserError(
-                f"{type(self.module).__name__} replaced a parameter or a gradient while it was trained, which cuts it "
-                "off the flat vector; change tensors in place and do not call zero_grad"
+                f"{type(self.module).__name__} replaced a parameter or a gradient during training, which detaches it "
+                "from the flat vector; change tensors in place and do not call zero_grad"
             )
 
     def is_flat(self) -> bool:
@@ -145,7 +145,7 @@ class FlatModule:
         )
 
 
-class Batch:
+class BatchBuffers:
     """The buffers of one mini-batch: the same memory as numpy arrays and as torch tensors."""
 
     def __init__(self, batch_size: int, features: int) -> None:
@@ -174,12 +174,12 @@ class TorchProblem:
         self.local_steps, self.seed = local_steps, seed
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
         self.flat = FlatModule(self._draw_module())
-        self.batch = Batch(settings.batch_size, data.train_features.shape[1])
+        self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1])
         self._start = self.flat.array.copy()
         self._weights = client_weights(parts, settings.weighting)
 
     def _draw_module(self) -> nn.Module:
-        """The module, initialised from the experiment's seed; torch's own generator is left alone."""
+        """The module, initialised from the experiment's seed; torch's own generator is restored."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(stream(self.seed, Purpose.START).integers(_SEEDS)))
             module = build_module(self.settings.module, self.data).train()
@@ -207,11 +207,11 @@ class TorchProblem:
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # apart from the mini-batches' own stream
+        seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
         return LocalTorch(self, batches, seeds, self.weight(client))
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss with regulariser over all training samples, where asked for, and accuracy (%) over all test samples."""
+        """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""
         nothing = np.full(len(models), np.nan)
         self.flat.module.eval()
         try:
@@ -244,7 +244,7 @@ class TorchProblem:
 
 
 def _chunks(features: NDArray[np.uint8], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
-    """Scaled features and labels, some thousand samples at a time."""
+    """Scaled features and labels, in chunks of some thousand samples."""
     for first in range(0, len(labels), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
         inputs = torch.from_numpy(np.array(features[rows], dtype=FLOAT))
@@ -268,7 +268,7 @@ class LocalTorch:
         return flat.array.copy()
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         self._seeds.integers(_SEEDS, size=rounds)
         self._batches.skip(rounds)
 
