@@ -14,21 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench_page import describe_machine, markdown_table
-from cost_plan import (
+from cost_point import (
     QUICK,
+    Cost,
     Letter,
     Measured,
     Point,
     Sizes,
     dimension,
     many_clients,
+    measure_apart,
     memories_bytes,
     models_bytes,
     plan,
     versions_bytes,
     warm_up,
 )
-from cost_point import Cost, measure_apart
 
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cost_plan import Letter, Measured, memories_bytes, versions_bytes
-from cost_point import Cost
+from cost_point import Cost, Letter, Measured, memories_bytes, versions_bytes
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""One point of the cost benchmark, in a process of its own: so its peak memory is its own.
+"""The points of the cost benchmark: their experiments and memory, and one measured in a process of its own.
 
 python benchmarks/perf/cost_point.py CACHE < experiment.toml     prints one line of JSON
 
@@ -15,21 +15,189 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-
-# Only what every run imports too: the peak of a process starts at that of the process that began it.
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.experiment.records import Experiment
+from areabench.experiment.problem_records import (
+    Dirichlet,
+    Iid,
+    Logistic,
+    Mnist,
+    Synthetic,
+)
+from areabench.experiment.records import (
+    Area,
+    AsFedAvg,
+    Clients,
+    Experiment,
+    FedBuff,
+    MethodSettings,
+    Record,
+    SFedAvg,
+    Stop,
+)
 from areabench.host import peak_bytes
 from areabench.progress import Style
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneRecorder, Simulator
+
+METHODS: tuple[MethodSettings, ...] = (
+    Area(step_size=1.0),
+    FedBuff(step_size=1.0),
+    AsFedAvg(step_size=1.0),
+    SFedAvg(step_size=1.0),
+)
+DELTA = 4  # updates between two server steps, and clients a round of S-FedAvg
+ROUNDS = 4  # of each client on average, at the least: then 97 % of the models that will be under way are
+_WORK = 2e8  # parameters times local steps times updates: some seconds
+_MNIST_PARAMETERS = 7840
+_BYTES = 4  # of a float32
+
+Letter = Literal["n", "d", "M"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement: an experiment, and its place on an axis."""
+
+    letter: Letter
+    value: int
+    experiment: Experiment
+
+    @property
+    def method(self) -> str:
+        """Name of its method."""
+        return self.experiment.method.name
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point with its cost; no cost where its memory would pass the limit."""
+
+    point: Point
+    cost: Cost | None
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How far each axis reaches."""
+
+    clients: tuple[int, ...] = (128, 1_000, 10_000, 100_000)
+    parameters: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
+    local_steps: tuple[int, ...] = (1, 5, 20, 50, 200)
+    many_clients: int = 10_000  # of the claim
+    methods: tuple[MethodSettings, ...] = METHODS
+    samples: int = 100_000
+    updates: int = 20_000  # of a run, unless they take long
+
+
+QUICK = Sizes((8, 64), (100,), (5,), 40, METHODS[:2], 200, 50)
+_FEATURES, _CLASSES, _CLIENTS = 784, 10, 128  # the paper's, on the axes where they stand still
+_MANY_CLASSES, _FEW_SAMPLES = 100, 512  # many classes keep the data of a large model small
+
+
+def plan(sizes: Sizes) -> list[Point]:
+    """All points, axis by axis."""
+    axes: tuple[tuple[Letter, tuple[int, ...], Callable[[int, Sizes], Experiment]], ...] = (
+        ("n", sizes.clients, _with_clients),
+        ("d", sizes.parameters, _with_parameters),
+        ("M", sizes.local_steps, _with_local_steps),
+    )
+    points = []
+    for letter, values, build in axes:
+        for value, method in product(values, sizes.methods):
+            named = replace(build(value, sizes), name=f"{letter}-{value}-{method.name}", method=method)
+            points.append(Point(letter, value, timed(named, sizes.updates)))
+    return points
+
+
+def many_clients(sizes: Sizes) -> list[Experiment]:
+    """The paper's problem with many clients, by the methods that keep no memory a client; each works some times."""
+    base = replace(_base(sizes.many_clients), data=Mnist(), split=Dirichlet())
+    base = replace(base, stop=Stop(iterations=iterations(ROUNDS * sizes.many_clients)), record=Record(snapshots="none"))
+    return [replace(base, name=f"many-{method.name}", method=method) for method in METHODS if method.name != "area"]
+
+
+def warm_up() -> Experiment:
+    """A run that does nothing but unpack the data."""
+    return replace(_base(1), name="warm-up", data=Mnist(), stop=Stop(iterations=1))
+
+
+def _base(clients: int, local_steps: int = 1) -> Experiment:
+    record = Record(snapshots="none", events=False)
+    settings = Clients(count=clients, local_steps=local_steps)
+    stop, split = Stop(iterations=1), Iid()
+    return Experiment(clients=settings, method=METHODS[1], stop=stop, problem=Logistic(), split=split, record=record)
+
+
+def _with_clients(clients: int, sizes: Sizes) -> Experiment:
+    data = Synthetic(train_samples=sizes.samples, test_samples=1, features=_FEATURES, classes=_CLASSES)
+    return replace(_base(clients), data=data)
+
+
+def _with_parameters(parameters: int, _sizes: Sizes) -> Experiment:
+    features = parameters // _MANY_CLASSES
+    data = Synthetic(train_samples=_FEW_SAMPLES, test_samples=1, features=features, classes=_MANY_CLASSES)
+    return replace(_base(_CLIENTS), data=data)
+
+
+def _with_local_steps(local_steps: int, _sizes: Sizes) -> Experiment:
+    return replace(_base(_CLIENTS, local_steps), data=Mnist())
+
+
+def timed(experiment: Experiment, most_updates: int) -> Experiment:
+    """The experiment, ended after some seconds, but not before each client has worked some times."""
+    clients = experiment.clients
+    updates = min(most_updates, int(_WORK / (dimension(experiment) * clients.local_steps)))
+    return replace(experiment, stop=Stop(iterations=iterations(max(updates, ROUNDS * clients.count))))
+
+
+def iterations(updates: int) -> int:
+    """The iteration at which so many updates have come in."""
+    return updates + updates // DELTA
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def dimension(experiment: Experiment) -> int:
+    """Number of parameters d."""
+    data = experiment.data
+    return data.classes * data.features if isinstance(data, Synthetic) else _MNIST_PARAMETERS
+
+
+def memories_bytes(experiment: Experiment) -> int:
+    """AREA's memories: a model a client."""
+    return experiment.clients.count * dimension(experiment) * _BYTES
+
+
+def versions_bytes(experiment: Experiment) -> int:
+    """The models that clients of an asynchronous method work on at the same time, on average.
+
+    A version goes to Delta clients and is alive until the slowest of them is done; their times are exponential, so
+    that lasts 1 + 1/2 + ... + 1/Delta mean rounds, in each of which the server makes n/Delta versions.
+    """
+    rounds = sum(1 / number for number in range(1, DELTA + 1))
+    return int(rounds * experiment.clients.count / DELTA * dimension(experiment) * _BYTES)
+
+
+def models_bytes(experiment: Experiment) -> int:
+    """All models that a run holds at the same time: those sent out, and AREA's memories."""
+    match experiment.method:
+        case SFedAvg():
+            return DELTA * dimension(experiment) * _BYTES
+        case Area():
+            return versions_bytes(experiment) + memories_bytes(experiment)
+        case _:
+            return versions_bytes(experiment)
 
 
 @dataclass(frozen=True)

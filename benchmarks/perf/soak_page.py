@@ -10,8 +10,7 @@ from statistics import median
 
 import numpy as np
 from bench_page import describe_machine, markdown_table
-from soak_reading import SHARES, WINDOW_S, Window
-from soak_samples import Samples, Series
+from soak_samples import SHARES, WINDOW_S, Samples, Series, Window
 
 from areabench.engine.events import State, Status
 

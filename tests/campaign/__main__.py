@@ -16,9 +16,8 @@ from pathlib import Path
 
 from tests.campaign.cases import draw_case
 from tests.campaign.commands import LIMIT_S
-from tests.campaign.findings import Finding
+from tests.campaign.findings import Finding, append_log, read_log
 from tests.campaign.kinds import kinds
-from tests.campaign.log import append_log, read_log
 from tests.campaign.page import Origin, page
 from tests.campaign.processes import end_own
 from tests.campaign.run import run_case

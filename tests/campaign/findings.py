@@ -1,8 +1,10 @@
-"""What was found out about one run of the campaign: one row of its log."""
+"""What was found out about one run of the campaign, and the log of all runs: one JSON line per run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -54,3 +56,18 @@ class Finding:
         how = "FAILED" if self.failures else "ok" if self.hit else "missed"
         seen = f"{self.state}, exit {self.code}" + (", resumed" if self.resumed else "")
         return f"{self.number:4d}  {self.kind:<44} {self.method:<10} {how:<7} {seen} ({self.wall_s:.1f} s)"
+
+
+def read_log(path: Path, seed: int) -> dict[int, Finding]:
+    """What is known of the campaign with this seed, by number; the last word on a run counts."""
+    if not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
+    return {row["number"]: Finding(**row) for row in rows if row["seed"] == seed}
+
+
+def append_log(path: Path, finding: Finding) -> None:
+    """Add a run, on a line of its own even where the last one was cut off."""
+    cut_off = path.exists() and not path.read_bytes().endswith(b"\n")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(("\n" if cut_off else "") + json.dumps(asdict(finding)) + "\n")

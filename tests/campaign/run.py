@@ -11,12 +11,10 @@ import traceback
 from pathlib import Path
 
 from tests.campaign.cases import Case, needs_reference
-from tests.campaign.checks import check_ended, check_resume, check_run
+from tests.campaign.checks import check_damage, check_ended, check_resume, check_run
 from tests.campaign.commands import LIMIT_S, Room, run_command, why_no_mpi, why_no_ulfm
-from tests.campaign.damage import check_damage
 from tests.campaign.defects import MODULE, defect_module
-from tests.campaign.disc import Disc, open_disc
-from tests.campaign.faults import APPEARS_S, strike
+from tests.campaign.faults import APPEARS_S, Disc, open_disc, strike
 from tests.campaign.findings import Finding
 from tests.campaign.kinds import MPI, Act
 from tests.campaign.processes import RANK_VARIABLES, end_all, new_token

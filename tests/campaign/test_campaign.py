@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 from tests.campaign import __main__ as program
 from tests.campaign.cases import Case, draw_case
-from tests.campaign.checks import check_file
+from tests.campaign.checks import check_file, damage
 from tests.campaign.commands import Room
-from tests.campaign.damage import damage
+from tests.campaign.contents import InvariantReplay, broken_invariant, difference
 from tests.campaign.defects import defect_module
-from tests.campaign.disc import Disc
-from tests.campaign.equality import difference
-from tests.campaign.findings import Finding
-from tests.campaign.invariant import InvariantReplay, broken_invariant
+from tests.campaign.faults import Disc
+from tests.campaign.findings import Finding, append_log, read_log
 from tests.campaign.kinds import DONE, MPI, Act, kinds
-from tests.campaign.log import append_log, read_log
 from tests.campaign.page import Origin, page
 from tests.campaign.processes import RANK_VARIABLES, TOKEN, processes_of, rank_process, start
 

@@ -1,29 +1,19 @@
-"""The MPI benchmark without MPI: what it plans, how it passes it on, and the tables it makes of what it found."""
+"""The MPI benchmarks without MPI: what they plan, how it is passed on, and the numbers that they compute."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import pytest
+import bench_launchers
+import bench_mpi
+import mpi_plan
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
-
-if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
-    import mpi_page
-    import mpi_plan
-else:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        mpi_page, mpi_plan = (importlib.import_module(name) for name in ("mpi_page", "mpi_plan"))
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 
 def measured(clients: int = 4, size: int = mpi_plan.PAPER_BYTES) -> mpi_plan.Measured:
@@ -85,34 +75,22 @@ def test_a_piece_counts_the_parameters_behind_the_header() -> None:
 
 
 def test_the_limit_is_the_fastest_bare_loop_and_ratios_are_of_the_same_turn() -> None:
-    row = mpi_page.crowd_row(measured())
+    row = bench_mpi.crowd_row(measured())
     assert row[:3] == ["4", "40,000", "yielding"]
     assert row[5:7] == ["32,000", "80 %"]  # of 80, 90 and 80 %
     assert row[-1] == "26 %"
 
 
-def test_rows_of_sizes() -> None:
-    assert mpi_page.size_row(measured(1, 10**6)) == [
-        "1 MB", "1", "40,000", "yielding", "80,000", "36,000", "90 %", "32,000", "80 %", "26 %"
-    ]  # fmt: skip
-
-
 def test_a_turn_without_a_bare_message_gives_no_ratio() -> None:
-    assert mpi_page.ratio([1.0, 3.0], [0.0, 6.0]) == 0.5
-    assert math.isnan(mpi_page.ratio([1.0], [0.0]))
-    assert mpi_page.percent(math.nan) == ""
+    assert bench_mpi.ratio([1.0, 3.0], [0.0, 6.0]) == 0.5
+    assert math.isnan(bench_mpi.ratio([1.0], [0.0]))
+    assert bench_mpi.percent(math.nan) == ""
 
 
-@pytest.mark.parametrize(("size", "text"), [(64, "64 B"), (1_000, "1 kB"), (31_424, "31.424 kB"), (10**8, "100 MB")])
-def test_sizes_in_words(size: int, text: str) -> None:
-    assert mpi_page.bytes_text(size) == text
-
-
-def test_page_has_a_section_for_each_mpi_and_sizes_apart() -> None:
-    reports = [mpi_plan.Report("Some MPI 1.0", [measured(1), measured(1, 10**3)])]
-    text = mpi_page.page([reports, [mpi_plan.Report("Other MPI", [measured(1)])]])
-    assert text.count("## ") == 2
-    assert text.count("| 1 kB ") == 1
+def test_times_of_launchers_are_summed_up_over_all_ranks_and_tries() -> None:
+    assert bench_launchers.summary([[1.0, 2.0], [4.0, 250.4]]) == "3.0 (1.0–250)"
+    assert bench_launchers.summary([[20.0], []]) == "20 (20–20, in 1 of 2)"
+    assert bench_launchers.summary([[], []]) == "no"
 
 
 # ---------------------------------------------------------------------------------------------------- arguments

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import bench_simulator
+import cost
+import cost_point
 import pytest
 
 from areabench.errors import UserError
@@ -36,26 +38,6 @@ TINY = Experiment(
     record=Record(snapshots="none"),
 )
 
-if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
-    import bench_lanes
-    import bench_page
-    import bench_simulator
-    import bench_sizes
-    import cost
-    import cost_plan
-    import cost_point
-else:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        bench_lanes, bench_page, bench_simulator, bench_sizes, cost, cost_plan, cost_point = (
-            importlib.import_module(name)
-            for name in (
-                "bench_lanes", "bench_page", "bench_simulator", "bench_sizes", "cost", "cost_plan", "cost_point"
-            )
-        )  # fmt: skip
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
 
 def run_script(name: str, *arguments: str) -> str:
     """What a script prints; its warnings are errors."""
@@ -63,37 +45,11 @@ def run_script(name: str, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout
 
 
-# ---------------------------------------------------------------------------------------------------- page
-
-
-def test_table_is_aligned() -> None:
-    rows = [("what", "µs"), ("a", "12.5"), ("longer", "1")]
-    assert bench_page.markdown_table(rows) == (
-        "| what   |   µs |\n| ------ | ---: |\n| a      | 12.5 |\n| longer |    1 |\n"
-    )
-
-
 # ---------------------------------------------------------------------------------------------------- simulator
 
 
-def test_run_in_words() -> None:
-    found = bench_simulator.RunCost(whole_s=2.0, updates=20_000, share=0.756, bare_step_s=80e-6)
-    assert [row[1] for row in bench_simulator.run_rows("run", found)] == [
-        "2.00 s",
-        "100.0 µs",
-        "76 %",
-        "80.0 µs",
-        "1.25",
-    ]
-
-
-def test_pass_in_words() -> None:
-    found = bench_lanes.PassCost(pass_s=18e-6, step_s=15e-6, products_s=12e-6)
-    assert [row[1] for row in bench_simulator.pass_rows("pass", found)] == ["18.0 µs", "12.0 µs", "1.50", "1.25"]
-
-
 def test_pass_has_three_methods_with_all_step_sizes() -> None:
-    lanes = bench_lanes.lane_experiments(bench_sizes.FULL, (50, 0.3, 0.02))
+    lanes = bench_simulator.lane_experiments(bench_simulator.FULL, (50, 0.3, 0.02))
     assert [type(lane.method) for lane in lanes] == [Area] * 7 + [AsFedAvg] * 7 + [FedBuff] * 7
     assert [lane.method.step_size for lane in lanes[7:14]] == [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0]
     assert {(lane.clients.local_steps, lane.record.interval_s) for lane in lanes} == {(50, 0.02)}
@@ -140,10 +96,10 @@ def test_point_that_fails_names_the_run(tmp_path: Path) -> None:
 
 
 def test_plan_has_a_point_a_method_and_value() -> None:
-    points = cost_plan.plan(cost_plan.Sizes())
+    points = cost_point.plan(cost_point.Sizes())
     assert len(points) == (4 + 5 + 5) * 4
     largest = [point.experiment for point in points if point.letter == "d"][-1]
-    assert cost_plan.dimension(largest) == 1_000_000
+    assert cost_point.dimension(largest) == 1_000_000
     assert len({point.experiment.name for point in points}) == len(points)
 
 
@@ -154,7 +110,7 @@ def test_plan_has_a_point_a_method_and_value() -> None:
 def test_run_ends_after_some_seconds_but_serves_all(clients: int, local_steps: int, iterations: int) -> None:
     # 20,000 updates; four a client; 2e8/(7840·20) = 1275 updates; four a client
     experiment = replace(TINY, data=Mnist(), clients=Clients(count=clients, local_steps=local_steps))
-    assert cost_plan.timed(experiment, 20_000).stop.iterations == iterations
+    assert cost_point.timed(experiment, 20_000).stop.iterations == iterations
 
 
 @pytest.mark.parametrize(
@@ -167,11 +123,11 @@ def test_run_ends_after_some_seconds_but_serves_all(clients: int, local_steps: i
 )
 def test_memory_of_models(method: MethodSettings, floats: float) -> None:
     experiment = replace(TINY, clients=Clients(count=12), method=method)  # six parameters
-    assert cost_plan.models_bytes(experiment) == pytest.approx(4 * floats, abs=1)
+    assert cost_point.models_bytes(experiment) == pytest.approx(4 * floats, abs=1)
 
 
 def test_claim_leaves_out_the_method_with_memories() -> None:
-    experiments = cost_plan.many_clients(cost_plan.Sizes())
+    experiments = cost_point.many_clients(cost_point.Sizes())
     assert [experiment.method.name for experiment in experiments] == ["fedbuff", "as-fedavg", "s-fedavg"]
     assert {(one.clients.count, one.stop.iterations) for one in experiments} == {(10_000, 50_000)}
 
@@ -179,21 +135,11 @@ def test_claim_leaves_out_the_method_with_memories() -> None:
 # ---------------------------------------------------------------------------------------------------- cost: page
 
 
-def measured(letter: cost_plan.Letter, value: int, method: MethodSettings, update_us: float) -> cost_plan.Measured:
+def measured(letter: cost_point.Letter, value: int, method: MethodSettings, update_us: float) -> cost_point.Measured:
     """A point made by hand, of 10 updates and 50 MB."""
     found = cost_point.Cost(start_s=0.25, run_s=10e-6 * update_us, updates=10, peak_bytes=50_000_000)
     experiment = replace(TINY, method=method, clients=Clients(count=value if letter == "n" else 12))
-    return cost_plan.Measured(cost_plan.Point(letter, value, experiment), found)
-
-
-def test_axis_table() -> None:
-    area, average = Area(step_size=1.0), SFedAvg(step_size=1.0)
-    points = [measured("n", 1000, area, 60.0), measured("n", 1000, average, 55.0), measured("M", 1, area, 1.0)]
-    points[1] = replace(points[1], cost=None)
-    heading, _, row = cost.axis_table(points, "n").splitlines()
-    assert heading.split("|")[1:6] == [" n     ", " AREA µs ", " S-FedAvg µs ", " AREA MB ", " S-FedAvg MB "]
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells == ["1,000", "60", "left out", "50", "left out", "0.012", "0.024", "0.2"]
+    return cost_point.Measured(cost_point.Point(letter, value, experiment), found)
 
 
 def test_points_beyond_the_limit_are_left_out_and_named(tmp_path: Path) -> None:
@@ -215,20 +161,18 @@ def points_of(line: Any) -> list[list[float]]:
     return points
 
 
-def test_figure_where_an_axis_has_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_where_an_axis_has_no_point() -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(BENCHMARKS)
     from cost_figure import draw
 
     assert len(draw([measured("n", 10, Area(step_size=1.0), 60.0)]).axes) == 6
 
 
-def test_figure_has_a_line_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figure_has_a_line_a_method() -> None:
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(BENCHMARKS)
     from cost_figure import draw
 
-    points = [measured("n", value, method, 60.0) for value in (10, 100) for method in cost_plan.METHODS]
+    points = [measured("n", value, method, 60.0) for value in (10, 100) for method in cost_point.METHODS]
     points += [measured("d", 6, Area(step_size=1.0), 70.0), measured("M", 5, Area(step_size=1.0), 80.0)]
     time_n, _, time_steps, memory_n, _, _ = draw(points).axes
     assert [line.get_label() for line in time_n.lines] == ["AREA", "FedBuff", "AS-FedAvg", "S-FedAvg"]

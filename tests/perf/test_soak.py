@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import h5py
 import numpy as np
 import pytest
+import soak
+import soak_page
+import soak_samples
 
 from areabench.engine.events import Kind, State, Status
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.schema import EVENT
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
-
-if TYPE_CHECKING:  # folders of scripts are not on the path of the tests
-    import soak
-    import soak_page
-    import soak_reading
-    import soak_samples
-else:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        names = ("soak", "soak_page", "soak_reading", "soak_samples")
-        soak, soak_page, soak_reading, soak_samples = (importlib.import_module(name) for name in names)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
 
 DONE = Status(State.DONE, "horizon", 3600.0, 1000, 0, 250)
 
@@ -47,7 +32,7 @@ def quiet_hour() -> soak_page.Soak:
         {0: series(1.0), 1: series(0.0), 2: series(-0.5)}, series(500.0, 0.0), series(0.0, 0.1)
     )
     quantiles = (4e-4, 2e-3, 5e-3)
-    windows = [soak_reading.Window(60.0 * minute, 60_000, quantiles, quantiles) for minute in range(60)]
+    windows = [soak_samples.Window(60.0 * minute, 60_000, quantiles, quantiles) for minute in range(60)]
     return soak_page.Soak(60.0, 2, 1000.0, 3, samples, windows, DONE)
 
 
@@ -73,16 +58,8 @@ def test_a_rank_that_leaks_a_curved_file_and_a_drift_are_seen() -> None:
     assert not soak_page.holds(replace(quiet, status=replace(DONE, state=State.FAILED)))
 
 
-def test_the_page_has_a_row_for_five_minutes_each() -> None:
-    text = soak_page.page(quiet_hour(), "SOAK.png")
-    rows = [line for line in text.splitlines() if line.startswith("| ") and " – " in line]
-    assert len(rows) == 12
-    assert [cell.strip() for cell in rows[0].split("|")[1:5]] == ["0 – 5", "1,000", "0.40", "2.00"]
-    assert "](SOAK.png)" in text
-
-
 def test_windows_are_those_of_all_events_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak_reading, "_ROWS_A_BLOCK", 7)
+    monkeypatch.setattr(soak_samples, "_ROWS_A_BLOCK", 7)
     events = np.zeros(100, EVENT)
     events["time_s"] = np.linspace(0.0, 170.0, 100)
     events["kind"] = np.where(np.arange(100) % 5, Kind.UPDATE, Kind.STEP)
@@ -90,7 +67,7 @@ def test_windows_are_those_of_all_events_read_at_once(tmp_path: Path, monkeypatc
     events["reply_s"][1] = np.nan  # the order was no reply
     with h5py.File(tmp_path / "run.h5", "w") as file:
         file["events"] = events
-        windows = list(soak_reading._windows(file["events"]))
+        windows = list(soak_samples._windows(file["events"]))
     assert [window.begin_s for window in windows] == [0.0, 60.0, 120.0]
     for window in windows:
         inside = events[(events["time_s"] // 60 == window.begin_s / 60) & (events["kind"] == Kind.UPDATE)]
