@@ -24,7 +24,6 @@ from areabench.runfile.read import Summary
 from areabench.views.styled import Styled
 from areabench.views.terminal import decided_colours, decided_style
 from areabench.views.text import experiment_text, summary_table
-from areabench.views.watch.screen import Span, painted_lines
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -215,11 +214,6 @@ def test_a_page_without_colours(writer: Writer, tmp_path: Path) -> None:
     code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
     assert (code, "\x1b" in shown) == (0, False)
     assert "█" in shown
-
-
-def test_what_a_stranger_writes_does_not_reach_the_terminal() -> None:
-    (line,) = painted_lines([(Span("\x1b[2J\x07done"),)], 80).split()
-    assert line.plain == "\\x1b[2J\\x07done"
 
 
 def test_a_single_page_on_a_terminal(writer: Writer, tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from areabench.cli.watch import Wishes, frames
 from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.views.watch.frame import Follower, frame_of
+from areabench.views.watch.follower import Follower
+from areabench.views.watch.frame import frame_of
 from areabench.views.watch.screen import one_line
-from areabench.views.watch.tail import About, Counts, Look, Tail
+from areabench.views.watch.tail import Counts, Observation, RunFacts, Tail
 from areabench.views.watch.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
@@ -45,7 +46,7 @@ def writer(path: Path) -> Iterator[Writer]:
 
 def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
     writer.write(*FIRST, *SECOND)
-    frame = Follower(path, 0.0, None).look()
+    frame = Follower(path, 0.0, None).frame()
     assert (frame.state, frame.updates, frame.server_steps, frame.refused, frame.lost) == ("running", 4, 1, 1, (1,))
     assert (frame.time_s, frame.horizon_s, frame.progress) == (2.0, 10.0, 0.2)
     assert frame.staleness.mean == 5 / 4
@@ -60,17 +61,17 @@ def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
 
 @pytest.mark.parametrize("section", ["method", "delays"])
 def test_no_rate_is_promised_of_parts_from_outside(section: str) -> None:
-    about = About(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
+    facts = RunFacts(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
     status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
-    look = Look(about, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
-    assert math.isnan(frame_of("run.h5", look, 1.0, 0.0, (None, "")).rates.nominal)
+    seen = Observation(facts, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
+    assert math.isnan(frame_of("run.h5", seen, 1.0, 0.0, (None, "")).rates.nominal)
 
 
 def test_lately_is_the_last_ten_seconds(path: Path) -> None:
     with writing(path, EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 100.0")) as writer:
         writer.write(*(f"event UPDATE {second}.5 0 0" for second in range(30)))
         writer.write(*(f"event UPDATE {39 + number / 8} 0 0" for number in range(9)))
-        rates = Follower(path, 0.0, None).look().rates
+        rates = Follower(path, 0.0, None).frame().rates
     assert (rates.overall, rates.recent) == (39 / 40, 9 / 10)  # the last one came at 40 s
 
 
@@ -85,12 +86,12 @@ def test_only_new_events_are_read(writer: Writer, path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", recorded)
     follower = Follower(path, 0.0, None)
-    assert follower.look().updates == 0
+    assert follower.frame().updates == 0
     writer.write(*FIRST)
-    assert follower.look().updates == 3
-    assert follower.look().updates == 3
+    assert follower.frame().updates == 3
+    assert follower.frame().updates == 3
     writer.write(*SECOND)
-    assert follower.look().updates == 4
+    assert follower.frame().updates == 4
     assert read == [(0, 4), (4, 7)]
 
 
@@ -101,10 +102,10 @@ def test_a_trace_is_read_once(path: Path) -> None:
     follower = Follower(path, 0.0, None)
     with writing(path, text) as writer:
         writer.write("event UPDATE 2.0 0 0")
-        assert [client.expected for client in follower.look().clients] == [4.0, 2.0]
+        assert [client.expected for client in follower.frame().clients] == [4.0, 2.0]
         trace.unlink()
         writer.write("event UPDATE 4.0 0 0")
-        frame = follower.look()
+        frame = follower.frame()
     assert [client.expected for client in frame.clients] == [8.0, 4.0]
     assert frame.rates.nominal == 3.0
 
@@ -112,33 +113,33 @@ def test_a_trace_is_read_once(path: Path) -> None:
 def test_many_events_are_read_in_blocks(
     writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("areabench.views.watch.tail._ROWS_A_READ", 3)
+    monkeypatch.setattr("areabench.views.watch.tail._ROWS_PER_READ", 3)
     writer.write(*FIRST, *SECOND)
-    assert Follower(path, 0.0, None).look().staleness.counts == (1, 2, 0, 1)
+    assert Follower(path, 0.0, None).frame().staleness.counts == (1, 2, 0, 1)
 
 
 def test_a_file_in_the_place_of_another_is_counted_from_its_start(path: Path) -> None:
     follower = Follower(path, 0.0, None)
     with writing(path) as first:
         first.write(*FIRST)
-        assert follower.look().updates == 3
+        assert follower.frame().updates == 3
         first.kill()
     with writing(path) as second:
         second.write(SECOND[1])
-        frame = follower.look()
+        frame = follower.frame()
     assert (frame.updates, frame.staleness.counts, frame.server_steps) == (1, (0, 1), 0)
 
 
 def test_events_that_no_run_writes_are_refused(writer: Writer, path: Path) -> None:
     writer.write("event UPDATE 1.0 2 0")  # there are clients 0 and 1
-    with pytest.raises(UserError, match="is damaged .*client has values that there are not"):
-        Follower(path, 0.0, None).look()
+    with pytest.raises(UserError, match="is damaged .*client has values out of range"):
+        Follower(path, 0.0, None).frame()
 
 
 def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with writing(path, EXPERIMENT + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
-        frame = Follower(path, 0.0, None).look()
+        frame = Follower(path, 0.0, None).frame()
         assert (frame.counted, frame.time_s, frame.progress) == (False, 4.0, 0.4)
         assert (frame.updates, frame.server_steps, frame.discarded, frame.refused, frame.lost) == (None,) * 5
         assert [client.served for client in frame.clients] == [None, None]
@@ -149,7 +150,7 @@ def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFi
             None, None, {"recent": None, "overall": None, "nominal": 4.0}
         )  # fmt: skip
         writer.end()
-        ended = Follower(path, 0.0, None).look()
+        ended = Follower(path, 0.0, None).frame()
         assert (ended.counted, ended.updates) == (True, 0)
 
 
@@ -157,7 +158,7 @@ def test_iterations_that_nobody_counts_are_no_progress(path: Path) -> None:
     text = EXPERIMENT.replace("horizon_s = 10.0", "iterations = 20")
     with writing(path, text + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
-        assert Follower(path, 0.0, None).look().progress is None
+        assert Follower(path, 0.0, None).frame().progress is None
 
 
 # ---------------------------------------------------------------------------------------------------- how it ends
@@ -193,7 +194,7 @@ def test_a_run_that_was_killed(writer: Writer, path: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["state"] == "running"
     writer.kill()
     follower = Follower(path, 60.0, None)
-    assert [follower.look().state, follower.look().state] == ["running", "killed"]  # its launcher may yet say why
+    assert [follower.frame().state, follower.frame().state] == ["running", "killed"]  # its launcher may yet say why
     assert main(["watch", str(path), "--once", "--json", "--no-evaluate"]) == 1
     assert json.loads(capsys.readouterr().out)["state"] == "killed"
 
@@ -205,30 +206,30 @@ def test_a_writer_that_cannot_be_seen(
     monkeypatch.setattr("areabench.views.watch.tail.lock_seen", lambda path: None)
     now_s = [0.0]
     follower = Follower(path, 60.0, None, clock=lambda: now_s[0])
-    assert follower.look().reason == "its writer cannot be seen from here"
+    assert follower.frame().reason == "its writer cannot be seen from here"
     now_s[0] = 50.0
     writer.write(*FIRST)
-    assert follower.look().updates == 3
+    assert follower.frame().updates == 3
     now_s[0] = 109.0
-    assert follower.look().state == "running"
+    assert follower.frame().state == "running"
     now_s[0] = 110.0
     with pytest.raises(UserError, match="no news for 60 s, and its writer cannot be seen from here"):
-        follower.look()
+        follower.frame()
 
 
 def test_a_file_that_is_not_there_yet(path: Path) -> None:
     now_s = [0.0]
     follower = Follower(path, 30.0, None, clock=lambda: now_s[0])
-    assert follower.look().reason == f"for {path} to be written (0 s of 30)"
+    assert follower.frame().reason == f"for {path} to be written (0 s of 30)"
     now_s[0] = 29.0
     with writing(path) as writer:
-        assert follower.look().state == "running"
+        assert follower.frame().state == "running"
         writer.kill()
     path.write_bytes(b"not yet")
-    assert follower.look().state == "waiting"
+    assert follower.frame().state == "waiting"
     now_s[0] = 59.0
     with pytest.raises(UserError, match=r"is not a readable HDF5 file .*waited 30 s; --wait is longer"):
-        follower.look()
+        follower.frame()
 
 
 def test_no_file_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +253,7 @@ def test_a_file_of_another_program_is_not_waited_for(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["numbers"] = [1, 2, 3]
     with pytest.raises(UserError, match="is not a run file of areabench"):
-        Follower(path, 60.0, None).look()
+        Follower(path, 60.0, None).frame()
 
 
 def test_interruption(
@@ -269,8 +270,8 @@ def test_interruption(
 
 
 def test_who_writes_and_from_where(writer: Writer, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Tail(path).look().writer == Seen.THERE
+    assert Tail(path).observe().writer == Seen.THERE
     writer.kill()
-    assert Tail(path).look().writer == Seen.GONE
+    assert Tail(path).observe().writer == Seen.GONE
     monkeypatch.setattr("os.uname", lambda: type("Names", (), {"nodename": "login-node"}))
-    assert Tail(path).look().writer == Seen.UNSEEN  # its locks may be kept on another machine
+    assert Tail(path).observe().writer == Seen.UNSEEN  # its locks may be kept on another machine

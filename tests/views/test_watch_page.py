@@ -6,21 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from rich.console import Console, Group, RenderableType
 
-from areabench.cli.watch import plain_page
-from areabench.views.watch.frame import ClientFrame, Frame, Quality, Rates, Staleness
-from areabench.views.watch.screen import (
-    BLOCKS,
-    PLAIN,
-    Form,
-    Size,
-    client_lines,
-    filled,
-    one_line,
-    page,
-    plain_text,
-    sparkline,
-)
+from areabench.views.watch.frame import ClientFrame, Frame, Rates, Staleness
+from areabench.views.watch.quality import Quality
+from areabench.views.watch.screen import BLOCKS, PLAIN, Page, client_bars, filled, one_line, plain_page, sparkline
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",
@@ -31,6 +21,18 @@ FRAME = Frame(
     clients=(ClientFrame(0, 30, 25.0, 12.0, False), ClientFrame(1, 5, 25.0, 12.0, True)), counted=True,
     size_bytes=2_400_000, age_s=0.42,
 )  # fmt: skip
+
+
+def lines_of(shown: RenderableType, columns: int, rows: int = 100) -> list[str]:
+    """What a terminal of this size shows."""
+    terminal = Console(width=columns, height=rows, color_system=None)
+    with terminal.capture() as captured:
+        terminal.print(shown)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def bars(clients: list[ClientFrame], columns: int, rows: int) -> list[str]:
+    return lines_of(Group(*client_bars(clients, columns, rows, PLAIN)), 100)
 
 
 def test_a_page_in_words() -> None:
@@ -74,17 +76,19 @@ def test_what_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize("count", [1, 7, 128])
 def test_a_page_fits_its_terminal(columns: int, rows: int, count: int) -> None:
     clients = tuple(ClientFrame(number, number, 100.0, 0.0, False) for number in range(count))
-    lines = page(replace(FRAME, clients=clients), Form(Size(columns, rows), BLOCKS))
+    lines = lines_of(Page(replace(FRAME, clients=clients), BLOCKS), columns, rows)
+    assert lines[0] == "run.h5"
     assert len(lines) <= rows
-    told = [plain_text(line) for line in lines]
-    bars = [line for line in told if "░" in line and not line.startswith("time")]
-    assert all(len(line) <= max(columns, 22) for line in bars)
+    assert all(len(line) <= columns for line in lines)
+
+
+def test_what_a_stranger_writes_does_not_reach_the_terminal() -> None:
+    assert lines_of(Page(replace(FRAME, file="\x1b[2J\x07done"), BLOCKS), 80)[0] == "\\x1b[2J\\x07done"
 
 
 def test_many_clients_are_folded_the_worst_first() -> None:
     clients = [ClientFrame(number, 100 - number, 100.0, 0.0, number == 3) for number in range(10)]
-    lines = [plain_text(line) for line in client_lines(clients, Size(21 + 3 + 21, 5), PLAIN)]
-    assert lines == [
+    assert bars(clients, 21 + 3 + 21, 5) == [
         "clients     updates used of those expected by now, the worst first",
         "3 ##########   lost   7 #########.   93 %",
         "9 #########.   91 %   6 #########.   94 %",
@@ -95,15 +99,14 @@ def test_many_clients_are_folded_the_worst_first() -> None:
 
 def test_few_clients_stay_in_their_order() -> None:
     clients = [ClientFrame(number, 100 - number, 100.0, 0.0, False) for number in range(3)]
-    lines = [plain_text(line) for line in client_lines(clients, Size(80, 5), PLAIN)]
+    lines = bars(clients, 80, 5)
     assert [line[0] for line in lines[1:]] == ["0"]
     assert lines[1].split()[::4] == ["0", "1", "2"]
 
 
 def test_no_room_for_clients() -> None:
     clients = [ClientFrame(0, 1, 1.0, 0.0, False)]
-    assert client_lines(clients, Size(80, 1), PLAIN) == []
-    assert client_lines(clients, Size(80, -3), PLAIN) == []
+    assert bars(clients, 80, 1) == bars(clients, 80, -3) == []
 
 
 def test_bars_and_charts() -> None:

@@ -1,4 +1,4 @@
-"""`areabench watch`: quality of snapshots while a run goes on, and that the run does not notice."""
+"""`areabench watch`: quality of snapshots while a run continues, and that the run does not notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from areabench.cli.watch import Wishes, frames
 from areabench.engine.scenario import build_scenario
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.read import open_run
-from areabench.views.watch.frame import Evaluator, Follower
+from areabench.views.watch.follower import Follower
+from areabench.views.watch.quality import Evaluator
 from areabench.views.watch.tail import Tail
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
@@ -53,11 +54,11 @@ def test_the_last_snapshot_is_evaluated_here(writer: Writer, path: Path, capsys:
 def test_a_model_is_read_once(writer: Writer, path: Path) -> None:
     writer.write("snapshot 0.0 0 9", "snapshot 1.0 2 0.5")
     tail = Tail(path)
-    assert tail.look().model is None
-    assert tail.look(-1).model is not None
-    assert tail.look(2).model is None  # that one was evaluated
+    assert tail.observe().model is None
+    assert tail.observe(-1).model is not None
+    assert tail.observe(2).model is None  # that one was evaluated
     writer.write("snapshot 2.0 3 0.25")
-    assert np.array_equal(np.full(3, 0.25), tail.look(2).model)  # type: ignore[arg-type]
+    assert np.array_equal(np.full(3, 0.25), tail.observe(2).model)  # type: ignore[arg-type]
 
 
 def test_what_the_run_has_found_itself_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +79,7 @@ def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
     assert "would import and call 'stranger:net', 'stranger:loss'" in evaluator.trouble
     assert "add --trust-module stranger:net" in evaluator.trouble
     assert "stranger" not in sys.modules
-    assert evaluator.other_than() is None  # it takes no more
+    assert evaluator.last_version() is None  # it takes no more
 
 
 def evaluated(folder: Path, trusted: str) -> Evaluator:
@@ -119,7 +120,7 @@ def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
         assert run.stdout is not None
         assert run.stdin is not None
         assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
-        midway = [follower.look().updates or 0 for _ in range(5)]
+        midway = [follower.frame().updates or 0 for _ in range(5)]
         run.stdin.close()
         *_, last = frames(follower, Wishes(interval_s=0.01))
     assert run.returncode == 0

@@ -12,10 +12,11 @@ from pathlib import Path
 from areabench.errors import harmless
 from areabench.views.json import to_json
 from areabench.views.terminal import Output
-from areabench.views.watch.frame import KILLED, WAITING, Evaluator, Follower, Frame
-from areabench.views.watch.screen import PLAIN, Form, Size, one_line, page, plain_text
+from areabench.views.watch.follower import Follower
+from areabench.views.watch.frame import KILLED, WAITING, Frame
+from areabench.views.watch.quality import Evaluator
+from areabench.views.watch.screen import Screen, one_line, plain_page
 
-_PLAIN_PAGE = Form(Size(100, 40), PLAIN)
 _CODES = {"failed": 1, KILLED: 1, "diverged": 3, "stopped": 4}
 _UNDER_WAY = ("running", WAITING)
 
@@ -48,7 +49,7 @@ def frames(follower: Follower, wishes: Wishes, pause: Callable[[float], None] = 
     """Frames until the run has ended, at equal distances as far as looking leaves time."""
     while True:
         began_s = time.monotonic()
-        frame = follower.look()
+        frame = follower.frame()
         if not (wishes.once and frame.state == WAITING):
             yield frame
             if wishes.once or frame.state not in _UNDER_WAY:
@@ -62,18 +63,11 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
         return lambda frame: _write(to_json(frame, in_one_line=not once))
     if not output.is_terminal and not (once and output.colours):
         return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{one_line(frame)}\n"))
-    from areabench.views.watch.screen import Screen  # with rich, which only a terminal needs
-
     screen = Screen(output.colours)
     if once:
         return screen.leave
     stack.enter_context(screen.open())
     return screen.show
-
-
-def plain_page(frame: Frame) -> str:
-    """A whole frame without a terminal."""
-    return "".join(f"{plain_text(line).rstrip()}\n" for line in page(frame, _PLAIN_PAGE))
 
 
 def _write(text: str) -> None:

@@ -1,7 +1,7 @@
-"""A run file that grows: each look reads what has come since the one before, and nothing twice.
+"""A run file that grows: each observation reads what was written since the last one, and nothing twice.
 
-The file is opened anew for each look. That shows whether it was replaced, asks a network file system for its newest
-state, and costs a few milliseconds. Nothing is locked, nothing is written.
+The file is opened again for each observation. That shows whether it was replaced, asks a network file system for its
+newest state, and costs a few milliseconds. Nothing is locked, nothing is written.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from areabench.runfile.open import DAMAGE, damaged, open_for_reading, whole_even
 from areabench.runfile.read import check_format
 from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
 
-WINDOW_S = 10.0  # of the run's time: what counts as recent
-_ROWS_A_READ = 65_536
+WINDOW_S = 10.0  # of the run's time that counts as recent
+_ROWS_PER_READ = 65_536
+_SNAPSHOTS_SEARCHED = 32  # two blocks: more are never half written
 
 
 class Counts:
@@ -48,10 +49,10 @@ class Counts:
         self._recent_s = np.zeros(0)  # times of the updates in the window
 
     def read(self, path: Path, events: h5py.Dataset) -> None:
-        """Count the events that are new; the last rows may be there without their content, and are left for later."""
+        """Count the new events; the last rows may not be written yet, and are left for the next time."""
         total = len(events)
         while self.read_so_far < total:
-            rows = events[self.read_so_far : min(self.read_so_far + _ROWS_A_READ, total)]
+            rows = events[self.read_so_far : min(self.read_so_far + _ROWS_PER_READ, total)]
             _check(path, rows, len(self.served), total)
             whole = whole_events(rows)
             self._add(rows[:whole])
@@ -69,7 +70,7 @@ class Counts:
         return int(self.kinds[Kind.UPDATE])
 
     def recent_rate(self, time_s: float) -> float:
-        """Updates a second of the run's time in the window before `time_s`; NaN at the start."""
+        """Updates per second of the run's time in the window before `time_s`; NaN at the start."""
         window_s = min(WINDOW_S, time_s)
         return float(np.count_nonzero(self._recent_s > time_s - window_s)) / window_s if window_s > 0 else np.nan
 
@@ -102,23 +103,20 @@ def _check(path: Path, rows: NDArray[Any], clients: int, events: int) -> None:
     limits = {"kind": (rows, max(Kind)), "client": (used, clients - 1), "staleness": (used, events)}
     for name, (some, most) in limits.items():
         if len(some) and not 0 <= some[name].min() <= some[name].max() <= most:
-            raise RunFileError(f"{path}: is damaged (/events: {name} has values that there are not)")
-
-
-_SNAPSHOTS_LOOKED_AT = 32  # two blocks: more are not under way
+            raise RunFileError(f"{path}: is damaged (/events: {name} has values out of range)")
 
 
 class Writer(Enum):
-    """What is known of the process that writes the file."""
+    """Whether the process that writes the file is there."""
 
     THERE = "there"
     GONE = "gone"
-    UNSEEN = "unseen"  # from this machine
+    UNSEEN = "unseen"  # it cannot be seen from this machine
 
 
 @dataclass(frozen=True)
-class About:
-    """What does not change while a run goes on."""
+class RunFacts:
+    """What does not change while a run continues."""
 
     experiment: Experiment
     transport: str
@@ -128,16 +126,16 @@ class About:
 
     @cached_property
     def traces(self) -> Traces:
-        """The clients' delays (s), where a trace tells them: it may be long, and is read once."""
+        """The clients' delays (s) where a trace has them: it may be long, and is read once."""
         return traces_of(self.experiment, len(self.clients))
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a file tells at one moment; `counts` goes on with the next look."""
+class Observation:
+    """What a file holds at one moment; the next observation continues to count in `counts`."""
 
-    about: About
-    status: Status  # as the file has it: while the run goes on it counts nothing
+    facts: RunFacts
+    status: Status  # as in the file: while the run continues it counts nothing
     writer: Writer
     counts: Counts
     snapshots: int
@@ -149,8 +147,8 @@ class Look:
 
     @property
     def time_s(self) -> float:
-        """How far the run has come; updates that arrive after the end are later."""
-        horizon_s = self.about.experiment.stop.horizon_s
+        """How far the run has come; updates that arrive after the end do not count."""
+        horizon_s = self.facts.experiment.stop.horizon_s
         shown_s = float(self.snapshot["time_s"]) if self.snapshot is not None else 0.0
         ended_s = self.status.end_s if self.status.state != State.RUNNING else 0.0
         time_s = max(shown_s, self.counts.last_time_s, ended_s)
@@ -158,40 +156,40 @@ class Look:
 
 
 class Tail:
-    """Follows one path."""
+    """Observes one path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._identity: tuple[object, ...] = ()
-        self._about: About | None = None
+        self._facts: RunFacts | None = None
         self._counts = Counts(0)
 
-    def look(self, other_than: int | None = None) -> Look:
+    def observe(self, last_version: int | None = None) -> Observation:
         """Read what is new; a RunFileError where the file is not there, or cannot be read just now.
 
-        The model of the last snapshot is read where its version is another than the one given.
+        The model of the last snapshot is read where its version is not `last_version`; None: no model is read.
         """
         held = None
-        with suppress(OSError):  # opening tells what is wrong
-            held = lock_seen(self.path)  # before the status is read: who is gone has written it
+        with suppress(OSError):  # opening it says what is wrong
+            held = lock_seen(self.path)  # before the status is read: a process that is gone has written it
         with open_for_reading(self.path) as file:
             try:
-                return self._read(file, held, other_than)
+                return self._read(file, held, last_version)
             except DAMAGE as error:
                 raise damaged(self.path, str(error)) from error
 
-    def _read(self, file: h5py.File, held: bool | None, other_than: int | None) -> Look:
-        about, state = self._known(file), self.path.stat()
+    def _read(self, file: h5py.File, held: bool | None, last_version: int | None) -> Observation:
+        facts, state = self._known(file), self.path.stat()
         status, index = status_of(file), file["snapshots/index"]
         self._counts.read(self.path, file["events"])
-        if not about.experiment.record.events and len(file["tally/served"]):
+        if not facts.experiment.record.events and len(file["tally/served"]):
             self._counts.take(file["tally/staleness"][:], file["tally/served"][:])
-        snapshot, model = _last_snapshot(file, other_than)
+        snapshot, model = _last_snapshot(file, last_version)
         metrics = file["metrics"]
-        return Look(
-            about=about,
+        return Observation(
+            facts=facts,
             status=status,
-            writer=_writer(about, held),
+            writer=_writer(facts, held),
             counts=self._counts,
             snapshots=len(index),
             snapshot=snapshot,
@@ -201,29 +199,29 @@ class Tail:
             written_at=state.st_mtime,
         )
 
-    def _known(self, file: h5py.File) -> About:
-        """What does not change, read once; another file in the place of the old one is counted from its start."""
-        if self._about is None:
+    def _known(self, file: h5py.File) -> RunFacts:
+        """The facts, read once; a file that replaced the old one is counted from its start."""
+        if self._facts is None:
             _check_format(self.path, file)
         origin, state = file["provenance"].attrs, self.path.stat()
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
-        if self._about is None or identity != self._identity:
-            self._about = _about(self.path, file)
-            self._identity, self._counts = identity, Counts(len(self._about.clients))
-        return self._about
+        if self._facts is None or identity != self._identity:
+            self._facts = _read_facts(self.path, file)
+            self._identity, self._counts = identity, Counts(len(self._facts.clients))
+        return self._facts
 
 
-def _last_snapshot(file: h5py.File, other_than: int | None) -> tuple[np.void | None, Vector | None]:
+def _last_snapshot(file: h5py.File, last_version: int | None) -> tuple[np.void | None, Vector | None]:
     """The last one; with a model, the last whose model is whole, which is one of the last few."""
     index, models = file["snapshots/index"], file["snapshots/model"]
-    first, count = max(0, len(index) - _SNAPSHOTS_LOOKED_AT), len(index)
+    first, count = max(0, len(index) - _SNAPSHOTS_SEARCHED), len(index)
     rows = index[first:count]
     if rows.dtype != SNAPSHOT:
         raise TypeError(f"/snapshots/index has columns {rows.dtype.names}, expected {SNAPSHOT.names}")
-    rows = rows[rows["digest"] != 0]  # others are room that was made and not filled
-    if other_than is not None and len(models) >= count:  # fewer: the run writes its last model only, at its end
+    rows = rows[rows["digest"] != 0]  # others are reserved and not filled
+    if last_version is not None and len(models) >= count:  # fewer: the run writes its last model only, at its end
         for number in reversed(range(len(rows))):
-            if rows[number]["version"] == other_than:
+            if rows[number]["version"] == last_version:
                 break
             model = models[first + number]
             if digest(model) == rows[number]["digest"]:
@@ -232,26 +230,26 @@ def _last_snapshot(file: h5py.File, other_than: int | None) -> tuple[np.void | N
 
 
 def _check_format(path: Path, file: h5py.File) -> None:
-    """A UserError where the file is not one of ours: to wait does not help."""
+    """A UserError where the file is not a run file, for which waiting does not help."""
     try:
         check_format(path, read_attributes(file.attrs))
     except RunFileError as error:
         raise UserError(str(error)) from error
 
 
-def _about(path: Path, file: h5py.File) -> About:
+def _read_facts(path: Path, file: h5py.File) -> RunFacts:
     attributes, origin = read_attributes(file.attrs), read_attributes(file["provenance"].attrs)
     clients = file["clients"][:]
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
     hosts = tuple(str(origin["hosts"]).split(","))
     experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
-    return About(experiment, str(origin["transport"]), int(origin["ranks"]), hosts, clients)
+    return RunFacts(experiment, str(origin["transport"]), int(origin["ranks"]), hosts, clients)
 
 
-def _writer(about: About, held: bool | None) -> Writer:
-    """A lock that is held says enough; a free one only on the writer's machine: some file systems keep locks there."""
+def _writer(facts: RunFacts, held: bool | None) -> Writer:
+    """A held lock is enough; a free one counts only on the writer's machine: some file systems keep locks there."""
     if held:
         return Writer.THERE
-    here = about.hosts == (os.uname().nodename,)
+    here = facts.hosts == (os.uname().nodename,)
     return Writer.GONE if held is False and here else Writer.UNSEEN
