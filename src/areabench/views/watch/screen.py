@@ -100,7 +100,7 @@ class Page:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lines of a label and a text, then the clients as far as there is room."""
         rows = (options.height or options.max_height) - self.spare
-        parts: list[RenderableType] = [*_lines(self.frame, self.glyphs)][:rows]
+        parts: list[RenderableType] = list(itertools.islice(_lines(self.frame, self.glyphs), max(rows, 0)))
         if self.frame.counted and self.frame.clients:
             parts += client_bars(self.frame.clients, options.max_width, rows - len(parts), self.glyphs)
         for part in parts:
