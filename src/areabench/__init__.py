@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Run", "Sweep", "__version__", "figures", "open_run", "open_sweep", "sweep_table", "theory"]
 
-_HOMES = {
+_NAMES = {
     "Run": "runfile.read",
     "Sweep": "sweeps.read",
     "open_run": "runfile.read",
     "open_sweep": "sweeps.read",
     "sweep_table": "results.table",
 }
-_ROOMS = {"figures": "views.figures", "theory": "theory"}
+_MODULES = {"figures": "views.figures", "theory": "theory"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: a rank that computes needs none of them."""
-    if name in _ROOMS:
-        return import_module(f"areabench.{_ROOMS[name]}")
-    if name in _HOMES:
-        return getattr(import_module(f"areabench.{_HOMES[name]}"), name)
+    """Import a public name when it is first used: a rank that computes uses none of them."""
+    if name in _MODULES:
+        return import_module(f"areabench.{_MODULES[name]}")
+    if name in _NAMES:
+        return getattr(import_module(f"areabench.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'areabench' has no attribute {name!r}")

@@ -1,9 +1,9 @@
-"""What a part of your own is written with: a method, a problem, a data set, a split or delays, in a file of yours.
+"""The names to write your own parts with: a method, a problem, a data set, a split or delays.
 
     from areabench.extend import Method, Report, Step, stream, Purpose
 
 An experiment file names such a part by import path, `name = "module:function"`; docs/extending.md says what the
-function of each section is called with and what it returns. These names stay; everything else in areabench may move.
+function of each section receives and returns. These names are stable; everything else in areabench may move.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A live progress line on a terminal, in colour where it has any; silence elsewhere.
+"""A live progress line on a terminal, in colour where it has colours; nothing elsewhere.
 
-mpirun holds text back until its line ends, so a rank cannot write over its own line. Under `areabench launch` rank 0
-writes whole lines with a mark, and the launching process turns them into one live line.
+mpirun forwards text only in whole lines, so a rank cannot write over its own line. Under `areabench launch` rank 0
+writes marked lines, and the launching process shows them as one live line. It has only their text, so that the colours
+are chosen from the text.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ class Style(Enum):
     """How progress is shown."""
 
     NONE = "none"
-    LIVE = "live"  # a line that is written over itself
+    LIVE = "live"  # a line that is overwritten
     COLOURED = "coloured"  # the same in colour
     MARKED = "marked"  # marked lines, for the launching process
 
 
 class ProgressLine:
-    """Where a run stands, at most five times a second."""
+    """The progress of a run, at most five times per second."""
 
     def __init__(self, label: str, horizon_s: float | None, style: Style) -> None:
         self._label, self._horizon_s = label, horizon_s
         self._show = _writer(style)
         self._next_s = 0.0
-        self._first: tuple[float, float] | None = None  # on our clock, and on the run's
+        self._first: tuple[float, float] | None = None  # of the first call: on the real clock, and on the run's
 
     def __call__(self, time_s: float, updates: int) -> None:
-        """Show the run's time and count, if it is time to."""
+        """Show the run's time and updates, unless they were shown a moment ago."""
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
             self._first = self._first or (now_s, time_s)
             self._show(self.line(time_s, updates, now_s - self._first[0]))
 
     def line(self, time_s: float, updates: int, elapsed_s: float) -> str:
-        """The line when this has been shown for so many seconds."""
+        """The line, `elapsed_s` after the first one."""
         counts = f"{updates:,} updates  {updates / max(time_s, 1e-9):,.0f}/s"
         if not self._horizon_s:
             return f"{self._label:<10} {time_s:.1f} s  {counts}"
@@ -56,16 +57,16 @@ class ProgressLine:
         return f"{line}  {counts}{left}"
 
     def close(self, remark: str = "") -> None:
-        """Take the line away, or leave a remark on what comes next."""
+        """Remove the line, or replace it by a remark."""
         if self._show is not None:
             self._show(remark)
 
 
 class SweepProgress:
-    """Where a sweep stands: runs done, runs a second, time left, failures; at most five times a second.
+    """The progress of a sweep: runs done, runs per second, time left, failures; at most five times per second.
 
-    The time left comes from the cost of what this sweep has done and of what is not, so runs of unequal length do
-    not mislead it.
+    The time left is estimated from the costs of finished and unfinished runs, so runs of unequal length do not
+    distort it.
     """
 
     def __init__(self, runs: int, cost: float, style: Style) -> None:
@@ -73,23 +74,23 @@ class SweepProgress:
         self._done = self._failed = 0
         self._done_cost = 0.0
         self._show = _writer(style)
-        self.refresh_s = _REFRESH_S if self._show is not None else None  # None: there is nothing to show
+        self.refresh_s = _REFRESH_S if self._show is not None else None  # None: nothing is shown
         self._begun_s = time.perf_counter()
         self._next_s = 0.0
 
     def add(self, done: int, failed: int, cost: float) -> None:
-        """Count runs that ended."""
+        """Count runs that have ended."""
         self._done, self._failed, self._done_cost = self._done + done, self._failed + failed, self._done_cost + cost
         self.show()
 
     def show(self) -> None:
-        """Show the line, if it is time to."""
+        """Show the line, unless it was shown a moment ago."""
         if self._show is not None and (now_s := time.perf_counter()) >= self._next_s:
             self._next_s = now_s + _REFRESH_S
             self._show(self.line(now_s - self._begun_s))
 
     def line(self, elapsed_s: float) -> str:
-        """The line after so many seconds."""
+        """The line, `elapsed_s` after the start."""
         ended = self._done + self._failed
         words = [f"{bar(ended / max(self._runs, 1), _BAR)} {ended:,}/{self._runs:,} runs"]
         if self._done_cost:
@@ -98,7 +99,7 @@ class SweepProgress:
         return "  ".join(words + ([f"{self._failed:,} failed"] if self._failed else []))
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._show is not None:
             self._show("")
 
@@ -112,9 +113,12 @@ def duration(seconds: float) -> str:
 
 
 def bar(share: float, length: int) -> str:
-    """A share from 0 to 1 as a bar of so many characters, in brackets."""
+    """A share from 0 to 1 as a bar of `length` characters, in brackets."""
     filled = int(length * min(max(share, 0.0), 1.0))
     return f"[{'#' * filled}{'.' * (length - filled)}]"
+
+
+# ---------------------------------------------------------------------------------------------------- terminal
 
 
 def write_live(text: str) -> None:
@@ -125,14 +129,14 @@ def write_live(text: str) -> None:
 
 
 def write_coloured(text: str) -> None:
-    """The same in colour."""
+    """Write over the current line of the terminal, in colour; an empty text clears it."""
     width = _width()
     sys.stderr.write(f"\r{painted_line(f'{text[:width]:<{width}}')}" + ("" if text else "\r"))
     sys.stderr.flush()
 
 
 def relay(lines: Iterable[str], write: Callable[[str], None] = write_live) -> None:
-    """Show the marked lines of a launched run as a live line and pass the others on."""
+    """Show the marked lines of a launched run as a live line, and print the others."""
     for line in lines:
         if line.startswith(_MARK):
             write(line.removeprefix(_MARK).rstrip("\n"))
@@ -143,13 +147,18 @@ def relay(lines: Iterable[str], write: Callable[[str], None] = write_live) -> No
     write("")
 
 
+def _write_marked(text: str) -> None:
+    sys.stderr.write(f"{_MARK}{text}\n")
+    sys.stderr.flush()
+
+
 def _writer(style: Style) -> Callable[[str], None] | None:
     writers = {Style.LIVE: write_live, Style.COLOURED: write_coloured, Style.MARKED: _write_marked}
     return writers.get(style)
 
 
 def _width() -> int:
-    """Characters that a line of the terminal takes without going on in the next one."""
+    """Number of characters that fit on one line of the terminal."""
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):  # no terminal
@@ -157,13 +166,8 @@ def _width() -> int:
     return columns - 1 if columns > 1 else _WIDTH
 
 
-def _write_marked(text: str) -> None:
-    sys.stderr.write(f"{_MARK}{text}\n")
-    sys.stderr.flush()
-
-
 def has_blocks(stream: IO[str]) -> bool:
-    """Whether bars may be drawn with the characters that are made for it."""
+    """Whether the stream can show block characters."""
     return str(getattr(stream, "encoding", "")).lower().replace("-", "") == "utf8"
 
 

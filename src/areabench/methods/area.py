@@ -3,8 +3,8 @@
 C. Iakovidou, K. Kim: Asynchronous Federated Stochastic Optimization for Heterogeneous Objectives Under
 Arbitrary Delays, Algorithm 1 (server) and Algorithm 2 (client).
 
-Invariant, after every event: x_s + u equals the mean of the clients' memories as the server has heard of them. A lost
-client stays in that mean with the last memory that was heard of, unless it is removed.
+Invariant, after every event: x_s + u equals the mean of the clients' memories as the server knows them. A lost client
+stays in that mean with its last known memory, unless it is removed.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def recalled(state: AreaState) -> Vector:
 
 
 def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
-    """Take so many clients, whose memories add up to `memories`, out of the average.
+    """Remove `count` clients, whose memories add up to `memories`, from the average.
 
-    x_s stays; the sum of the residuals becomes what leads it to the mean of the others at the next server step:
+    x_s stays; the sum of the residuals changes so that the next server step leads to the mean of the others:
     (n - count) (x_s + u') = n (x_s + u) - memories.
     """
     shift = count * state.model - memories

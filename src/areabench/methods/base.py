@@ -1,8 +1,8 @@
 """What a method is: a client rule and a server rule. It knows no clock, no rank and no file.
 
 A method is a value: a record of functions. Server states are named tuples of vectors, numbers, tuples of numbers and
-other such states, so that a checkpoint can hold any of them; the arrays in them are replaced, never changed, so a model
-that was sent out stays what it was.
+other such states, so that a checkpoint can hold any of them. The arrays in them are replaced, never changed, so a model
+that was sent stays as it was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Report(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The server's state after an event, and the clients that are told to work next, in order."""
+    """The server's state after an event, and the clients that get an order next, in this sequence."""
 
     state: Any
     calls: tuple[int, ...] = ()
@@ -35,14 +35,14 @@ class Method:
     remember  (x0) -> memory: what a client starts with
     report    (memory, base, local) -> Report: after M local steps led from `base` to `local`
     start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
-    receive   (state, client, payload) -> Step: an update came in; `payload` is lent for the call only
+    receive   (state, client, payload) -> Step: an update arrived; `payload` is valid during the call only
     aggregate (state) -> Step: the aggregation criterion is satisfied
 
-    and, where a client that is lost concerns the method:
+    and, for methods that a lost client concerns:
 
-    lose      (state, client, at_work) -> Step: it is gone, and had an order or not; who works in its place
+    lose      (state, client, at_work) -> Step: the client is lost, with an order or without; who works instead
     recalled  (state) -> the sum of the memories of all clients in the average, in double precision
-    remove    (state, count, memories) -> state without so many clients, whose memories add up to `memories`
+    remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
     """
 
     name: str
@@ -51,14 +51,14 @@ class Method:
     start: Callable[[Vector], Step]
     receive: Callable[[Any, int, Vector], Step]
     aggregate: Callable[[Any], Step]
-    updates_per_step: int | None = None  # set where the method itself decides when to step
+    updates_per_step: int | None = None  # set if the method itself decides when to step
     lose: Callable[[Any, int, bool], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
 
 
 class Buffer(NamedTuple):
-    """The sum of the updates received since the last server step, and how many they were."""
+    """The sum of the updates received since the last server step, and their number."""
 
     total: Vector | None = None  # nothing yet
     size: int = 0

@@ -1,4 +1,4 @@
-"""When the server steps: after so many updates, at fixed times, or at the arrivals of a Poisson process."""
+"""Aggregation criteria: the server steps after a number of updates, at fixed times, or at random times."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from areabench.streams import Purpose, stream
 
 @dataclass
 class Criterion:
-    """The aggregation criterion: an update count, or times to come; the other one is never met."""
+    """The aggregation criterion: a number of updates, or a sequence of times; the other one is never met."""
 
     updates: int | None
     times_s: Iterator[float]
     next_s: float = math.inf
-    passed: int = -1  # times that are over
+    passed: int = -1  # number of times that are over
 
     def __post_init__(self) -> None:
         """Look up the first time."""
         self.advance()
 
     def counted(self, updates_since_step: int) -> bool:
-        """Whether enough updates have come in."""
+        """Whether enough updates have arrived."""
         return self.updates is not None and updates_since_step >= self.updates
 
     def advance(self) -> None:
-        """Go on to the next time."""
+        """Continue to the next time."""
         self.next_s = next(self.times_s, math.inf)
         self.passed += 1
 

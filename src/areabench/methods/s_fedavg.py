@@ -15,7 +15,7 @@ from areabench.streams import Purpose, stream
 
 
 class RoundState(NamedTuple):
-    """The state of plain averaging, the number of the round under way, who was drawn for it, and who is lost."""
+    """The state of plain averaging, the number of the current round, the clients drawn for it, and the lost ones."""
 
     model: Vector
     buffer: Buffer
@@ -40,7 +40,7 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return Step(RoundState(model, Buffer(), round=0, drawn=drawn), drawn)
 
     def receive(state: RoundState, _client: int, payload: Vector) -> Step:
-        return Step(state._replace(buffer=state.buffer.add(payload)))  # nobody is told to work until the round is full
+        return Step(state._replace(buffer=state.buffer.add(payload)))  # no client gets an order until the round is full
 
     def aggregate(state: RoundState) -> Step:
         averaged: AveragingState = aggregate_models(AveragingState(state.model, state.buffer)).state
@@ -49,7 +49,7 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         return Step(RoundState(*averaged, round=number, drawn=drawn, lost=state.lost), drawn)
 
     def lose(state: RoundState, client: int, at_work: bool) -> Step:
-        """Draw another client for the round, uniformly from those that it has not drawn, if there is one."""
+        """Draw another client for the round, uniformly from those not drawn yet, if there is one."""
         state = state._replace(lost=(*state.lost, client))
         taken = {*state.drawn, *state.lost}
         generator = stream(seed, Purpose.REPLACEMENT, state.round)

@@ -1,4 +1,4 @@
-"""Step sizes: which alpha the server sends out at iteration k; the client holds it until its next reply."""
+"""Step sizes: the alpha that the server sends at iteration k; the client keeps it until the next reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Schedule = Callable[[int], float]
 
 
 def build_schedule(settings: ScheduleSettings, step_size: float, theorem: Schedule | None = None) -> Schedule:
-    """The step size as a function of the iteration k >= 0; of a theorem's step sizes `step_size` is a factor."""
+    """The step size as a function of the iteration k >= 0; a theorem's step sizes are multiplied by `step_size`."""
     match settings:
         case ConstantSchedule():
             return lambda _iteration: step_size

@@ -1,4 +1,4 @@
-"""What a problem is to the rest of the suite: a starting point, local descent, and an evaluation."""
+"""What a problem is: a starting point, local descent, and an evaluation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from areabench.arrays import Vector
 
 @dataclass(frozen=True)
 class Metrics:
-    """Quality of a sequence of models, one entry a model; NaN where a problem does not define it."""
+    """Quality of a sequence of models, one entry per model; NaN where a problem does not define it."""
 
     train_loss: NDArray[np.float64]
     test_accuracy: NDArray[np.float64]  # percent
     squared_distance: NDArray[np.float64]  # to the minimiser
-    score_gap: NDArray[np.float64]  # by how much a wrong class outscores the right one, at worst over the training data
+    score_gap: NDArray[np.float64]  # greatest lead of a wrong class over the right one on the training data
 
     @classmethod
     def of(
@@ -28,21 +28,21 @@ class Metrics:
         test_accuracy: Sequence[float] | NDArray[np.float64] | None = None,
         squared_distance: Sequence[float] | NDArray[np.float64] | None = None,
     ) -> Metrics:
-        """The quality of models by what a problem defines of it; the rest is NaN."""
+        """The metrics that a problem defines; the others are NaN."""
         given = (train_loss, test_accuracy, squared_distance, None)
-        nothing = np.full(len(train_loss), np.nan)
-        return cls(*(nothing if each is None else np.asarray(each, dtype=np.float64) for each in given))
+        undefined = np.full(len(train_loss), np.nan)
+        return cls(*(undefined if each is None else np.asarray(each, dtype=np.float64) for each in given))
 
 
 class LocalProblem(Protocol):
     """One client's objective. It owns the client's sample stream: each call is the client's next round."""
 
     def descend(self, model: Vector, step_size: float) -> Vector:
-        """The model after the M local steps of the next round; a new array, `model` is left alone."""
+        """The model after the M local steps of the next round; a new array, `model` is not changed."""
         ...
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw, without computing them: a run that is resumed has had them."""
+        """Draw what this number of rounds draws, without computing them, for a run that is resumed."""
         ...
 
 
@@ -68,5 +68,5 @@ class Problem(Protocol):
         ...
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss over all training data (NaN unless wanted), accuracy over all test data, distance to the minimiser."""
+        """Loss over all training data (NaN unless `with_loss`), accuracy over the test data, distance to the minimiser."""
         ...

@@ -14,23 +14,23 @@ from areabench.errors import UserError
 
 
 def look_in(folders: Sequence[str]) -> None:
-    """Have modules looked for in these folders first, then in the current one, then where Python looks anyway."""
+    """Search modules in these folders first, then in the current one, then on Python's path."""
     first = list(dict.fromkeys([*folders, str(Path.cwd())]))
     sys.path[:] = [*first, *(each for each in sys.path if each not in first)]
-    importlib.invalidate_caches()  # a file may have been written a moment ago
+    importlib.invalidate_caches()  # a file may have been written just before
 
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:
-    """What an import path `package.module:function` names; `setting` is the key that holds the path."""
+    """The function that an import path `package.module:function` names; `setting` is the key of the path."""
     where, colon, name = path.partition(":")
     if not (where and colon and name):
         raise UserError(f"{setting} = {path!r} is not an import path; write `package.module:function`")
-    if (here := str(Path.cwd())) not in sys.path:  # as `python -m areabench` has it: the same however it was started
+    if (here := str(Path.cwd())) not in sys.path:  # as with `python -m areabench`, however areabench was started
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(where)
         found: Callable[..., Any] | None = getattr(module, name, None)
-    except (Exception, SystemExit) as error:  # a script that was meant to be run ends by leaving
+    except (Exception, SystemExit) as error:  # a script may end with sys.exit
         raise UserError(
             f"{setting} = {path!r}: importing {where!r} failed ({named(error)}{place_in(error, where)}); "
             "correct the path, put the module beside the experiment file, or its folder on PYTHONPATH"
@@ -43,7 +43,7 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
 
 
 def _check_not_hidden(module: ModuleType, words: str) -> None:
-    """Refuse a module that Python had loaded before in the place of the one that is looked for first."""
+    """Refuse a module that Python has loaded in place of the one that the search finds first."""
     top = sys.modules[module.__name__.partition(".")[0]]
     spec, found = PathFinder.find_spec(top.__name__), getattr(top, "__file__", None)
     if spec is None or spec.origin is None or (found and Path(found).resolve() == Path(spec.origin).resolve()):
@@ -55,7 +55,7 @@ def _check_not_hidden(module: ModuleType, words: str) -> None:
 
 
 def place_in(error: BaseException, *modules: str) -> str:
-    """Where in one of these modules, or what they import, an error came up: ` at FILE, line 7`; empty if elsewhere."""
+    """Where in one of these modules an error was raised: ` at FILE, line 7`; empty if elsewhere."""
     files, place, trace = {file_of(name) for name in modules}, "", error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename in files or trace.tb_frame.f_globals.get("__name__") in modules:
@@ -70,5 +70,5 @@ def file_of(module: str) -> str | None:
 
 
 def named(error: BaseException) -> str:
-    """An error of foreign code in one line."""
+    """An error of the user's code in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,6 +1,6 @@
-"""Data sets as raw uint8 features: MNIST (in the package, unpacked once a node), digits, synthetic blobs.
+"""Data sets as raw uint8 features: MNIST (in the package, unpacked once per node), digits, synthetic blobs.
 
-`prepare` unpacks what needs unpacking, `load` opens it; no environment is read here: folders, or it, are passed in.
+`prepare` unpacks what needs unpacking, `load` opens it. The environment and folders are passed in, not read here.
 Every array of a `Dataset` is read-only; those of MNIST are files mapped into memory, shared by all ranks of a node.
 """
 
@@ -31,12 +31,12 @@ from areabench.experiment.problem_records import Digits, Mnist, Synthetic
 PackageData = Mnist | Digits | Synthetic
 
 _SYNTHETIC_ENTROPY = 0x64617461  # keeps the streams of the data apart from those of `streams`
-_SYNTHETIC_WIDTH = 3.0  # standard deviations that map onto half the range of uint8; what lies beyond is clipped
-_ROWS_AT_ONCE = 4096  # synthetic samples drawn in one call: bounds the float64 copy
+_SYNTHETIC_WIDTH = 3.0  # standard deviations that map to half the range of uint8; values beyond are clipped
+_ROWS_AT_ONCE = 4096  # synthetic samples drawn per call, to bound the float64 copy
 
 
 def default_cache(environment: Mapping[str, str]) -> Path:
-    """Where unpacked data sets are kept: what AREABENCH_CACHE says, else the user's cache folder."""
+    """The folder of unpacked data sets: AREABENCH_CACHE, or else the user's cache folder."""
     if chosen := environment.get("AREABENCH_CACHE"):
         return Path(chosen)
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "areabench"
@@ -44,7 +44,7 @@ def default_cache(environment: Mapping[str, str]) -> Path:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images (or any samples) as raw uint8 features; the model sees `features * scale`."""
+    """Samples as raw uint8 features; the input of a model is `features * scale`."""
 
     name: str
     train_features: NDArray[Any]  # (samples, features), uint8; of a problem from outside any numbers
@@ -73,7 +73,7 @@ class IdxFile:
 
     @property
     def header(self) -> bytes:
-        """What the file begins with: the magic number (type uint8, number of axes) and the lengths of the axes."""
+        """The first bytes of the file: the magic number (type uint8, number of axes) and the lengths of the axes."""
         return struct.pack(f">{1 + len(self.shape)}I", 0x800 + len(self.shape), *self.shape)
 
     @property
@@ -117,14 +117,14 @@ def load(settings: PackageData, cache: Path) -> Dataset:
 
 
 def mnist_folder(cache: Path) -> Path:
-    """Where unpacked MNIST lies: the name carries the MD5 of the training images."""
+    """The folder of unpacked MNIST; its name contains the MD5 of the training images."""
     return cache / f"mnist-{MNIST_FILES[0].md5[:8]}"
 
 
 def unpack_mnist(source: Traversable, cache: Path) -> None:
     """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing.
 
-    Whatever the umask, only their owner can write there: who can chooses what everybody trains on.
+    Only their owner can write there, whatever the umask: who can write decides what everybody trains on.
     """
     folder = mnist_folder(cache)
     try:
@@ -140,7 +140,7 @@ def unpack_mnist(source: Traversable, cache: Path) -> None:
 
 
 def _fill_folder(arrays: Mapping[str, NDArray[Any]], folder: Path) -> None:
-    """Write all arrays next to `folder`, then rename; whoever finds it there already discards its own copy."""
+    """Write all arrays next to `folder`, then rename; a process that finds the folder there discards its own copy."""
     temporary = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.mkdir(mode=0o755)
@@ -160,7 +160,7 @@ def _rename_unless_there(temporary: Path, folder: Path) -> None:
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an .npy file; by way of memory, because numpy's own writer swallows the reason when a disk is full."""
+    """Write an .npy file, through memory, because numpy's writer does not report why a full disc fails."""
     content = io.BytesIO()
     np.save(content, array)
     path.touch(mode=0o644, exist_ok=False)
@@ -233,7 +233,7 @@ def _load_digits() -> Dataset:
 
 
 def _draw_synthetic(settings: Synthetic) -> Dataset:
-    """Blobs around centres from N(0, 1), one a class; train and test have streams of their own."""
+    """Blobs around centres from N(0, 1), one per class; training and test samples have separate streams."""
     centres = _synthetic_stream(settings, 0).standard_normal((settings.classes, settings.features))
     train, test = _synthetic_stream(settings, 1), _synthetic_stream(settings, 2)
     train_features, train_labels = _draw_blobs(settings, centres, settings.train_samples, train)

@@ -1,4 +1,4 @@
-"""Mini-batches: which samples a client looks at in its r-th round, the same on every transport; and its weight."""
+"""Mini-batches: the samples of each round of a client, the same on every transport; and the clients' weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from areabench.streams import Purpose, stream
 
-_DRAWS_AHEAD = 512  # indices drawn in one call: a call costs microseconds, whatever it draws
+_DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however few it draws
 
 
 def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share", "exact"]) -> list[float]:
@@ -40,6 +40,6 @@ class Minibatches:
         return rows
 
     def skip(self, rounds: int) -> None:
-        """Go past so many rounds."""
+        """Skip this number of rounds."""
         for _ in range(rounds):
             self.next_round()

@@ -1,7 +1,7 @@
-"""Labels to clients: which training rows each client holds, drawn from the experiment's seed.
+"""Splits: which training rows each client holds, drawn from the experiment's seed.
 
-A split is a list with one array of sorted row numbers a client; no row is in two of them and none is empty.
-`dirichlet`, `iid` and `nearly-iid` hand out all rows; `dirichlet-equal` leaves the remainder of N/n unused.
+A split is a list with one array of sorted row numbers per client; no row is in two of them and none is empty.
+`dirichlet`, `iid` and `nearly-iid` assign all rows; `dirichlet-equal` leaves the remainder of N/n unused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shares = NDArray[np.float64]
 _REDRAWS = 100  # draws of the shares before rows are moved one by one
 _REDRAWS_MANY = 20  # the same beyond `_MANY_CLIENTS`: a draw costs more, and one that failed 20 times rarely succeeds
 _MANY_CLIENTS = 1000
-_NOBODY = -1  # owner of a row that is not handed out
+_NOBODY = -1  # owner of a row that is not assigned
 
 
 def split(settings: PackageSplit, labels: Rows, clients: int, seed: int) -> list[Rows]:
@@ -69,7 +69,7 @@ def _shuffled_classes(labels: Rows, generator: np.random.Generator) -> list[Rows
 
 
 def _draw_shares(concentration: float, draws: int, parts: int, generator: np.random.Generator) -> Shares:
-    """`draws` vectors from Dirichlet(a·1), shape (draws, parts); the limit of the law where the draw overflows."""
+    """`draws` vectors from Dirichlet(a·1), shape (draws, parts); where a draw overflows, the limit."""
     with np.errstate(all="ignore"):
         shares = generator.dirichlet(np.full(parts, concentration), size=draws)
     broken = ~(np.isfinite(shares).all(axis=1) & (np.abs(shares.sum(axis=1) - 1) < 1e-6))
@@ -100,7 +100,7 @@ def _dirichlet(settings: Dirichlet, labels: Rows, clients: int, generator: np.ra
 
 
 def _cut(shares: Shares, lengths: Rows, generator: np.random.Generator) -> Rows:
-    """Rows a client gets of each class, shape (classes, clients), from rounded cumulative shares.
+    """Number of rows of each class per client, shape (classes, clients), from rounded cumulative shares.
 
     Each class rounds at a random offset: always rounding at one half would, with nearly equal shares and more clients
     than rows of a class, leave the same clients without a row in every class.
@@ -116,7 +116,7 @@ def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Gener
     """While a client is below the minimum: move a random row of the largest client to the smallest; changes `owners`.
 
     Givers start above the minimum and never fall below it, takers start below and never rise above it, so the two
-    heaps stay disjoint and every move brings the end one row nearer.
+    heaps stay disjoint and every move reduces the number of missing rows by one.
     """
     parts = _parts(owners, clients)
     takers = [(len(rows), client) for client, rows in enumerate(parts) if len(rows) < minimum]
@@ -136,7 +136,7 @@ def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Gener
 
 
 def _replace_or_drop(heap: list[tuple[int, int]], weight: int, client: int, keep: bool) -> None:
-    """Put the first client of a heap back with its new weight, or take it out."""
+    """Return the first client to the heap with its new weight, or remove it."""
     if keep:
         heapq.heapreplace(heap, (weight, client))
     else:
@@ -163,7 +163,7 @@ def _dirichlet_equal(concentration: float, labels: Rows, clients: int, generator
 def _draw_classes(shares: Shares, left: Rows, count: int, generator: np.random.Generator) -> Rows:
     """How many rows of each class a client takes: `count` in all, at most `left` of each.
 
-    Where a class runs out, what is missing is drawn anew over the classes that still have rows; each pass completes
+    Where a class runs out, the missing rows are drawn again from the classes that still have rows; each pass completes
     the count or empties a class. Shares that are zero on all of these are replaced by what is left of each.
     """
     taken = np.zeros_like(left)
@@ -188,7 +188,7 @@ def _iid(samples: int, clients: int, generator: np.random.Generator) -> Rows:
 
 
 def _nearly_iid(labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
-    """Of a label with c rows each client but the last gets floor(c/n), the last one all that is left."""
+    """Of a label with c rows each client except the last gets floor(c/n), and the last one the rest."""
     owners = np.full(len(labels), clients - 1, dtype=np.int64)
     classes = _shuffled_classes(labels, generator)
     most = max(len(rows) for rows in classes)

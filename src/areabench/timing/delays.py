@@ -1,6 +1,6 @@
-"""The clock of the clients: an update rate for each, and how long each of its rounds takes.
+"""Delays: how long each round of each client takes.
 
-Both are drawn per client and in round order, so a simulated and a real run see the same durations.
+Durations are drawn per client and in the order of its rounds, so a simulated and a real run have the same durations.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from areabench.experiment.records import (
 from areabench.experiment.traces import read_trace
 from areabench.streams import Purpose, stream
 
-_DRAWS_AHEAD = 16  # durations drawn in one call: few, because a simulator may hold 100,000 clients
+_DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
 
 
 class Delays:
-    """Durations of all clients' rounds; a client's stream is opened when it is first asked for."""
+    """Durations of all clients' rounds; a client's stream is opened at its first use."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Delays:
         return next(durations)
 
     def skip(self, client: int, rounds: int) -> None:
-        """Go past so many of the client's rounds."""
+        """Skip this number of the client's rounds."""
         for _ in range(rounds):
             self.next_s(client)
 
@@ -62,7 +62,7 @@ class Delays:
             case FixedDelays():
                 return repeat(1 / rate)
             case TraceDelays():
-                return _again_and_again(self._traces[client])
+                return _cycle(self._traces[client])
             case OwnPart():
                 assert self._own is not None
                 return self._own(client)
@@ -73,7 +73,7 @@ def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]
         yield from (generator.standard_exponential(_DRAWS_AHEAD) / rate).tolist()
 
 
-def _again_and_again(values: Sequence[float]) -> Iterator[float]:
-    """Like itertools.cycle, without its copy of the values."""
+def _cycle(values: Sequence[float]) -> Iterator[float]:
+    """The values again and again; unlike itertools.cycle, without a copy of them."""
     while True:
         yield from values
