@@ -68,5 +68,5 @@ class Problem(Protocol):
         ...
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
-        """Loss over all training data (NaN unless `with_loss`), accuracy over the test data, distance to the minimiser."""
+        """Loss over all training data (NaN unless `with_loss`), accuracy over test data, distance to the minimiser."""
         ...
