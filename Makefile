@@ -20,7 +20,7 @@ MPICC ?= $(or $(shell cat $(VENV)/mpi-system 2>/dev/null),mpicc)
 $(if $(filter-out $(MPIS),$(MPI)),$(error MPI=$(MPI) is none of: $(MPIS)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format docs docs-reference notebooks notebooks-figure clean distclean
+.PHONY: help install demo demo-spread test lint format docs docs-reference notebooks notebooks-figure clean distclean
 ifndef TOGETHER # which `test` sets for what may run at the same time
 .NOTPARALLEL: # runs that share cores disturb each other's clock, also under make -j
 endif
@@ -105,10 +105,13 @@ $(VENV)/torch-installed: $(VENV)/tests-installed
 DEMO := benchmarks/experiments/demo/demo.toml
 DEMO_METHODS := area fedbuff as-fedavg s-fedavg
 DEMO_RUNS := $(DEMO_METHODS:%=runs/demo/%.h5)
+DEMO_SEEDS := runs/demo_seeds
 .PRECIOUS: $(DEMO_RUNS) # an interrupted run is kept, see its recipe
 
-demo: $(DEMO_RUNS) ## run four methods on MNIST over MPI, print a table, plot them (about two minutes)
+demo: $(DEMO_RUNS) $(DEMO_SEEDS)/swept ## run four methods on MNIST over MPI, print a table, plot them (about two minutes)
 	@$(BIN)/areabench summary $(DEMO_RUNS) --plot runs/demo/demo.png
+	@echo
+	@$(BIN)/python analysis/demo_spread.py $(DEMO_SEEDS)
 	@echo
 	@echo "run files: runs/demo/*.h5    plot: runs/demo/demo.png"
 	@echo "next, look into a run:       $(BIN)/areabench show runs/demo/area.h5"
@@ -128,6 +131,13 @@ $(DEMO_RUNS): runs/demo/%.h5: $(DEMO) Makefile | $(VENV)/installed
 	$(BIN)/areabench launch $(DEMO) --set 'method.name=$*' --set method.step_size=$(STEP_SIZE) --output '$@' \
 	  || { status=$$?; if [ -e '$@' ]; then mv -f '$@' 'runs/demo/$*.failed.h5'; \
 	       echo "error: the run failed; its file is kept as runs/demo/$*.failed.h5" >&2; fi; exit $$status; }
+
+demo-spread: $(DEMO_SEEDS)/swept ## simulate the demo with ten seeds, print mean and range of each method (seconds)
+	@$(BIN)/python analysis/demo_spread.py $(DEMO_SEEDS)
+
+$(DEMO_SEEDS)/swept: benchmarks/experiments/demo/demo_seeds.toml $(DEMO) src/areabench/runfile/schema.py | $(VENV)/installed
+	@$(BIN)/areabench sweep $< --output $(DEMO_SEEDS)
+	@touch $@
 
 # ------------------------------------------------------------------------------------------------- tests
 
