@@ -105,7 +105,7 @@ if RANK == VICTIM + 1:
 _GRADIENT = """
 import numpy
 
-from areabench.problems.base.{module} import {local}
+from areabench.problems.{module} import {local}
 
 descend = {local}.descend
 victims = []  # the objects in the order in which they first work

@@ -260,7 +260,7 @@ def test_a_good_header(flags: Flag) -> None:
     assert message_refusal_reason(message(UpdateHeader(3, 1, 2, flags=flags)), 3, 800) is Reason.NONE
 
 
-@pytest.mark.parametrize("flags", [Flag.FAREWELL, Flag.FAILED])
+@pytest.mark.parametrize("flags", [Flag.LEAVING, Flag.FAILED])
 def test_last_words_have_no_payload(flags: Flag) -> None:
     assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 0), 3, 800) is Reason.NONE
     assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 800), 3, 800) is Reason.LENGTH

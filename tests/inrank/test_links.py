@@ -24,10 +24,10 @@ from areabench.engine.messages import (
     pack_order,
     tag_of,
 )
-from areabench.transports.clock import Clock
+from areabench.transports.clock import RealClock
 from areabench.transports.mpi_server import MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
-from areabench.transports.worker_loop import Seat, Worker
+from areabench.transports.worker_loop import HostedClient, Worker
 from areabench.transports.world import World
 
 pytestmark = pytest.mark.mpi(min_size=3)
@@ -84,7 +84,7 @@ def dismiss(link: MpiServerLink, clients: int = CLIENTS) -> None:
     """Stop all clients, take their farewells, close."""
     link.stop_all()
     farewells = take(link, clients)
-    assert {update.header.flags for update in farewells} == {Flag.FAREWELL}
+    assert {update.header.flags for update in farewells} == {Flag.LEAVING}
     assert sorted(update.header.client for update in farewells) == list(range(clients))
     link.close()
 
@@ -118,7 +118,7 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
             np.testing.assert_array_equal(order.model, np.full(dimension, version + 100.0 * number))
             header = UpdateHeader(number, version, version, 0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN)
             reply(end, header, order.model + 0.5)
-        end.depart()
+        end.leave()
 
 
 @SIZES
@@ -139,7 +139,7 @@ def test_a_model_may_change_hands_while_an_order_is_under_way(world: World, dime
         world.barrier()
         end, number = worker_link(world, dimension), world.rank - 1
         reply(end, UpdateHeader(number, 0, 0), one_order(end).model)
-        end.depart()
+        end.leave()
 
 
 # ---------------------------------------------------------------------------------------------------- updates
@@ -160,7 +160,7 @@ def test_one_poll_takes_all_updates_that_are_here(world: World) -> None:
     else:
         end, number = worker_link(world, 3), world.rank - 1
         reply(end, UpdateHeader(number, 0, 0), np.full(3, float(number)))
-        end.depart()
+        end.leave()
 
 
 @pytest.mark.parametrize("length", [10, 1_000_000])
@@ -175,7 +175,7 @@ def test_the_text_of_a_failure_arrives_whole_from_each_client(world: World, leng
     else:
         end, number = worker_link(world, 3), world.rank - 1
         end.fail(number, str(number) * length)
-        end.depart()
+        end.leave()
 
 
 # ---------------------------------------------------------------------------------------------------- several a rank
@@ -202,7 +202,7 @@ def test_clients_that_share_a_rank_do_not_see_each_others_messages(world: World,
         assert sorted(orders) == list(hosted)
         for client, order in orders.items():
             reply(end, UpdateHeader(client, client, order.version), order.model + 0.25)
-        end.depart()
+        end.leave()
 
 
 def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(world: World) -> None:
@@ -219,7 +219,7 @@ def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(worl
         end = worker_link(world, 3, clients)
         if world.rank == 1:
             end.fail(2, "out of sorts")
-        end.depart()
+        end.leave()
 
 
 def test_a_world_of_the_first_ranks_hears_nothing_of_the_whole(world: World) -> None:
@@ -246,7 +246,7 @@ def test_a_stop_finds_clients_that_never_had_an_order(world: World, dimension: i
     if world.rank == 0:
         dismiss(server_link(world, dimension))
     else:
-        worker_link(world, dimension).depart()
+        worker_link(world, dimension).leave()
 
 
 @SIZES
@@ -259,7 +259,7 @@ def test_a_stop_right_behind_an_order_lets_the_order_pass_first(world: World, di
     else:
         end = worker_link(world, dimension)
         assert one_order(end).version == 1
-        end.depart()
+        end.leave()
 
 
 @SIZES
@@ -272,13 +272,13 @@ def test_an_update_that_crosses_the_stop_is_received(world: World, dimension: in
         for update in take(link, CLIENTS):
             np.testing.assert_array_equal(update.payload, np.full(dimension, 3.0))
             link.rearm(update.header.client)
-        assert {update.header.flags for update in take(link, CLIENTS)} == {Flag.FAREWELL}
+        assert {update.header.flags for update in take(link, CLIENTS)} == {Flag.LEAVING}
         link.close()
     else:
         end, number = worker_link(world, dimension), world.rank - 1
         one_order(end)
         reply(end, UpdateHeader(number, 0, 1), np.full(dimension, 3.0))
-        end.depart()
+        end.leave()
 
 
 class Idle(Client):
@@ -301,8 +301,8 @@ def test_clients_in_a_long_delay_notice_a_stop(world: World) -> None:
         assert time.perf_counter() - begun_s < soon_s
     else:
         end = worker_link(world, 3)
-        Worker(end, {world.rank - 1: Seat(Idle(), lambda: delay_s)}, Clock()).work()
-        end.depart()
+        Worker(end, {world.rank - 1: HostedClient(Idle(), lambda: delay_s)}, RealClock()).work()
+        end.leave()
 
 
 # ---------------------------------------------------------------------------------------------------- protocol

@@ -79,7 +79,7 @@ def test_clients_tell_what_they_remember_in_the_order_of_asking(world: World, di
     else:
         end = worker_link(world, dimension)
         answer_one(end, dimension)
-        end.depart()
+        end.leave()
 
 
 @SIZES
@@ -99,7 +99,7 @@ def test_answers_to_what_was_given_up_are_thrown_away(world: World, dimension: i
         end = worker_link(world, dimension)
         for _ in range(1 + world.rank):  # client 1 is asked once more than client 0
             answer_one(end, dimension)
-        end.depart()
+        end.leave()
 
 
 def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
@@ -124,7 +124,7 @@ def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
         np.testing.assert_array_equal(order.model, [1, 1, 1])  # the question has not touched it
         reply(end, UpdateHeader(number, 0, 1), order.model)
         reply(end, UpdateHeader(number, 1, 2), one_order(end).model)
-        end.depart()
+        end.leave()
 
 
 def test_a_client_that_is_asked_while_it_leaves_keeps_nobody_waiting(world: World) -> None:
@@ -145,7 +145,7 @@ def test_a_client_that_is_asked_while_it_leaves_keeps_nobody_waiting(world: Worl
         end = worker_link(world, 3)
         if world.rank == 1:
             end.fail(0, "out of sorts")
-        end.depart()
+        end.leave()
 
 
 @SIZES
@@ -198,15 +198,15 @@ def test_a_message_that_cannot_be_read_is_told_and_the_next_one_is_read(
     if world.rank == 0:
         link = server_link(world, 3)
         good: list[Update] = []
-        flawed: list[tuple[int, Reason]] = []
-        while len(good) < 2 or not flawed:
+        unreadable: list[tuple[int, Reason]] = []
+        while len(good) < 2 or not unreadable:
             good += link.arrivals()
-            for client, found in link.flawed():
-                flawed.append((client, found))
+            for client, found in link.unreadable():
+                unreadable.append((client, found))
                 link.rearm(client)
             time.sleep(1e-4)
-        assert flawed == [(1, reason)]
-        assert list(link.flawed()) == []
+        assert unreadable == [(1, reason)]
+        assert list(link.unreadable()) == []
         assert sorted(update.header.client for update in good) == [0, 1]
         for update in good:
             np.testing.assert_array_equal(update.payload, [5, 5, 5])
@@ -216,4 +216,4 @@ def test_a_message_that_cannot_be_read_is_told_and_the_next_one_is_read(
             world.comm.Send([make(), MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, 1))
         end, number = worker_link(world, 3), world.rank - 1
         reply(end, UpdateHeader(number, 0, 0), np.full(3, 5.0))
-        end.depart()
+        end.leave()

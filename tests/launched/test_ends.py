@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 HEEDLESS_CLIENTS = """
 from areabench.transports.worker_loop import Worker
 
-work, act = Worker.work, Worker._act
+work, act = Worker.work, Worker._send_and_compute
 
 def heedless(self):
     work(self)
-    while self._ready or self._given:
+    while self._finished or self._pending:
         act(self)
 
 Worker.work = heedless
@@ -102,7 +102,7 @@ def test_a_divergence_ends_a_run_with_exit_code_3(quadratic: Launcher) -> None:
 
 
 @dataclass
-class Clock:
+class SleepClock:
     """Time that passes only while somebody sleeps, in seconds."""
 
     now_s: float = 0.0
@@ -118,7 +118,7 @@ class Clock:
 class Wire:
     """A worker's link: one order at the start if any, a stop at `stop_s`."""
 
-    clock: Clock
+    clock: SleepClock
     stop_s: float
     laid_out: list[Order]
     sent: list[UpdateHeader] = field(default_factory=list)
@@ -156,10 +156,10 @@ class Idle(Client):
 
 @pytest.mark.parametrize("orders", [0, 1], ids=["waiting for an order", "asleep within a delay"])
 def test_a_client_notices_a_stop_within_half_a_second(monkeypatch: pytest.MonkeyPatch, orders: int) -> None:
-    clock = Clock()
+    clock = SleepClock()
     monkeypatch.setattr(work_module, "time", clock)
     monkeypatch.setattr(waiting, "time", clock)
     link = Wire(clock, 7.03, [Order(0, np.zeros(1), 0.1, 0, 0, Flag.NONE)] * orders)
-    work_module.Worker(link, {0: work_module.Seat(Idle(), lambda: 30.0)}, waiting.Clock()).work()
+    work_module.Worker(link, {0: work_module.HostedClient(Idle(), lambda: 30.0)}, waiting.RealClock()).work()
     assert 7.03 <= clock.now_s <= 7.53
     assert link.sent == []

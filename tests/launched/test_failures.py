@@ -54,7 +54,7 @@ if rank == 1:
     real_time.build_scenario = fail
 """
 FAILING_LINK = """
-from areabench.transports.simulator.{module} import {link}
+from areabench.transports.{module} import {link}
 
 def fail(self, *_):
     raise MemoryError("no room for the buffers")
@@ -68,7 +68,7 @@ import time
 from areabench.problems.quadratic import LocalQuadratic
 from areabench.transports import server_loop as serve
 
-serve._FAREWELL_LIMIT_S = 0.5
+serve._STOP_LIMIT_S = 0.5
 
 def sleep(self, model, step_size):
     time.sleep(1000)
@@ -141,7 +141,9 @@ def test_an_exception_while_a_client_is_set_up_ends_all_ranks(quadratic: Launche
     assert not quadratic.run_file.exists()
 
 
-@pytest.mark.parametrize(("rank", "module", "link"), [(0, "mpi", "MpiServerLink"), (2, "mpi_worker", "MpiWorkerLink")])
+@pytest.mark.parametrize(
+    ("rank", "module", "link"), [(0, "mpi_server", "MpiServerLink"), (2, "mpi_worker", "MpiWorkerLink")]
+)
 def test_a_rank_without_room_for_its_buffers_ends_all_ranks(
     quadratic: Launcher, rank: int, module: str, link: str
 ) -> None:

@@ -40,11 +40,11 @@ print("code", code, flush=True)
 sys.exit(code)
 """
 MEETING = """
-    world.go_on_without = True
+    world.survives_losses = True
     if world.rank == {victim}:
         die()
     gathered = world.gather(world.rank)
-    first = world.of_server(lambda: 10 * world.rank + 7)
+    first = world.from_server(lambda: 10 * world.rank + 7)
     if world.rank == 0:
         print("met", gathered, first, world.lost(), world.lost_ranks, world.comm.size, flush=True)
 """
@@ -53,9 +53,9 @@ SHRINKING = """
         die()
     while len(world.lost()) < 2:
         time.sleep(0.001)
-        world.comm.Iprobe(source=0) if not world.lost() else world._linger(0.001)
+        world.comm.Iprobe(source=0) if not world.lost() else world._let_mpi_progress(0.001)
     world.shrink()
-    world.go_on_without = True
+    world.survives_losses = True
     if world.rank == 0:
         print("left", world.gather(world.rank), world.lost_ranks, flush=True)
     else:

@@ -24,7 +24,7 @@ from areabench.experiment.records import (
 )
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
-from areabench.transports.keeper import Recall
+from areabench.transports.server_loop import Recall
 
 EXPERIMENT = Experiment(
     clients=Clients(count=3),
@@ -67,13 +67,13 @@ class ScriptedLink:
     failures: list[int] = field(default_factory=list)
     stopped: bool = False
     on_poll: Callable[[], None] = lambda: None
-    flaws: list[tuple[int, Reason]] = field(default_factory=list)
+    unreadables: list[tuple[int, Reason]] = field(default_factory=list)
     losses: list[int] = field(default_factory=list)
     recall: Recall = field(default_factory=NoRecall)
 
-    def flawed(self) -> Sequence[tuple[int, Reason]]:
-        flaws, self.flaws = self.flaws, []
-        return flaws
+    def unreadable(self) -> Sequence[tuple[int, Reason]]:
+        unreadables, self.unreadables = self.unreadables, []
+        return unreadables
 
     def lost(self) -> Sequence[int]:
         losses, self.losses = self.losses, []
@@ -83,7 +83,7 @@ class ScriptedLink:
         self.on_poll()
         if self.polls:
             return self.polls.pop(0)
-        return [update(client, flags=Flag.FAREWELL) for client in range(self.clients)] if self.stopped else []
+        return [update(client, flags=Flag.LEAVING) for client in range(self.clients)] if self.stopped else []
 
     def rearm(self, client: int) -> None:
         self.rearmed.append(client)

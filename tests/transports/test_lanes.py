@@ -291,7 +291,7 @@ def test_a_run_alone_is_repeated_bit_for_bit(
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("snapshots/index", "snapshot 3 is "), ("tally/served", "whose updates"), ("tally/staleness", "how stale")],
+    [("snapshots/index", "snapshot 3 is "), ("tally/served", "the number"), ("tally/staleness", "the staleness")],
 )
 def test_what_was_changed_is_found(name: str, words: str, tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
@@ -325,5 +325,5 @@ def test_real_time_cannot_be_repeated(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
     with h5py.File(path, "r+", locking=False) as file:
         file["provenance"].attrs["transport"] = "mpi"
-    with pytest.raises(RunFileError, match="real time does not repeat itself"):
+    with pytest.raises(RunFileError, match="arrivals in real time do not repeat"):
         outcome(open_run(path), tmp_path)

@@ -45,10 +45,10 @@ from areabench.experiment.records import (
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
-from areabench.transports.clock import Backoff, Clock
+from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.replay import Replay
-from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers
-from areabench.transports.worker_loop import HostedFailure, Seat, Worker
+from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
+from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
 
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 
@@ -61,7 +61,7 @@ def serving(path: Path, experiment: Experiment, link: ScriptedLink) -> Iterator[
     scenario = build_scenario(experiment, path.parent)
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
     recorder.begin(gather_provenance("mpi", "", "1", experiment.seed), np.zeros(0, CLIENT))
-    yield RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
+    yield RealTimeServer(scenario, link, recorder, RunMonitors(NoTarget(), lambda _time_s, _updates: None))
     recorder.close()
 
 
@@ -69,7 +69,7 @@ def serve(path: Path, experiment: Experiment, link: ScriptedLink) -> tuple[Statu
     """Run a server to its end; how it ended, and its events."""
     with serving(path, experiment, link) as server:
         status = server.run()
-        assert server.alone
+        assert server.all_left
     with Run(path) as run:
         return status, run.events_array
 
@@ -140,8 +140,8 @@ def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
         with pytest.raises(ClientFailure, match="client 1 failed:\nthe traceback of client 1"):
             server.run()
         assert link.rearmed == [0, 2]  # the others of the poll are not lost
-        server.dismiss()
-        assert server.alone
+        server.stop_clients()
+        assert server.all_left
     assert link.stopped
 
 
@@ -150,8 +150,8 @@ def test_clients_that_fail_together_are_all_heard(tmp_path: Path) -> None:
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 2 failed"):
             server.run()
-        server.dismiss()  # client 1 fails while it is being stopped: no exception hides the first one
-        assert server.alone
+        server.stop_clients()  # client 1 fails while it is being stopped: no exception hides the first one
+        assert server.all_left
     assert link.failures == [2, 0, 1]  # a client waits until its text has been taken
 
 
@@ -178,7 +178,7 @@ def work(
     wire: WorkerWire, client: Client, number: int, next_delay_s: Callable[[], float], stretch: float = 1.0
 ) -> None:
     """A rank that hosts one client."""
-    Worker(wire, {number: Seat(client, next_delay_s)}, Clock(stretch)).work()
+    Worker(wire, {number: HostedClient(client, next_delay_s)}, RealClock(stretch)).work()
 
 
 def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
@@ -276,7 +276,7 @@ def test_exception_of_the_local_problem_comes_out() -> None:
         def descend(self, model: Vector, step_size: float) -> Vector:
             raise ValueError("no gradient")
 
-    with pytest.raises(HostedFailure, match="ValueError: no gradient") as caught:
+    with pytest.raises(ClientRoundFailure, match="ValueError: no gradient") as caught:
         work(WorkerWire([order(client=3)], expected=1), client_of(Broken()), 3, lambda: 0.0)
     assert caught.value.client == 3
 
@@ -299,8 +299,8 @@ def test_clients_of_one_rank_send_in_the_order_in_which_they_are_due() -> None:
     problem = SlowBowl(compute_s=0.002)
     delays_s = {4: 0.3, 5: 0.1, 6: 0.2}
     wire = WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=3)
-    seats = {client: Seat(client_of(problem), partial(float, delay_s)) for client, delay_s in delays_s.items()}
-    Worker(wire, seats, Clock()).work()
+    hosted = {client: HostedClient(client_of(problem), partial(float, delay_s)) for client, delay_s in delays_s.items()}
+    Worker(wire, hosted, RealClock()).work()
     headers = [sent.header for sent in wire.sent]
     assert [header.client for header in headers] == [5, 6, 4]
     assert all(header.realised_delay_s >= delays_s[header.client] for header in headers)
@@ -326,8 +326,8 @@ def test_a_rank_looks_at_its_messages_after_every_round() -> None:
     """Else a reply would seem to take as long as computing for all the others, and a stop would be seen late."""
     problem, clients = SlowBowl(compute_s=0.01), 4
     wire = QuickWire([order(Flag.NONE, client=client) for client in range(clients)], expected=3 * clients)
-    seats = {client: Seat(client_of(problem), lambda: 0.0) for client in range(clients)}
-    Worker(wire, seats, Clock()).work()
+    hosted = {client: HostedClient(client_of(problem), lambda: 0.0) for client in range(clients)}
+    Worker(wire, hosted, RealClock()).work()
     replies_s = [sent.header.reply_s for sent in wire.sent if not np.isnan(sent.header.reply_s)]
     assert wire.looks >= 3 * clients
     assert np.median(replies_s) < 0.01  # not the three rounds of the others
@@ -336,8 +336,8 @@ def test_a_rank_looks_at_its_messages_after_every_round() -> None:
 def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
     problem = SlowBowl(compute_s=0.05)
     wire = WorkerWire([order(Flag.NONE, client=client) for client in range(3)], expected=3)
-    seats = {client: Seat(client_of(problem), lambda: 0.0) for client in range(3)}
-    Worker(wire, seats, Clock()).work()
+    hosted = {client: HostedClient(client_of(problem), lambda: 0.0) for client in range(3)}
+    Worker(wire, hosted, RealClock()).work()
     assert [sent.header.client for sent in wire.sent] == [0, 1, 2]
     assert wire.sent_s[0] < problem.begun_s[1] < wire.sent_s[1] < problem.begun_s[2]
 
@@ -415,7 +415,7 @@ class QueueServerLink:
     def failure(self, client: int) -> str:
         return ""
 
-    def flawed(self) -> Sequence[tuple[int, Reason]]:
+    def unreadable(self) -> Sequence[tuple[int, Reason]]:
         return []
 
     def lost(self) -> Sequence[int]:
@@ -425,11 +425,11 @@ class QueueServerLink:
 def run_worker(scenario: Scenario, link: QueueWorkerLink, hosted: range) -> None:
     """What a worker's rank does."""
     delays = scenario.delays()
-    seats = {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in hosted}
-    Worker(link, seats, Clock()).work()
+    hosted = {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in hosted}
+    Worker(link, hosted, RealClock()).work()
     for number in hosted:
         link.load(number, np.zeros(0))
-        link.send(UpdateHeader(number, -1, -1, flags=Flag.FAREWELL))
+        link.send(UpdateHeader(number, -1, -1, flags=Flag.LEAVING))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -451,7 +451,7 @@ def test_run_in_real_time_replays_bit_for_bit(tmp_path: Path, method: MethodSett
     ]
     recorder = Recorder(path, to_toml(experiment), 2, np.dtype(np.float64), force=False)
     recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
-    server = RealTimeServer(scenario, link, recorder, Watchers(NoTarget(), lambda _time_s, _updates: None))
+    server = RealTimeServer(scenario, link, recorder, RunMonitors(NoTarget(), lambda _time_s, _updates: None))
     for thread in threads:
         thread.start()
     status = server.run()

@@ -45,7 +45,7 @@ from areabench.experiment.records import (
 )
 from areabench.problems import logistic_optimum
 from areabench.runfile.read import Run
-from areabench.transports.replay import Outcome, Replay, repeat
+from areabench.transports.replay import Replay, ReplayResult, repeat
 
 Recorded = Callable[[Experiment], Run]
 
@@ -91,7 +91,7 @@ def experiment_on(problem: ProblemSettings) -> Experiment:
     )
 
 
-def replayed(run: Run) -> Outcome:
+def replayed(run: Run) -> ReplayResult:
     """The outcome of replaying a run file as it is now."""
     with Run(run.path) as again:
         return Replay(again, build_scenario(again.experiment, run.path.parent), lambda _time_s, _number: None).run()
@@ -108,14 +108,14 @@ def test_replay_gives_the_same_bits(
         pytest.importorskip("torch")
     run = record(replace(experiment_on(problem), method=method, aggregation=criterion))
     assert len(run.events_array) > 20
-    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+    assert replayed(run) == ReplayResult(len(run.events_array), len(run.models), None)
 
 
 @pytest.mark.parametrize("problem", NONSMOOTH, ids=lambda problem: problem.name)
 def test_replay_of_subgradient_methods(record: Recorded, problem: ProblemSettings) -> None:
     run = record(experiment_on(problem))
     assert len(run.events_array) > 20
-    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+    assert replayed(run) == ReplayResult(len(run.events_array), len(run.models), None)
     loss = run.metrics_array["train_loss"]
     assert loss[-1] < loss[0]
 
@@ -142,7 +142,7 @@ def test_replay_follows_a_schedule_and_snapshots_after_steps(record: Recorded) -
         experiment_on(PROBLEMS[0]), schedule=InverseSchedule(offset=5.0), record=Record(snapshots="aggregations")
     )
     run = record(experiment)
-    assert replayed(run) == Outcome(len(run.events_array), len(run.models), None)
+    assert replayed(run) == ReplayResult(len(run.events_array), len(run.models), None)
 
 
 def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
@@ -157,7 +157,7 @@ def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
 
 def test_replay_of_a_file_without_snapshots_but_the_last(record: Recorded) -> None:
     run = record(replace(experiment_on(PROBLEMS[0]), record=Record(snapshots="none")))
-    assert replayed(run) == Outcome(len(run.events_array), 1, None)
+    assert replayed(run) == ReplayResult(len(run.events_array), 1, None)
 
 
 @pytest.mark.parametrize("models", ["all", "last"])

@@ -58,7 +58,7 @@ from areabench.runfile.read import open_run
 from areabench.transports import session as execute
 from areabench.transports.options import RunOptions
 from areabench.transports.session import resume_simulation, simulate
-from areabench.transports.signals import Breaks
+from areabench.transports.signals import CheckpointTriggers
 
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.02),
@@ -86,7 +86,7 @@ EXPERIMENT = Experiment(
 )
 
 
-class StoppingBreaks(Breaks):
+class StoppingBreaks(CheckpointTriggers):
     """Says stop when it is asked for the n-th time, by a signal that never came."""
 
     asks: Iterator[int]
@@ -109,7 +109,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arrange(number: int) -> None:
         monkeypatch.setattr(StoppingBreaks, "asks", count(), raising=False)
         monkeypatch.setattr(StoppingBreaks, "stop_at", number, raising=False)
-        monkeypatch.setattr(execute, "Breaks", StoppingBreaks)
+        monkeypatch.setattr(execute, "CheckpointTriggers", StoppingBreaks)
 
     return arrange
 

@@ -15,7 +15,7 @@ from areabench.runfile.read import Run, open_run
 from areabench.views.terminal import Output
 
 if TYPE_CHECKING:
-    from areabench.transports.replay import Outcome
+    from areabench.transports.replay import ReplayResult
     from areabench.views.text import Tolerances
 from areabench.engine.diagnosis import Diagnosis
 from areabench.experiment.records import Experiment
@@ -50,7 +50,7 @@ def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str
     return int(not equal)
 
 
-def _outcome_words(outcome: Outcome, *, kept: bool) -> str:
+def _outcome_words(outcome: ReplayResult, *, kept: bool) -> str:
     """What was equal, and how it was compared."""
     events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
     if kept:
@@ -137,13 +137,6 @@ def diagnose(path: Path, figure: Path | None, output: Output) -> int:
     if figure is not None:
         output.remark(f"figure: {figure}")
     return 0
-
-
-def print_diagnosis(path: Path) -> None:
-    """Say whether a run on MPI kept its delays."""
-    with open_run(path) as recorded:
-        if recorded.diagnosis is not None:
-            print(diagnosis_text(recorded.diagnosis), end="")
 
 
 def _draw(found: Diagnosis, experiment: Experiment, path: Path) -> None:

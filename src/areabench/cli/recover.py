@@ -19,7 +19,7 @@ from areabench.progress import ProgressLine, Style
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import Limits, Saved, salvage
-from areabench.transports.replay import Outcome, Replay, repeat
+from areabench.transports.replay import Replay, ReplayResult, repeat
 from areabench.views.json import plain
 from areabench.views.terminal import Output
 
@@ -85,7 +85,7 @@ def _save(path: Path, made: Path, cache: Path, style: Style) -> tuple[Saved, str
     return again, f"; then a replay differs: {outcome.difference.what}"
 
 
-def _replayed(made: Path, cache: Path, style: Style) -> Outcome | None:
+def _replayed(made: Path, cache: Path, style: Style) -> ReplayResult | None:
     """A replay of what was saved; None where there is nothing to compare, or foreign code would be run for it."""
     with open_run(made) as run:
         if _runs_foreign_code(run.experiment) or not (len(run.snapshot_index) or len(run.events_array)):

@@ -26,11 +26,11 @@ from areabench.files import refuse_existing
 from areabench.launch.mpirun import LaunchWishes, Tolerance, mpirun_command, supervise
 from areabench.launch.ranks import on_ranks
 from areabench.progress import ProgressLine, Style
-from areabench.views.terminal import Output
 
 if TYPE_CHECKING:
-    from areabench.launch.mpirun import LaunchWishes
+    from areabench.transports.mpi_run import MpiResult
     from areabench.transports.world import World
+    from areabench.views.terminal import Output
 
 
 def run(path: Path, overrides: Sequence[str], around: RunOptions, started: StartedBy | None) -> int:
@@ -39,20 +39,20 @@ def run(path: Path, overrides: Sequence[str], around: RunOptions, started: Start
     def play(world: World) -> int:
         from areabench.transports.mpi_run import run_on_mpi
 
-        return tell(world, *run_on_mpi(lambda: load_experiment(path, overrides), around, world))
+        return tell(world, run_on_mpi(lambda: load_experiment(path, overrides), around, world))
 
     return on_ranks(play, started)
 
 
-def tell(world: World, status: Status, output: Path) -> int:
-    """Say how a run on MPI has ended, on one rank."""
+def tell(world: World, result: MpiResult) -> int:
+    """Report how a run on MPI ended, on rank 0; the exit code on all ranks."""
     if world.rank:
-        return exit_code(status)
-    code = report(status, output)
-    if status.state not in (State.STOPPED, State.FAILED):
-        from areabench.cli.read import print_diagnosis
+        return exit_code(result.status)
+    code = report(result.status, result.output)
+    if result.diagnosis is not None:
+        from areabench.views.text import diagnosis_text
 
-        print_diagnosis(output)
+        print(diagnosis_text(result.diagnosis), end="")
     return code
 
 
@@ -231,6 +231,6 @@ def _on_ranks(path: Path, around: RunOptions, started: StartedBy, trusted: Seque
     def play(world: World) -> int:
         from areabench.transports.mpi_run import resume_on_mpi
 
-        return tell(world, *resume_on_mpi(path, around, world, trusted))
+        return tell(world, resume_on_mpi(path, around, world, trusted))
 
     return on_ranks(play, started)

@@ -68,7 +68,7 @@ class Flag(IntFlag):
 
     NONE = 0
     OVERRUN = 1  # client: the update was not ready when its delay was over
-    FAREWELL = 2  # client: my last message; no payload
+    LEAVING = 2  # client: my last message; no payload
     FAILED = 4  # client: my last message, after an exception; no payload
     STOP = 8  # server: stop working
     REPLY = 16  # server: a direct answer to an update; the client's next delay runs from when it sent that update

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from areabench.errors import UserError, one_line
+from areabench.errors import ServerGone, UserError, one_line
 from areabench.launch.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     foreign_launcher(started, mpi4py_family(), _right_launcher)
     _end_after(START_LIMIT_S, started)  # a rank that has died would be waited for
     try:
-        from areabench.transports.world import ServerLost, SharedFailure, Unshareable, World
+        from areabench.transports.world import AbortRequired, SharedFailure, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
         raise UserError(
             f"MPI cannot be used: {one_line(error)}; install it with `make install`, or use `areabench simulate`"
@@ -43,15 +43,15 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         return _end(world, play(world), started)
     except SharedFailure as failure:
         if world.rank == 0:
-            where = f"rank {failure.trouble.rank}: " if failure.trouble.rank else ""
-            print(f"areabench: {where}{failure.trouble.message}", file=sys.stderr, flush=True)
-        return _end(world, 2 if failure.trouble.user_error else 1, started)
-    except ServerLost as error:  # every rank finds that out by itself, and one of them tells it
+            where = f"rank {failure.failure.rank}: " if failure.failure.rank else ""
+            print(f"areabench: {where}{failure.failure.message}", file=sys.stderr, flush=True)
+        return _end(world, 2 if failure.failure.user_error else 1, started)
+    except ServerGone as error:  # every rank finds that out by itself, and one of them tells it
         if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
         os._exit(1)  # an abort adds a page to that, and MPI's own end would wait for the server
     except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
-        if isinstance(error, Unshareable):
+        if isinstance(error, AbortRequired):
             print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
         elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()

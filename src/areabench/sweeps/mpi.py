@@ -192,9 +192,9 @@ class Leader:
     def attempt(self, task: Task, part: Path) -> Outcome:
         """One run, written to `part`; its file takes its name when it is complete."""
         attempted, around = Pass((task,)), replace(self._around, output=part, force=True)
-        call = Call(to_toml(task.experiment))
+        call = Call(task.experiment.clients.count)
         try:
-            status = play(self._world, self._world.of_server(lambda: call), around)
+            status = play(self._world, self._world.from_server(lambda: call), lambda: task.experiment, around)
             assert status is not None
             if status.state in ENDED:
                 part.replace(task.output)
@@ -209,4 +209,4 @@ class Leader:
 
     def dismiss(self, exit_code: int) -> None:
         """There is no other run."""
-        self._world.of_server(lambda: Call("", exit_code))
+        self._world.from_server(lambda: Call(0, exit_code))

@@ -6,42 +6,49 @@ Worker ranks load this module, so it loads nothing that only rank 0 needs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
 from areabench.engine.events import Status
-from areabench.experiment.parse import parse_experiment
+from areabench.experiment.records import Experiment
 from areabench.transports.mpi_run import run_on_mpi
 from areabench.transports.options import RunOptions
 from areabench.transports.world import SharedFailure, World
 
 
 class Call(NamedTuple):
-    """What rank 0 tells the others: the next experiment as TOML, or that there is none, and the exit code."""
+    """What rank 0 tells the others: the number of clients of the next run, 0 after the last, and the exit code."""
 
-    experiment: str
+    clients: int
     exit_code: int = 0
 
 
 def follow(world: World, around: RunOptions) -> int:
     """Any other rank: take part in one run after the other; the exit code that rank 0 gives."""
-    nothing = Call("")
-    while (call := world.of_server(lambda: nothing)).experiment:
+    nothing = Call(0)
+    while (call := world.from_server(lambda: nothing)).clients:
         with suppress(SharedFailure):  # rank 0 tells it
-            play(world, call, around)
+            play(world, call, _not_loaded_here, around)
     return call.exit_code
 
 
-def play(world: World, call: Call, around: RunOptions) -> Status | None:
-    """One run on as many ranks as it can use, with messages of its own; None on the ranks that it leaves idle."""
-    experiment = parse_experiment(call.experiment)
-    part = world.first(experiment.clients.count + 1)
+def play(world: World, call: Call, load: Callable[[], Experiment], around: RunOptions) -> Status | None:
+    """One run on as many ranks as it can use, with messages of its own; None on the ranks that it leaves idle.
+
+    Rank 0 alone loads the experiment.
+    """
+    part = world.first(call.clients + 1)
     if part is None:
         return None
     try:
-        status, _ = run_on_mpi(lambda: experiment, around, part, began_at=time.time())
+        status = run_on_mpi(load, around, part, began_at=time.time()).status
     except SharedFailure:
         part.leave()  # together; after any other failure some ranks are not there to leave, and all are ended
         raise
     part.leave()
     return status
+
+
+def _not_loaded_here() -> Experiment:
+    raise AssertionError("rank 0 loads the experiment")

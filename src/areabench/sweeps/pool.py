@@ -25,7 +25,7 @@ from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
-from areabench.transports.signals import SIGNALS, Interrupts
+from areabench.transports.signals import INTERRUPT_SIGNALS, Interrupts
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Worker:
         resource_tracker.ensure_running()  # starting it would let through the signals that are blocked below
         self.connection, theirs = context.Pipe()
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, around), daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # a child inherits it from its first moment on
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT_SIGNALS)  # the child inherits it from its start
         try:
             self._process.start()
         finally:

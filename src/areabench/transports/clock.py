@@ -12,21 +12,21 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Cores(NamedTuple):
-    """What the ranks of this machine have: a core each to spare, and an MPI that yields its core while it waits."""
+    """Whether each rank of this machine has a core of its own, and whether MPI yields the core while it waits."""
 
     spare: bool
     yielded: bool
 
 
-class Clock:
-    """Seconds of the experiment since the start, each of them `stretch` real ones long."""
+class RealClock:
+    """Seconds of the experiment since the start; each takes `stretch` real seconds."""
 
     def __init__(self, stretch: float = 1.0, starts_at_s: float = 0.0) -> None:
         self._stretch, self._starts_at_s = stretch, starts_at_s
         self.start()
 
     def start(self) -> None:
-        """It is zero now, or what it is to start at."""
+        """Start at zero, or at the time that was given."""
         self._begun_s = time.perf_counter() - self._starts_at_s * self._stretch
 
     def now_s(self) -> float:
@@ -34,14 +34,14 @@ class Clock:
         return (time.perf_counter() - self._begun_s) / self._stretch
 
     def real_s(self, duration_s: float) -> float:
-        """How long so many seconds of the experiment really take."""
+        """Real seconds that a duration of the experiment takes."""
         return duration_s * self._stretch
 
 
 class Backoff:
-    """Pauses from `shortest_s`, growing by half each time up to `longest_s`; `reset` when something happened.
+    """Pauses that grow by half each time from `shortest_s` to `longest_s`; `reset` after something happened.
 
-    Where there are cores to spare, it spins for `spin_s` before the first sleep, whose wake-up takes 50 microseconds.
+    Where cores are spare it spins for `spin_s` before the first sleep, because waking up takes 50 microseconds.
     """
 
     def __init__(self, shortest_s: float, longest_s: float, spin_s: float = 0.0) -> None:
@@ -49,18 +49,18 @@ class Backoff:
         self._pause_s, self._idle_s = shortest_s, 0.0
 
     def reset(self, shortest_s: float = 0.0) -> None:
-        """Something happened: be quick again, but pause at least so long."""
+        """Something happened: begin with short pauses again, of at least `shortest_s`."""
         self._pause_s, self._idle_s = max(shortest_s, self._shortest_s), 0.0
 
     def pause(self, limit_s: float) -> None:
-        """Nothing happened: sleep for a while, at most `limit_s`."""
+        """Nothing happened: sleep for at most `limit_s`."""
         if self._spin_s and self._spins():
             return
         time.sleep(max(0.0, min(self._pause_s, limit_s)))
         self._pause_s = min(1.5 * self._pause_s, self._longest_s)
 
     def _spins(self) -> bool:
-        """Let others have the core and look again, unless this has gone on for long."""
+        """Yield the core instead of a sleep, unless nothing has happened for `spin_s`."""
         now_s = time.perf_counter()
         self._idle_s = self._idle_s or now_s
         if now_s - self._idle_s > self._spin_s:
@@ -70,6 +70,6 @@ class Backoff:
 
 
 def sharpen_sleep() -> None:
-    """Ask Linux to wake this process within a microsecond of the time asked for, not within 50."""
+    """Ask Linux to end sleeps within one microsecond of the time asked for instead of 50."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)

@@ -1,20 +1,21 @@
-"""One run in real time on the ranks of a launch: what every rank does, and what a worker's rank does.
+"""One run in real time on the ranks of a launch: what all ranks do together, and what a worker's rank does.
 
-Worker ranks load this module, so it loads nothing that only the server needs.
+Worker ranks load this module, so it loads nothing that only the server needs; `server_rank` has rank 0's part.
 """
 
 from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from areabench.engine.client import place
+from areabench.engine.client import Placement, place
 from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
@@ -25,49 +26,92 @@ from areabench.experiment.module_paths import trusted_folders
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
-from areabench.transports.clock import Clock, sharpen_sleep
+from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.options import RunOptions
-from areabench.transports.signals import STOPPING, Breaks
-from areabench.transports.worker_loop import HostedFailure, Seat, Worker
-from areabench.transports.world import Resumption, ServerLost, Stage, World, gather_footprints
+from areabench.transports.signals import STOP_SIGNALS, CheckpointTriggers
+from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
+from areabench.transports.world import World
+
+if TYPE_CHECKING:
+    from areabench.engine.diagnosis import Diagnosis
+
+
+@dataclass(frozen=True)
+class MpiResult:
+    """How a run on MPI ended: the same on all ranks, but rank 0 alone has the diagnosis of a run that has ended."""
+
+    status: Status
+    output: Path
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """One run as a rank sees it."""
+
+    world: World
+    scenario: Scenario
+    options: RunOptions
+    placement: Placement
+    hosts: Sequence[str]  # one per rank
+    began_at: float  # Unix time at which the launch began
+    triggers: CheckpointTriggers
+
+    @property
+    def survives_losses(self) -> bool:
+        """Whether the ranks continue without lost ones; a sweep ends with the run that loses a client."""
+        return self.options.checkpoint_s is not None
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where the clients of a resumed run continue."""
+
+    time_s: float
+    rounds: Mapping[int, int]  # that each client has completed
+    since_s: Mapping[int, float]  # when the delay of each order in open_order began
+    remembering: frozenset[int]  # clients that get their memories back
 
 
 def run_on_mpi(
     load: Callable[[], Experiment],
-    around: RunOptions,
+    options: RunOptions,
     world: World,
     began_at: float | None = None,
     *,
     resumes: bool = False,
     folders: Sequence[str] | None = None,
-) -> tuple[Status, Path]:
-    """One run on the ranks of this world; the experiment is read on rank 0 only. Returns the same on all ranks.
+) -> MpiResult:
+    """One run on the ranks of this world; the experiment is loaded on rank 0 only.
 
-    A launch of several runs says when this one began; else that is when the process did. `folders` are where modules
-    are looked for; None: where the experiment, which is the user's own, says.
+    `began_at` (Unix time) is when this run of several began; None: when the process did. Modules are looked for in
+    `folders`; None: where the experiment, which is the user's own, says.
     """
-    with Breaks(around.checkpoint_s if world.rank == 0 else None) as breaks:
-        _leave_signals_to_the_server(world, around)
-        text = world.of_server(lambda: to_toml(_fitting(load(), world)) if world.rank == 0 else "")
-        experiment = parse_experiment(text)
+    with CheckpointTriggers(options.checkpoint_s if world.rank == 0 else None) as triggers:
+        _leave_signals_to_server(world, options)
+        experiment = _share_experiment(load, world)
         folders = experiment.module_folders or () if folders is None else folders
         world.together(lambda: check_parts(experiment, folders))
         if experiment.data is not None:
             data = experiment.data
-            world.together(lambda: prepare_data(data, around.cache) if world.first_on_node else None)
-        scenario = world.together(lambda: _set_up(experiment, around.cache, world, folders))
-        began_at = process_began_at() if began_at is None else began_at
-        placement = place(experiment.clients.count, world.size)
-        stage = Stage(world, placement, world.gather_hosts(), began_at, breaks)
-        play = _play_resumed(scenario, stage, around) if resumes else _play_anew(scenario, stage, around)
-        status = world.of_server(play)
-    assert status is not None
-    return status, around.output_for(experiment)
+            world.together(lambda: prepare_data(data, options.cache) if world.first_on_node else None)
+        scenario = world.together(lambda: _build_scenario(experiment, options.cache, world, folders))
+        context = RankContext(
+            world=world,
+            scenario=scenario,
+            options=options,
+            placement=place(experiment.clients.count, world.size),
+            hosts=world.gather_hosts(),
+            began_at=process_began_at() if began_at is None else began_at,
+            triggers=triggers,
+        )
+        play = _play_worker if world.rank else _play_server
+        return play(context, resumes=resumes)
 
 
-def resume_on_mpi(path: Path, around: RunOptions, world: World, trusted: Sequence[str] = ()) -> tuple[Status, Path]:
-    """Go on with a run from its checkpoint."""
+def resume_on_mpi(path: Path, options: RunOptions, world: World, trusted: Sequence[str] = ()) -> MpiResult:
+    """Continue a run from its checkpoint."""
 
     def load() -> Experiment:
         from areabench.engine.plugins.trust import check_trusted
@@ -81,119 +125,107 @@ def resume_on_mpi(path: Path, around: RunOptions, world: World, trusted: Sequenc
                 raise UserError(f"{path}: was simulated; resume it without mpirun: areabench resume {path}")
             return run.experiment
 
-    vouched = trusted_folders(trusted)
-    return run_on_mpi(load, replace(around, output=path), world, resumes=True, folders=vouched)
+    folders = trusted_folders(trusted)
+    return run_on_mpi(load, replace(options, output=path), world, resumes=True, folders=folders)
 
 
-def _leave_signals_to_the_server(world: World, around: RunOptions) -> None:
-    """Launchers and schedulers send every rank the signals that stop a run; the server heeds them for all."""
-    if world.rank and around.checkpoint_s is not None:
-        for each in STOPPING:
+def _leave_signals_to_server(world: World, options: RunOptions) -> None:
+    """Launchers and schedulers send the signals that stop a run to every rank; rank 0 acts on them for all."""
+    if world.rank and options.checkpoint_s is not None:
+        for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_IGN)
 
 
-def _play_anew(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
-    """What this rank does in a run from the start; on rank 0 the run file is open from here on."""
-    world, mine = stage.world, stage.placement.hosted(stage.world.rank)
-    seats = world.together(lambda: _seats(scenario, mine))
-    if world.rank == 0:
-        return world.together(lambda: _server(scenario, stage, around))
-    return world.together(lambda: partial(_work, scenario, seats, world, 0.0, goes_on=around.checkpoint_s is not None))
+def _share_experiment(load: Callable[[], Experiment], world: World) -> Experiment:
+    """The experiment on all ranks: rank 0 loads it, the others parse the text that it sends."""
+    loaded: list[Experiment] = []
+
+    def load_as_text() -> str:
+        if world.rank:
+            return ""
+        experiment = load()
+        place(experiment.clients.count, world.size)
+        if experiment.faults.lost:
+            raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
+        loaded.append(experiment)
+        return to_toml(experiment)
+
+    text = world.from_server(load_as_text)
+    return loaded[0] if loaded else parse_experiment(text)
 
 
-def _play_resumed(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
-    """The same in a run that goes on; rank 0 tells where it stands, and what each client remembers."""
-    world, mine = stage.world, stage.placement.hosted(stage.world.rank)
-    seats = world.together(lambda: _seats(scenario, mine))
-    if world.rank == 0:
-        return _resumed_server(scenario, stage, around)
-    resumption: Resumption | None = world.of_server(lambda: None)
-    assert resumption is not None
-    world.together(lambda: _take_seats(scenario, world, seats, resumption))
-    return world.together(lambda: partial(_work, scenario, seats, world, resumption.time_s, goes_on=True))
-
-
-def _resumed_server(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
-    """Rank 0's part of it, in step with the others."""
-    from areabench.transports.mpi_serve import prepare_again, read_checkpoint_of, resumption_of
-    from areabench.transports.mpi_server import send_memories
-
-    found = []
-
-    def read() -> Resumption:
-        assert around.output is not None
-        found.append(read_checkpoint_of(scenario, around.output))
-        return resumption_of(found[0])
-
-    stage.world.of_server(read)
-    stage.world.together(lambda: send_memories(stage.world, stage.placement, found[0].memories))
-    return stage.world.together(lambda: prepare_again(scenario, stage, around, found[0]))
-
-
-def _server(scenario: Scenario, stage: Stage, around: RunOptions) -> Callable[[], Status | None]:
-    """What rank 0 does in the run; the run file is open from here on."""
-    from areabench.transports.mpi_serve import prepare  # with HDF5, evaluation and diagnosis, which no other rank needs
-
-    return prepare(scenario, stage, around)
-
-
-def _fitting(experiment: Experiment, world: World) -> Experiment:
-    """The experiment, if it fits the number of ranks."""
-    place(experiment.clients.count, world.size)
-    if experiment.faults.lost:
-        raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
-    return experiment
-
-
-def _set_up(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
+def _build_scenario(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
     """The parts of the run, if this MPI can carry its models."""
     scenario = build_scenario(experiment, cache, folders)
     check_limits(experiment.clients.count, scenario.problem.dimension, scenario.problem.dtype, world.highest_tag)
     return scenario
 
 
-def _seats(scenario: Scenario, clients: range) -> dict[int, Seat]:
-    """The clients that a rank hosts, each with its own delays."""
-    delays = scenario.delays()
-    return {number: Seat(scenario.client(number), partial(delays.next_s, number)) for number in clients}
+def _play_server(context: RankContext, *, resumes: bool) -> MpiResult:
+    """Rank 0's part of the run."""
+    from areabench.transports.server_rank import prepare_server  # with HDF5, evaluation and diagnosis
+
+    server = prepare_server(context, resumes=resumes)
+    status = context.world.from_server(server.serve)
+    return MpiResult(status, server.output, server.diagnosis)
 
 
-def _take_seats(scenario: Scenario, world: World, seats: dict[int, Seat], resumption: Resumption) -> None:
-    """Bring a rank's clients to where they were when the run stopped."""
-    problem, delays = scenario.problem, scenario.delays()
-    remembering = [number for number in seats if number in resumption.remembering]
-    memories = receive_memories(world, remembering, problem.dimension, problem.dtype)
-    for number, seat in seats.items():
-        if rounds := resumption.rounds.get(number, 0):
-            seat.client.resume(rounds, memories.get(number))
+def _play_worker(context: RankContext, *, resumes: bool) -> MpiResult:
+    """A worker's part of the run, in step with `prepare_server`."""
+    world, starts_at_s = context.world, 0.0
+    hosted = world.together(lambda: _host_clients(context))
+    if resumes:
+        point: ResumePoint | None = world.from_server(lambda: None)
+        assert point is not None
+        world.together(lambda: _restore_clients(context, hosted, point))
+        starts_at_s = point.time_s
+    world.together(lambda: None)  # the server opens the run file
+    work: Callable[[], Status | None] = partial(_work, context, hosted, starts_at_s)
+    status = world.from_server(work)
+    assert status is not None
+    return MpiResult(status, context.options.output_for(context.scenario.experiment))
+
+
+def _host_clients(context: RankContext) -> dict[int, HostedClient]:
+    """The clients of this rank, each with its own delays."""
+    scenario, delays = context.scenario, context.scenario.delays()
+    numbers = context.placement.hosted(context.world.rank)
+    return {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in numbers}
+
+
+def _restore_clients(context: RankContext, hosted: Mapping[int, HostedClient], point: ResumePoint) -> None:
+    """Bring the clients of this rank to where they were when the run stopped."""
+    problem, delays = context.scenario.problem, context.scenario.delays()
+    remembering = [number for number in hosted if number in point.remembering]
+    memories = receive_memories(context.world, remembering, problem.dimension, problem.dtype)
+    for number, each in hosted.items():
+        if rounds := point.rounds.get(number, 0):
+            each.client.resume(rounds, memories.get(number))
             delays.skip(number, rounds)
-            seat.next_delay_s = partial(delays.next_s, number)
-        seat.sent_s = resumption.since_s.get(number, 0.0)
+            each.next_delay_s = partial(delays.next_s, number)
+        each.sent_s = point.since_s.get(number, 0.0)
 
 
-def _work(scenario: Scenario, seats: dict[int, Seat], world: World, starts_at_s: float, *, goes_on: bool) -> None:
-    """A worker's rank: host clients, and tell the server when that fails."""
-    dimension, dtype = scenario.problem.dimension, scenario.problem.dtype
-    link = world.together(lambda: MpiWorkerLink(world, list(seats), dimension, dtype))
+def _work(context: RankContext, hosted: Mapping[int, HostedClient], starts_at_s: float) -> None:
+    """Host clients until the server stops them, and report a failure to it."""
+    world, experiment, problem = context.world, context.scenario.experiment, context.scenario.problem
+    link = world.together(lambda: MpiWorkerLink(world, list(hosted), problem.dimension, problem.dtype))
     sharpen_sleep()
-    clock, server_gone = Clock(scenario.experiment.clock.stretch, starts_at_s), world.liveness.server_gone
+    clock, server_gone = RealClock(experiment.clock.stretch, starts_at_s), world.liveness.server_gone
     world.barrier()
-    world.go_on_without = goes_on
+    world.survives_losses = context.survives_losses
     clock.start()
     meter = Meter()
     try:
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is told by its status
-                Worker(link, seats, clock, world.cores, server_gone).work()
-        except ServerGone:
-            raise
-        except HostedFailure as failure:
-            link.fail(failure.client, str(failure))
-        except Exception:  # whatever it is, the server must hear of it
-            link.fail(next(iter(seats)), traceback.format_exc())
-        link.depart(server_gone)
-    except ServerGone as gone:
-        raise ServerLost(str(gone)) from gone
+        with np.errstate(over="ignore", invalid="ignore"):  # the status reports a run that diverges
+            Worker(link, hosted, clock, world.cores, server_gone).work()
+    except ServerGone:
+        raise
+    except ClientRoundFailure as failure:
+        link.fail(failure.client, str(failure))
+    except Exception:  # any: the server must be told
+        link.fail(next(iter(hosted)), traceback.format_exc())
+    link.leave(server_gone)
     if link.shrunk:
         world.shrink()
-    gather_footprints(world, meter)
+    world.gather(meter.read(world.host))

@@ -1,4 +1,4 @@
-"""The wire, the server's end: buffers and requests. This module, `mpi_worker` and `world` alone import mpi4py."""
+"""The server's end of the wire: buffers and requests. Only this module, `mpi_worker` and `world` import mpi4py."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from areabench.transports.world import World
 _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK
 
 
-class Buffer:
-    """Room for a message: a header, and a vector behind it."""
+class MessageBuffer:
+    """Memory of one message: a header, and a vector behind it."""
 
     def __init__(self, dimension: int, dtype: np.dtype[Any]) -> None:
         size = HEADER_BYTES + dimension * dtype.itemsize
@@ -41,87 +41,87 @@ class Buffer:
 
 
 def completed(requests: Sequence[MPI.Request]) -> list[int]:
-    """Which requests are complete: Open MPI moves messages on after it has looked, so an empty look is looked again."""
+    """Which requests are complete. Open MPI moves messages on after it has tested them, so it is asked twice."""
     return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
 
 
 class MpiServerLink:
-    """Rank 0's end: a persistent receive and a persistent send a client, each with a buffer of its own."""
+    """Rank 0's end: one persistent receive and one persistent send per client, each with its own buffer."""
 
     def __init__(self, world: World, placement: Placement, dimension: int, dtype: np.dtype[Any]) -> None:
         self._comm, clients = world.comm, range(placement.clients)
         self._ranks = [placement.rank(client) for client in clients]
-        incoming = [Buffer(dimension, dtype) for _ in clients]
+        incoming = [MessageBuffer(dimension, dtype) for _ in clients]
         self._updates = [buffer.header for buffer in incoming]
         self._payloads = [buffer.vector for buffer in incoming]
         self._receives = [
             self._comm.Recv_init([buffer.whole, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
             for client, buffer in enumerate(incoming)
         ]
-        outgoing = [Buffer(dimension, dtype) for _ in clients]
+        outgoing = [MessageBuffer(dimension, dtype) for _ in clients]
         self._orders = [buffer.header for buffer in outgoing]
         self._models = [buffer.vector for buffer in outgoing]
         self._sends = [
             self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
             for client, buffer in enumerate(outgoing)
         ]
-        self.shrunk = False  # whether the workers were told at the stop that ranks were lost
+        self.shrunk = False  # whether the stop told the workers that ranks were lost
         self._world, self._payload_bytes = world, dimension * dtype.itemsize
-        self._words: list[tuple[MPI.Request, bytearray]] = []  # headers under way: stops and questions
-        self._armed = [True] * placement.clients
+        self._headers: list[tuple[MPI.Request, bytearray]] = []  # stops and questions in open_order
+        self._armed = [True] * placement.clients  # whether the receive is posted
         self._dead: set[int] = set()  # clients whose rank has died
-        self._lost: list[int] = []  # of those, the ones that were not told yet
-        self._flawed: list[tuple[int, Reason]] = []
-        self.recall = Recall(self._comm, self._ranks, Buffer(dimension, dtype), self._say)
+        self._lost: list[int] = []  # of those, the ones that `lost` has not returned yet
+        self._unreadable: list[tuple[int, Reason]] = []
+        self.recall = MpiRecall(self._comm, self._ranks, MessageBuffer(dimension, dtype), self._send_header)
         MPI.Prequest.Startall(self._receives)
 
     def arrivals(self) -> list[Update]:
-        """All updates that are here now; what cannot be read is left to `flawed`."""
+        """All updates that are here now; messages that cannot be read are reported by `unreadable`."""
         try:
             done = completed(self._receives)
         except MPI.Exception as error:
-            done = self._sort_out(error)
+            done = self._completed_after(error)
         found = []
         for slot in done:
             self._armed[slot] = False
             if reason := message_refusal_reason(self._updates[slot], slot, self._payload_bytes):
-                self._flawed.append((slot, reason))
+                self._unreadable.append((slot, reason))
             else:
                 found.append(Update(unpack_update(self._updates[slot]), self._payloads[slot]))
         return found
 
-    def flawed(self) -> list[tuple[int, Reason]]:
-        """The clients whose messages could not be read, since the last call, and why."""
-        flawed, self._flawed = self._flawed, []
-        return flawed
+    def unreadable(self) -> list[tuple[int, Reason]]:
+        """The clients whose messages could not be read since the last call, and why."""
+        unreadable, self._unreadable = self._unreadable, []
+        return unreadable
 
     def lost(self) -> list[int]:
-        """The clients whose rank has died, since the last call."""
+        """The clients whose ranks have died since the last call."""
         lost, self._lost = self._lost, []
         return lost
 
-    def _sort_out(self, error: MPI.Exception) -> list[int]:
-        """What is complete, after MPI has said that something failed: a rank has died, or a message was too long."""
+    def _completed_after(self, error: MPI.Exception) -> list[int]:
+        """The complete receives after MPI has reported an error: a rank has died, or a message was too long."""
         ranks = set(self._world.lost())
-        fallen = [client for client, rank in enumerate(self._ranks) if rank in ranks and client not in self._dead]
-        for client in fallen:
-            self._bury(client)
+        newly_dead = [client for client, rank in enumerate(self._ranks) if rank in ranks and client not in self._dead]
+        for client in newly_dead:
+            self._drop_client(client)
         done = [client for client, armed in enumerate(self._armed) if armed and self._is_complete(client)]
-        if not fallen and not done:
+        if not newly_dead and not done:
             raise error
         return done
 
-    def _bury(self, client: int) -> None:
-        """Nothing more is received from, or sent to, this client."""
+    def _drop_client(self, client: int) -> None:
+        """Receive nothing more from this client, and send nothing more to it."""
         self._dead.add(client)
         self._lost.append(client)
         self._armed[client] = False
-        request, self._receives[client] = self._receives[client], MPI.Prequest()  # which Testsome passes over
+        request, self._receives[client] = self._receives[client], MPI.Prequest()  # Testsome skips this one
         with suppress(MPI.Exception):
             request.Free()
 
     def _is_complete(self, client: int) -> bool:
-        """Whether the client's message is here; one that was too long is, and its header tells."""
+        """Whether the client's message is here; one that was too long is, and its header says so."""
         try:
             return self._receives[client].Test()
         except MPI.Exception:
@@ -144,32 +144,32 @@ class MpiServerLink:
         send.Start()
 
     def stop_all(self) -> None:
-        """Tell every client to stop, and be ready for the last message of each."""
+        """Tell every client to stop, and receive the last message of each."""
         self.shrunk = bool(self._dead)
         flags = _STOP_SHRUNK if self.shrunk else Flag.STOP
         for client, armed in enumerate(self._armed):
             if not armed:
                 self.rearm(client)
-            self._say(client, OrderHeader(0.0, 0, 0, flags))
+            self._send_header(client, OrderHeader(0.0, 0, 0, flags))
 
-    def _say(self, client: int, header: OrderHeader) -> None:
+    def _send_header(self, client: int, header: OrderHeader) -> None:
         """Send a header without a model."""
         if client not in self._dead:
-            words = bytearray(HEADER_BYTES)
-            pack_order(words, header)
-            request = self._comm.Isend([words, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-            self._words = [said for said in self._words if not _is_over(said[0])]
-            self._words.append((request, words))
+            packed = bytearray(HEADER_BYTES)
+            pack_order(packed, header)
+            request = self._comm.Isend([packed, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
+            self._headers = [sent for sent in self._headers if not _is_over(sent[0])]
+            self._headers.append((request, packed))
 
     def failure(self, client: int) -> str:
-        """What a client that has failed says about it."""
+        """The text that a client that has failed sends about it."""
         text: str = self._comm.recv(source=self._ranks[client], tag=tag_of(Tag.FAILURE, client))
         return text
 
     def close(self) -> None:
-        """Complete all sends and give the requests back."""
-        if not self._dead:  # what was said to a dead rank never completes
-            MPI.Request.Waitall([*(request for request, _ in self._words), *self._sends])
+        """Complete all sends and free the requests."""
+        if not self._dead:  # a send to a dead rank never completes
+            MPI.Request.Waitall([*(request for request, _ in self._headers), *self._sends])
         for request, armed in zip(self._receives, self._armed, strict=True):
             if armed:  # a client that has failed sends nothing more
                 request.Cancel()
@@ -180,7 +180,7 @@ class MpiServerLink:
 
 
 def _is_over(request: MPI.Request) -> bool:
-    """Whether nothing more comes of a request: it is complete, or its rank is gone."""
+    """Whether a request is complete, or its rank is dead."""
     try:
         return request.Test()
     except MPI.Exception:
@@ -188,40 +188,40 @@ def _is_over(request: MPI.Request) -> bool:
 
 
 def send_memories(world: World, placement: Placement, memories: Mapping[int, Vector]) -> None:
-    """Before the start, on rank 0: give the clients back what they remembered; `receive_memories` takes it."""
+    """On rank 0, before the start of a resumed run: send the clients their memories (see `receive_memories`)."""
     for client in sorted(memories):  # the order in which each rank receives them
         memory = np.ascontiguousarray(memories[client])
         world.wait(world.comm.Isend([memory, MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client)))
 
 
-class Recall:
-    """What clients remembered when given rounds began: all are asked at once, and answer one after the other.
+class MpiRecall:
+    """The memories of clients at the begin of given rounds: all are asked at once, and answer one after the other.
 
-    One vector is on its way at a time, whatever the number of clients. A question carries its number, so that answers
-    to an earlier one that was given up are told apart.
+    One vector is in open_order at a time, whatever the number of clients. A question has a number, so that answers to an
+    earlier question that was given up are recognised.
     """
 
     def __init__(
         self,
         comm: MPI.Intracomm,
         ranks: Sequence[int],
-        buffer: Buffer,
-        say: Callable[[int, OrderHeader], None],
+        buffer: MessageBuffer,
+        send_header: Callable[[int, OrderHeader], None],
     ) -> None:
-        self._comm, self._ranks, self._buffer, self._say = comm, ranks, buffer, say
+        self._comm, self._ranks, self._buffer, self._send_header = comm, ranks, buffer, send_header
         self._number = 0
-        self._awaited: deque[tuple[int, int]] = deque()  # clients and the number of the question that they answer
+        self._awaited: deque[tuple[int, int]] = deque()  # client, and number of the question
         self._receive: MPI.Request | None = None
 
     def ask(self, rounds: Mapping[int, int]) -> None:
-        """Ask clients what they remembered when these rounds began; answers come in this order."""
+        """Ask clients for their memories at the begin of these rounds; the answers come in this order."""
         self._number += 1
         for client, number in rounds.items():
-            self._say(client, OrderHeader(0.0, number, self._number, Flag.RECALL))
+            self._send_header(client, OrderHeader(0.0, number, self._number, Flag.RECALL))
             self._awaited.append((client, self._number))
 
     def give_up(self, lost: Collection[int]) -> None:
-        """These clients are gone and will not answer; what others still answer to is thrown away."""
+        """These clients will not answer; the answers of the others to earlier questions are dropped."""
         if self._receive is not None and self._awaited[0][0] in lost:
             with suppress(MPI.Exception):
                 self._receive.Cancel()
@@ -236,7 +236,7 @@ class Recall:
         return bool(self._awaited)
 
     def answer(self) -> tuple[int, Vector] | None:
-        """The next answer, if it is here; the vector is lent until the next call."""
+        """The next client and its memory, if the answer is here; the vector is lent until the next call."""
         while self._awaited:
             client, number = self._awaited[0]
             if self._receive is None:
@@ -246,13 +246,13 @@ class Recall:
                 return None
             self._receive = None
             self._awaited.popleft()
-            declined = unpack_update(self._buffer.header).flags is Flag.FAILED  # by a client that has failed meanwhile
+            declined = unpack_update(self._buffer.header).flags is Flag.FAILED  # by a client that has stopped
             if number == self._number and not declined:
                 return client, self._buffer.vector
         return None
 
     def _arrived(self) -> bool:
-        """Whether the answer is here; that its client is gone is found out elsewhere."""
+        """Whether the answer is here; that its client is lost is found elsewhere."""
         assert self._receive is not None
         try:
             return self._receive.Test()

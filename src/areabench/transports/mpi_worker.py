@@ -1,4 +1,4 @@
-"""The wire, a worker rank's end: buffers and requests of all clients that it hosts."""
+"""A worker rank's end of the wire: buffers and requests of all clients that it hosts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from areabench.engine.messages import (
 )
 from areabench.errors import ServerGone
 from areabench.transports.clock import Backoff
-from areabench.transports.mpi_server import Buffer, completed
+from areabench.transports.mpi_server import MessageBuffer, completed
 from areabench.transports.world import World
 
-_LONGEST_WAIT_S = 0.5  # without a look at anything else
+_LONGEST_WAIT_S = 0.5  # inside MPI, without a look at anything else
 
 
 def receive_memories(world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> dict[int, Vector]:
-    """Before the start of a run that is resumed, on a worker's rank: what these clients remember."""
+    """On a worker's rank, before the start of a resumed run: the memories of these clients."""
     memories = {}
     for client in clients:
         memories[client] = np.empty(dimension, dtype)
@@ -36,22 +36,22 @@ def receive_memories(world: World, clients: Sequence[int], dimension: int, dtype
     return memories
 
 
-class _Line:
+class _ClientChannel:
     """One client's part of a worker's link.
 
-    Orders come into two buffers by turns: while the client works from one, the receive of the next is posted into the
+    Orders are received into two buffers in turn: while the client works from one, the next receive is posted into the
     other, so that a stop is noticed.
     """
 
     def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
         self.client, self.stopped, self.shrunk, self.failed = client, False, False, False
-        self.question: tuple[int, int] | None = None  # the round that is asked about, and the question's number
-        self._buffers = [Buffer(dimension, dtype) for _ in range(2)]
+        self.question: tuple[int, int] | None = None  # the round that is asked about, and the number of the question
+        self._buffers = [MessageBuffer(dimension, dtype) for _ in range(2)]
         self._receives = [
             comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
             for buffer in self._buffers
         ]
-        self.outgoing, self._turn = Buffer(dimension, dtype), 0
+        self.outgoing, self._turn = MessageBuffer(dimension, dtype), 0
         self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
         self.next_order.Start()
 
@@ -61,7 +61,7 @@ class _Line:
         return self._receives[self._turn]
 
     def take(self) -> Order | None:
-        """An order is here: post the receive of the next; None for a stop."""
+        """The order that is here, None for a stop or a question; posts the receive of the next one."""
         buffer = self._buffers[self._turn]
         header = unpack_order(buffer.header)
         if Flag.STOP in header.flags:
@@ -76,7 +76,7 @@ class _Line:
         return Order(self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags)
 
     def close(self) -> None:
-        """Give the requests back."""
+        """Free the requests."""
         for request in (*self._receives, self.send):
             request.Free()
 
@@ -86,15 +86,15 @@ class MpiWorkerLink:
 
     def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
         self._comm, self._yielded = world.comm, world.cores.yielded
-        self._lines = [_Line(world.comm, client, dimension, dtype) for client in clients]
-        self._by_client = {line.client: line for line in self._lines}
-        self._next_orders = [line.next_order for line in self._lines]
-        self._answers: list[tuple[MPI.Request, Buffer]] = []  # under way, and what they send
+        self._channels = [_ClientChannel(world.comm, client, dimension, dtype) for client in clients]
+        self._by_client = {channel.client: channel for channel in self._channels}
+        self._next_orders = [channel.next_order for channel in self._channels]
+        self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in open_order
         self._asked: list[tuple[int, int]] = []
         self.stopped = self.shrunk = False
 
     def orders(self, *, wait: bool = False) -> list[Order]:
-        """All orders that are here now; where there is none, those that come first, if they are worth the wait."""
+        """All orders that are here now; with `wait`, the first that come."""
         try:
             done = self._wait_for_some() if wait else completed(self._next_orders)
         except MPI.Exception as error:  # all messages are the server's
@@ -102,7 +102,7 @@ class MpiWorkerLink:
         return [order for slot in done if (order := self._take(slot)) is not None]
 
     def _wait_for_some(self) -> Sequence[int]:
-        """The first that come. MPICH would wait for ever for a server that has died, so it is looked at itself."""
+        """Wait for the first orders. MPICH would wait for ever for a server that has died, so there it is polled."""
         if self._yielded:
             return MPI.Request.Waitsome(self._next_orders) or ()
         end_s = time.perf_counter() + _LONGEST_WAIT_S
@@ -111,76 +111,76 @@ class MpiWorkerLink:
         return done
 
     def _take(self, slot: int) -> Order | None:
-        line = self._lines[slot]
-        order = line.take()
-        self._next_orders[slot] = line.next_order
-        self.stopped = self.stopped or line.stopped
-        self.shrunk = self.shrunk or line.shrunk
-        if line.question is not None:
-            self._asked.append((line.client, line.question[0]))
+        channel = self._channels[slot]
+        order = channel.take()
+        self._next_orders[slot] = channel.next_order
+        self.stopped = self.stopped or channel.stopped
+        self.shrunk = self.shrunk or channel.shrunk
+        if channel.question is not None:
+            self._asked.append((channel.client, channel.question[0]))
         return order
 
     def questions(self) -> list[tuple[int, int]]:
-        """The clients that were asked what they remembered, since the last call, and when which round began."""
+        """The clients that were asked for their memory since the last call, each with the round that is asked about."""
         asked, self._asked = self._asked, []
         return asked
 
     def answer(self, client: int, memory: Vector) -> None:
-        """Tell what a client that was asked remembered."""
-        buffer = Buffer(len(memory), memory.dtype)
+        """Send the memory of a client that was asked for it."""
+        buffer = MessageBuffer(len(memory), memory.dtype)
         np.copyto(buffer.vector, memory)
         self._answer(client, buffer, Flag.NONE)
 
-    def _answer(self, client: int, buffer: Buffer, flags: Flag) -> None:
-        line = self._by_client[client]
-        assert line.question is not None
-        (number, question), line.question = line.question, None
+    def _answer(self, client: int, buffer: MessageBuffer, flags: Flag) -> None:
+        channel = self._by_client[client]
+        assert channel.question is not None
+        (number, question), channel.question = channel.question, None
         pack_update(buffer.header, UpdateHeader(client, question, number, flags=flags), buffer.vector.nbytes)
         self._answers = [sent for sent in self._answers if not sent[0].Test()]
         request = self._comm.Isend([buffer.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.MEMORY, client))
         self._answers.append((request, buffer))
 
     def load(self, client: int, payload: Vector) -> None:
-        """Keep what will be sent."""
-        line = self._by_client[client]
-        line.send.Wait()  # complete already: the server has answered
-        np.copyto(line.outgoing.vector, payload)
+        """Keep the result of a client's round until it is sent."""
+        channel = self._by_client[client]
+        channel.send.Wait()  # complete already: the server has answered
+        np.copyto(channel.outgoing.vector, payload)
 
     def send(self, header: UpdateHeader) -> None:
-        """Send what was loaded."""
-        line = self._by_client[header.client]
-        pack_update(line.outgoing.header, header, line.outgoing.vector.nbytes)
-        line.send.Start()
+        """Send what was loaded for the header's client; returns at once."""
+        channel = self._by_client[header.client]
+        pack_update(channel.outgoing.header, header, channel.outgoing.vector.nbytes)
+        channel.send.Start()
 
     def fail(self, client: int, text: str) -> None:
-        """Tell the server that a client has failed; it will say stop."""
-        line = self._by_client[client]
-        line.failed = True
-        self._last_words(line, Flag.FAILED)
+        """Report to the server that a client has failed; the server will send a stop."""
+        channel = self._by_client[client]
+        channel.failed = True
+        self._send_last_message(channel, Flag.FAILED)
         self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
 
-    def depart(self, server_gone: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the server has said stop to every client, and say farewell for each."""
+    def leave(self, server_gone: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the server has stopped every client, and send the last message of each."""
         backoff = Backoff(50e-6, 5e-3)
-        while not all(line.stopped for line in self._lines):
+        while not all(channel.stopped for channel in self._channels):
             self.orders()
-            self._shrug()
+            self._decline_questions()
             if server_gone():
                 raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)
-        self._shrug()
-        for line in self._lines:
-            if not line.failed:
-                self._last_words(line, Flag.FAREWELL)
-            line.close()
-        MPI.Request.Waitall([request for request, _ in self._answers])  # the server takes them in before it leaves
+        self._decline_questions()
+        for channel in self._channels:
+            if not channel.failed:
+                self._send_last_message(channel, Flag.LEAVING)
+            channel.close()
+        MPI.Request.Waitall([request for request, _ in self._answers])  # the server receives them before it leaves
 
-    def _shrug(self) -> None:
-        """Answer questions that came too late with nothing: the server waits for answers, whatever they say."""
+    def _decline_questions(self) -> None:
+        """Answer questions that came too late without a memory: the server waits for every answer."""
         for client, _ in self.questions():
-            self._answer(client, Buffer(0, np.dtype(np.uint8)), Flag.FAILED)
+            self._answer(client, MessageBuffer(0, np.dtype(np.uint8)), Flag.FAILED)
 
-    def _last_words(self, line: _Line, flag: Flag) -> None:
-        line.send.Wait()
-        pack_update(line.outgoing.header, UpdateHeader(line.client, -1, -1, flags=flag))
-        self._comm.Send([line.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, line.client))
+    def _send_last_message(self, channel: _ClientChannel, flag: Flag) -> None:
+        channel.send.Wait()
+        pack_update(channel.outgoing.header, UpdateHeader(channel.client, -1, -1, flags=flag))
+        self._comm.Send([channel.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, channel.client))

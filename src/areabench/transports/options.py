@@ -1,4 +1,4 @@
-"""TODO."""
+"""What a run needs besides its experiment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from areabench.progress import Style
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run needs besides its experiment; the command line fills it in."""
+    """The options of a run; the command line fills them in."""
 
-    output: Path | None
-    cache: Path
-    command: str
-    threads: str
-    force: bool
+    output: Path | None  # the run file; None: named after the experiment
+    cache: Path  # folder of unpacked data sets
+    command: str  # as typed, for the run file
+    threads: str  # per process, for the run file
+    force: bool  # overwrite an existing run file
     progress: Style
-    checkpoint_s: float | None = None  # real seconds between checkpoints; 0: only at a signal; None: neither
+    checkpoint_s: float | None = None  # real seconds between checkpoints; 0: only at a signal; None: no checkpoints
 
     def output_for(self, experiment: Experiment) -> Path:
-        """The run file: the one asked for, or one named after the experiment."""
+        """The run file: `output`, or one named after the experiment."""
         return self.output or Path("runs") / f"{experiment.name}-{slug(experiment.method.name)}-{experiment.seed}.h5"

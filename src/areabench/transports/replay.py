@@ -22,14 +22,14 @@ from areabench.transports.simulator import LaneEnd, play_lanes
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where the replay departs from the record."""
+    """The first place where the replay differs from the record."""
 
     event: int  # row of /events; the number of rows where a snapshot after the last event differs
     what: str
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayResult:
     """What a replay compared, and the first difference if there is one."""
 
     events: int
@@ -38,7 +38,7 @@ class Outcome:
 
 
 class Replay:
-    """One run file, replayed."""
+    """The replay of one run file."""
 
     def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
         self._run, self._scenario, self._progress = run, scenario, progress
@@ -49,12 +49,12 @@ class Replay:
         self._removal: Removal | None = None
         self._next_snapshot = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> ReplayResult:
         """Replay to the end or to the first difference."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a run that diverged is replayed like any other
+        with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
             return self._replay()
 
-    def _replay(self) -> Outcome:
+    def _replay(self) -> ReplayResult:
         self._keep(self._server.begin())
         difference = self._check_snapshots(0)
         events = self._run.events_array
@@ -63,7 +63,7 @@ class Replay:
             difference = self._event(number, events[number]) or self._check_snapshots(number + 1)
             number += 1
             self._progress(float(events[number - 1]["time_s"]), number)
-        return Outcome(number, self._next_snapshot, difference or self._check_end(number))
+        return ReplayResult(number, self._next_snapshot, difference or self._check_end(number))
 
     def _event(self, number: int, row: np.void) -> Difference | None:
         what = self._handlers[row["kind"]](row)
@@ -101,17 +101,17 @@ class Replay:
         return self._compare(row, payload, f"the update of client {number}, round {row['round']}") or self._count(row)
 
     def _refusal(self, row: np.void) -> str | None:
-        """The client's round took place, whatever became of its update on the way; it works again."""
+        """The client has worked, but its update was refused; it works again."""
         number = int(row["client"])
         order = self._orders.pop(number, None)
-        if order is not None:  # else it was no answer to anything, and was not answered
+        if order is not None:  # else the update belonged to no order, and was not answered
             self._clients[number].work(order.model, order.step_size)
             self._clients[number].take_back()
             self._keep([self._server.again(number)])
         return self._count(row)
 
     def _loss(self, row: np.void) -> str | None:
-        """A client is gone; what it has left in the average follows from what the others remember at this moment."""
+        """A client is lost; its part of the average follows from the memories of the others at this moment."""
         number = int(row["client"])
         at_work = self._orders.pop(number, None) is not None
         self._lost.append(number)
@@ -165,7 +165,7 @@ class Replay:
         return None
 
     def _check_end(self, events_done: int) -> Difference | None:
-        """A snapshot that no event leads to: the log lacks events, unless the run was cut off while writing."""
+        """A snapshot without its events: the log lacks some, unless the run was killed while it wrote."""
         index, number = self._run.snapshot_index, self._next_snapshot
         if number == len(index) or self._run.status.state == State.RUNNING:
             return None
@@ -176,12 +176,12 @@ class Replay:
         self._orders.update({order.client: order for order in orders})
 
 
-def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> Outcome:
-    """Simulate the run again; the other lanes of its pass do not matter, but how many there were does."""
+def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> ReplayResult:
+    """Simulate a run without event log again; of the other lanes of its pass only their number matters."""
     lanes, lane = run.provenance.lanes, run.provenance.lane
     if run.provenance.transport != "simulator":
         raise RunFileError(
-            f"{run.path}: has no event log to replay, and real time does not repeat itself; run it with "
+            f"{run.path}: has no event log to replay, and arrivals in real time do not repeat; run it with "
             "record.events=true"
         )
     if run.status.state in (State.RUNNING, State.FAILED):
@@ -193,9 +193,9 @@ def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None])
     with np.errstate(over="ignore", invalid="ignore"):
         end = play_lanes(scenario, progress)[lane]
     if end is None:
-        return Outcome(0, 0, Difference(0, "the model is not finite any more in the same pass"))
+        return ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass"))
     difference = _snapshots(run, end) or _average(run, end) or _counts(run, end)
-    return Outcome(end.tally.events, len(end.snapshots), difference)
+    return ReplayResult(end.tally.events, len(end.snapshots), difference)
 
 
 def _snapshots(run: Run, end: LaneEnd) -> Difference | None:
@@ -223,7 +223,7 @@ def _counts(run: Run, end: LaneEnd) -> Difference | None:
     if run.status != end.status:
         return Difference(end.tally.events, f"status {end.status}, recorded {run.status}")
     if not np.array_equal(run.staleness, end.tally.staleness):
-        return Difference(end.tally.events, "how stale the updates were")
+        return Difference(end.tally.events, "the staleness of the updates differs")
     if not np.array_equal(run.served, end.tally.served(len(run.served))):
-        return Difference(end.tally.events, "whose updates were used")
+        return Difference(end.tally.events, "the number of updates used per client differs")
     return None

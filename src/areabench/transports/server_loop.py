@@ -1,26 +1,61 @@
-"""The server's loop in real time. It owns the clock; the wire is a `ServerLink`, so it runs without MPI in tests."""
+"""The server's loop in real time. It owns the clock; the wire is a `ServerLink`, so it runs without MPI in tests.
+
+`RealTimeServer.run` is the loop. `MemoryTasks` does what needs the clients' memories while the loop continues:
+checkpoints, and averages without lost clients.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.events import Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update
 from areabench.engine.scenario import Scenario
+from areabench.engine.server import Removal
 from areabench.engine.state import RunState
 from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
+from areabench.experiment.parse import to_toml
+from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.record import Recorder
-from areabench.transports.clock import Backoff, Clock
-from areabench.transports.keeper import Keeper, Recall
-from areabench.transports.signals import Breaks
+from areabench.transports.clock import Backoff, RealClock
+from areabench.transports.signals import CheckpointTriggers
+
+_FLAGS_OF_UPDATES = (Flag.NONE, Flag.OVERRUN)  # before the end every other message is a failure
+_SPIN_S = 200e-6  # where no other rank wants the core
+_STOP_LIMIT_S = 60.0  # how long a client may continue to compute after it was told to stop
+_HASTY_STOP_LIMIT_S = 10.0  # the same where a signal has stopped the run
+_RECALL_LIMIT_S = 10.0  # how long clients may take to send their memories when a signal stops the run
+_LIVENESS_INTERVAL_S = 2.0  # between two looks for clients whose processes have ended
+
+
+class Recall(Protocol):
+    """Requests to clients for their memories."""
+
+    def ask(self, rounds: Mapping[int, int]) -> None:
+        """Ask clients for their memories at the begin of these rounds; the answers come in this order."""
+        ...
+
+    def give_up(self, lost: Collection[int]) -> None:
+        """These clients will not answer; the answers of the others to earlier requests are dropped."""
+        ...
+
+    @property
+    def awaited(self) -> bool:
+        """Whether answers are still to come."""
+        ...
+
+    def answer(self) -> tuple[int, Vector] | None:
+        """The next client and its memory, if the answer is here; the vector is lent until the next call."""
+        ...
 
 
 class ServerLink(Protocol):
@@ -31,7 +66,7 @@ class ServerLink(Protocol):
         ...
 
     def rearm(self, client: int) -> None:
-        """The client's update has been used: be ready for its next message."""
+        """The client's update has been used: receive its next message."""
         ...
 
     def order(self, order: Order) -> None:
@@ -43,47 +78,36 @@ class ServerLink(Protocol):
         ...
 
     def failure(self, client: int) -> str:
-        """What a client that has failed says about it."""
+        """The text that a client that has failed sends about it."""
         ...
 
-    def flawed(self) -> Sequence[tuple[int, Reason]]:
-        """The clients whose messages could not be read, since the last call, and why."""
+    def unreadable(self) -> Sequence[tuple[int, Reason]]:
+        """The clients whose messages could not be read since the last call, and why."""
         ...
 
     def lost(self) -> Sequence[int]:
-        """The clients whose rank has died, since the last call."""
+        """The clients whose ranks have died since the last call."""
         ...
 
     @property
     def recall(self) -> Recall:
-        """Asks clients what they remember."""
+        """Requests to clients for their memories."""
         ...
 
 
-_ORDINARY = (Flag.NONE, Flag.OVERRUN)  # before the end there is nothing else but failures
-_SPIN_S = 200e-6  # where no other rank wants the core
-_FAREWELL_LIMIT_S = 60.0  # how long a client may compute on after it was told to stop
-_HASTY_FAREWELL_S = 10.0  # likewise where a signal has stopped the run
-_RECALL_LIMIT_S = 10.0  # how long clients may take to tell what they remember, when a signal stops the run
-_LOOK_S = 2.0  # how often to look for clients whose processes have ended
-
-
 class ClientFailure(RunFailure):
-    """An exception on a client's rank."""
+    """An exception on a client's rank, or a client that does not stop."""
 
 
 @dataclass
-class Watchers:
-    """Who looks on: the target, the progress line, signals and checkpoints, and who tells which clients have died.
-
-    `gone` tells what the wire does not: clients whose processes have ended.
-    """
+class RunMonitors:
+    """What is checked beside the updates: target, progress line, signals and checkpoints, and dead clients."""
 
     target: TargetWatch
     progress: Callable[[float, int], None]
-    breaks: Breaks = field(default_factory=lambda: Breaks(None))
-    gone: Callable[[], Sequence[int]] = list
-    signals_tell: bool = True  # of clients that have died: where the wire does not
+    triggers: CheckpointTriggers = field(default_factory=lambda: CheckpointTriggers(None))
+    ended_clients: Callable[[], Sequence[int]] = list  # clients whose processes have ended, whatever the wire says
+    signals_mean_losses: bool = True  # a signal may come because a client has died: where the wire reports no deaths
 
 
 class RealTimeServer:
@@ -94,173 +118,106 @@ class RealTimeServer:
         scenario: Scenario,
         link: ServerLink,
         recorder: Recorder,
-        watchers: Watchers,
+        monitors: RunMonitors,
         *,
         spare_cores: bool = False,
         run_state: RunState | None = None,
     ) -> None:
-        self._link, self._recorder, self._watchers = link, recorder, watchers
+        self._link, self._recorder, self._monitors = link, recorder, monitors
         self._clients, self._run_state = scenario.experiment.clients.count, run_state
-        self._clock = Clock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
+        self._clock = RealClock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
         self._conductor = Conductor(
-            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watchers.target, link.order,
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, link.order,
             self._clock.now_s,
         )  # fmt: skip
-        self._keeper = Keeper(scenario, self._conductor, link.recall, recorder, watchers.breaks)
-        self._spin_s = _SPIN_S if spare_cores else 0.0
-        self.idle_s = 0.0  # slept for want of anything to do, in seconds of the experiment
+        self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors.triggers)
+        self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
+        self.idle_s = 0.0  # slept because there was nothing to do, in seconds of the experiment
         self.timings = Timings(self._clients)
-        self._departed: set[int] = set()
-        self._dismissed = False
+        self._left: set[int] = set()  # clients that have sent their last message, or are lost
+        self._stops_sent = False
         self._late_failures: list[str] = []
-        self._looked_s, self._missed = time.perf_counter(), set[int]()  # for clients whose processes have ended
-        self._stop_by_s, self._asked_s = 0.0, math.inf  # real time, where a signal came; when a checkpoint was begun
+        self._liveness_checked_s, self._missing = time.perf_counter(), set[int]()
+        self._stop_by_s = 0.0  # real time; 0 until a signal stops the run
+        self._checkpoint_asked_s = math.inf  # when the checkpoint for that signal was begun
 
     @property
     def lost(self) -> tuple[int, ...]:
-        """The clients that are gone."""
+        """The clients that are lost."""
         return tuple(self._conductor.lost)
 
     @property
-    def alone(self) -> bool:
-        """Whether every client has said farewell."""
-        return len(self._departed) == self._clients
+    def all_left(self) -> bool:
+        """Whether every client has sent its last message or is lost."""
+        return len(self._left) == self._clients
 
     def run(self) -> Status:
-        """Serve to the end, stop the clients, drain what is in flight; returns how it ended."""
-        conductor, clock, backoff = self._conductor, self._clock, Backoff(10e-6, 200e-6, self._spin_s)
+        """Serve until the run ends, stop the clients and take in what is in open_order; returns how the run ended."""
+        conductor, clock, tasks, backoff = self._conductor, self._clock, self._memory_tasks, self._backoff
         clock.start()
-        self._begin()
-        while not (ended := conductor.ended(clock.now_s()) or self._stopped()):
-            # All three: a stream of updates must not hold up the clock's steps or a checkpoint.
-            if self._serve() | self._step_by_clock() | self._keeper.look(clock.now_s()):
+        self._send_first_orders()
+        while not (ended := conductor.ended(clock.now_s()) or self._stopped_by_signal()):
+            # All three are called: a stream of updates must not delay a step by the clock or a checkpoint.
+            if self._serve_arrivals() | self._step_if_due() | tasks.advance(clock.now_s()):
                 backoff.reset()
                 self._recorder.relieve()
             elif not self._use_spare_moment():
-                self._pause(backoff)
-        begun_s, halted = clock.now_s(), ended.state in (State.STOPPED, State.FAILED)
-        if halted:  # in haste, for the time may be up: the file first, and those who do not leave are left behind
-            self._recorder.set_status(ended)
-            with suppress(ClientFailure):
-                self.dismiss(_HASTY_FAREWELL_S)
-            return ended
-        self.dismiss()
-        drain_s = clock.now_s() - begun_s
-        if self._late_failures:  # in the round that the end cut short
-            raise ClientFailure(self._late_failures[0])
-        return replace(conductor.finish(ended), drain_s=drain_s)
+                self._pause()
+        if ended.state in (State.STOPPED, State.FAILED):
+            return self._end_in_haste(ended)
+        return self._end(ended)
 
-    def _begin(self) -> None:
-        """Send the first orders out, or those that were under way when the run stopped."""
+    def stop_clients(self, limit_s: float | None = None) -> None:
+        """Tell every client to stop, and take in what is in open_order until each has sent its last message."""
+        if self._stops_sent:
+            return
+        self._stops_sent = True
+        self._memory_tasks.abandon()
+        self._link.stop_all()
+        limit_s = _STOP_LIMIT_S if limit_s is None else limit_s
+        backoff, end_s = Backoff(10e-6, 1e-3), time.perf_counter() + limit_s
+        while not self.all_left or self._link.recall.awaited:
+            for update in self._link.arrivals():
+                self._take_late_message(update)
+            self._link.recall.answer()  # to a request that was given up
+            for client, _ in self._link.unreadable():
+                self._link.rearm(client)
+            self._drop_clients(self._link.lost())
+            if time.perf_counter() > end_s:
+                missing = sorted(set(range(self._clients)) - self._left)
+                raise ClientFailure(f"clients {missing} did not stop within {limit_s:g} s")
+            self._check_liveness_at_intervals()
+            backoff.pause(1.0)
+
+    def _send_first_orders(self) -> None:
+        """Send the first orders, or those that were in open_order when the run stopped."""
         if self._run_state is None:
             self._conductor.start()
             return
         self._conductor.resume(self._run_state)
-        self._departed.update(self._run_state.lost)
+        self._left.update(self._run_state.lost)
         for order, _, _ in self._run_state.open_orders:
             self._link.order(order._replace(flags=Flag.RESUMED))
 
-    def _stopped(self) -> Status | None:
-        """How the run stands if a signal stops it: it goes on until there is a checkpoint, if the clients answer."""
-        breaks, keeper = self._watchers.breaks, self._keeper
-        if not breaks.signal and not breaks.roused:
-            return None
-        now_s, real_s = self._clock.now_s(), time.perf_counter()
-        first = breaks.roused or not self._stop_by_s
-        if first and self._watchers.signals_tell:
-            self._look_around(at_once=True)
-        if breaks.signal and not self._stop_by_s:
-            self._stop_by_s = real_s + _RECALL_LIMIT_S
-        breaks.roused = False  # a signal may follow, or none
-        if breaks.signal and keeper.kept_s >= self._asked_s:
-            return self._recorder.status(State.STOPPED, breaks.signal, now_s)
-        if breaks.signal and real_s > self._stop_by_s:
-            return self._without_answers(now_s)
-        if not keeper.busy or (first and not keeper.removing):
-            self._asked_s = now_s
-            keeper.checkpoint(now_s)
-        return None
-
-    def _without_answers(self, now_s: float) -> Status:
-        """A signal stops the run, and clients have not told in time what they remember."""
-        self._keeper.abandon()
-        reason = f"{self._watchers.breaks.signal}; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint"
-        if checkpoint_path(self._recorder.path).exists():
-            return self._recorder.status(State.STOPPED, reason, now_s)
-        return self._recorder.status(State.FAILED, f"{reason}, and there is none", now_s)
-
-    def _look_around(self, *, at_once: bool = False) -> None:
-        """Fail if clients have died without a word: at a signal, or found so twice, some time apart."""
-        gone = set(self._watchers.gone()) - self._departed
-        if lost := sorted(gone if at_once else gone & self._missed):
-            self._keeper.abandon()
-            with suppress(RunFailure):  # that all are lost is no other failure
-                self._conductor.lose(lost, self._clock.now_s())
-            raise ClientsLost(lost)
-        self._missed = gone
-
-    def _look_around_at_times(self) -> None:
-        if time.perf_counter() > self._looked_s + _LOOK_S:
-            self._looked_s = time.perf_counter()
-            self._look_around()
-
-    def dismiss(self, limit_s: float | None = None) -> None:
-        """Stop every client and take in what is still in flight, until each has said farewell."""
-        if self._dismissed:
-            return
-        self._dismissed = True
-        self._keeper.abandon()
-        self._link.stop_all()
-        limit_s = _FAREWELL_LIMIT_S if limit_s is None else limit_s
-        backoff, end_s = Backoff(10e-6, 1e-3), time.perf_counter() + limit_s
-        while not self.alone or self._link.recall.awaited:
-            for update in self._link.arrivals():
-                self._part(update)
-            self._link.recall.answer()  # to what is not wanted any more
-            for client, _ in self._link.flawed():
-                self._link.rearm(client)
-            self._mourn(self._link.lost())
-            if time.perf_counter() > end_s:
-                missing = sorted(set(range(self._clients)) - self._departed)
-                raise ClientFailure(f"clients {missing} did not stop within {limit_s:g} s")
-            self._look_around_at_times()
-            backoff.pause(1.0)
-
-    def _serve(self) -> bool:
-        """Handle all updates that are here; none starves, for none is taken twice before the others."""
+    def _serve_arrivals(self) -> bool:
+        """Handle all updates that are here. None starves: none is taken twice before the others."""
         arrivals, found_s = self._link.arrivals(), self._clock.now_s()
-        flawed, lost = self._link.flawed(), self._link.lost()
-        if flawed or lost:
-            self._cope(flawed, lost)
-        failed = [update.header.client for update in arrivals if update.header.flags not in _ORDINARY]
-        self._departed.update(failed)
-        for update in arrivals:
-            if update.header.client not in failed:
-                self._use(update, found_s)
-        if failures := [f"client {client} failed:\n{self._link.failure(client)}" for client in failed]:
-            raise ClientFailure(failures[0])  # the others said the same, or fell with it
-        return bool(arrivals)
-
-    def _cope(self, flawed: Sequence[tuple[int, Reason]], lost: Sequence[int]) -> None:
-        """Messages that cannot be read, and clients that are gone."""
-        now_s = self._clock.now_s()
-        for client, reason in flawed:
-            self._conductor.refuse(client, reason, now_s)
+        unreadable, lost = self._link.unreadable(), self._link.lost()
+        for client, reason in unreadable:
+            self._conductor.refuse(client, reason, found_s)
             self._link.rearm(client)
         if lost:
-            self._mourn(lost)
-            self._conductor.lose(lost, now_s)
-            self._keeper.lose(lost)
-            if not self._watchers.breaks.enabled:  # one of many runs on these ranks, which the others need too
-                raise ClientsLost(lost)
+            self._handle_lost_clients(lost)
+        failed = [update.header.client for update in arrivals if update.header.flags not in _FLAGS_OF_UPDATES]
+        self._left.update(failed)
+        for update in arrivals:
+            if update.header.client not in failed:
+                self._handle_update(update, found_s)
+        if failures := [self._failure_text(client) for client in failed]:  # a client waits until its text is taken
+            raise ClientFailure(failures[0])
+        return bool(arrivals)
 
-    def _mourn(self, lost: Sequence[int]) -> None:
-        """These clients will not say farewell."""
-        self._departed.update(lost)
-        if lost:
-            self._link.recall.give_up(lost)
-
-    def _use(self, update: Update, found_s: float) -> None:
+    def _handle_update(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
         now_s = self._clock.now_s()
         if self._conductor.ended(now_s):
@@ -268,22 +225,40 @@ class RealTimeServer:
         else:
             used = self._conductor.updates
             self._conductor.update(update, now_s, now_s - found_s)
-            if self._conductor.updates > used:  # a refused one may tell any times
+            if self._conductor.updates > used:  # the times of a refused update may be anything
                 self.timings.add(update.header, *self._conductor.handling)
         self._link.rearm(update.header.client)
 
-    def _part(self, update: Update) -> None:
-        """One message after the end: a farewell, or an update that comes too late."""
+    def _handle_lost_clients(self, lost: Sequence[int]) -> None:
+        """Continue without these clients, or fail where this is one of several runs that need all ranks."""
+        self._drop_clients(lost)
+        self._conductor.lose(lost, self._clock.now_s())
+        self._memory_tasks.lose(lost)
+        if not self._monitors.triggers.enabled:
+            raise ClientsLost(lost)
+
+    def _drop_clients(self, lost: Sequence[int]) -> None:
+        """Expect no more messages of these clients."""
+        self._left.update(lost)
+        if lost:
+            self._link.recall.give_up(lost)
+
+    def _take_late_message(self, update: Update) -> None:
+        """Take one message after the end: a client's last one, or an update that comes too late."""
         client = update.header.client
-        if update.header.flags & (Flag.FAREWELL | Flag.FAILED):
-            self._departed.add(client)
+        if update.header.flags & (Flag.LEAVING | Flag.FAILED):
+            self._left.add(client)
             if Flag.FAILED in update.header.flags:
-                self._late_failures.append(f"client {client} failed:\n{self._link.failure(client)}")
+                self._late_failures.append(self._failure_text(client))
             return
         self._conductor.discard(update, self._clock.now_s())
         self._link.rearm(client)
 
-    def _step_by_clock(self) -> bool:
+    def _failure_text(self, client: int) -> str:
+        return f"client {client} failed:\n{self._link.failure(client)}"
+
+    def _step_if_due(self) -> bool:
+        """Make the server step whose time has come; returns whether there was one."""
         now_s = self._clock.now_s()
         if now_s < self._conductor.timer_s or self._conductor.ended(now_s):
             return False
@@ -292,12 +267,175 @@ class RealTimeServer:
 
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
-        self._look_around_at_times()
-        self._watchers.progress(self._clock.now_s(), self._conductor.updates)
+        self._check_liveness_at_intervals()
+        self._monitors.progress(self._clock.now_s(), self._conductor.updates)
         return self._recorder.spare_moment()
 
-    def _pause(self, backoff: Backoff) -> None:
-        """Sleep for a moment, but not beyond what the clock has in store."""
+    def _pause(self) -> None:
+        """Sleep for a moment, but not beyond the next step or the end."""
         begun_s, conductor = self._clock.now_s(), self._conductor
-        backoff.pause(self._clock.real_s(min(conductor.timer_s, conductor.horizon_s) - begun_s))
+        self._backoff.pause(self._clock.real_s(min(conductor.timer_s, conductor.horizon_s) - begun_s))
         self.idle_s += self._clock.now_s() - begun_s
+
+    def _stopped_by_signal(self) -> Status | None:
+        """The status if a signal has stopped the run: it continues until its checkpoint is written or time is up."""
+        triggers, tasks = self._monitors.triggers, self._memory_tasks
+        if not triggers.stop_signal and not triggers.continued:
+            return None
+        now_s, real_s = self._clock.now_s(), time.perf_counter()
+        first = triggers.continued or not self._stop_by_s
+        if first and self._monitors.signals_mean_losses:
+            self._check_liveness(at_once=True)
+        if triggers.stop_signal and not self._stop_by_s:
+            self._stop_by_s = real_s + _RECALL_LIMIT_S
+        triggers.continued = False  # a stop signal may follow, or none
+        if triggers.stop_signal and tasks.last_checkpoint_s >= self._checkpoint_asked_s:
+            return self._recorder.status(State.STOPPED, triggers.stop_signal, now_s)
+        if triggers.stop_signal and real_s > self._stop_by_s:
+            return self._stopped_without_answers(now_s)
+        if not tasks.busy or (first and not tasks.removing):
+            self._checkpoint_asked_s = now_s
+            tasks.begin_checkpoint(now_s)
+        return None
+
+    def _stopped_without_answers(self, now_s: float) -> Status:
+        """The status where clients have not sent their memories in time."""
+        self._memory_tasks.abandon()
+        signal_name = self._monitors.triggers.stop_signal
+        reason = f"{signal_name}; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint"
+        if checkpoint_path(self._recorder.path).exists():
+            return self._recorder.status(State.STOPPED, reason, now_s)
+        return self._recorder.status(State.FAILED, f"{reason}, and there is none", now_s)
+
+    def _check_liveness(self, *, at_once: bool = False) -> None:
+        """Fail if processes of clients have ended unnoticed: at once, or if they were missing at the last look too."""
+        missing = set(self._monitors.ended_clients()) - self._left
+        if lost := sorted(missing if at_once else missing & self._missing):
+            self._memory_tasks.abandon()
+            with suppress(RunFailure):  # of a run without clients: the error below says more
+                self._conductor.lose(lost, self._clock.now_s())
+            raise ClientsLost(lost)
+        self._missing = missing
+
+    def _check_liveness_at_intervals(self) -> None:
+        if time.perf_counter() > self._liveness_checked_s + _LIVENESS_INTERVAL_S:
+            self._liveness_checked_s = time.perf_counter()
+            self._check_liveness()
+
+    def _end(self, ended: Status) -> Status:
+        """Stop the clients and complete the status."""
+        begun_s = self._clock.now_s()
+        self.stop_clients()
+        drain_s = self._clock.now_s() - begun_s
+        if self._late_failures:  # in the round that the end cut short
+            raise ClientFailure(self._late_failures[0])
+        return replace(self._conductor.finish(ended), drain_s=drain_s)
+
+    def _end_in_haste(self, ended: Status) -> Status:
+        """A signal stops the run and the job may be killed soon: the file comes first, clients may be left behind."""
+        self._recorder.set_status(ended)
+        with suppress(ClientFailure):
+            self.stop_clients(_HASTY_STOP_LIMIT_S)
+        return ended
+
+
+class MemoryTasks:
+    """Checkpoints, and averages without lost clients: one at a time, while the run continues.
+
+    Both may need the clients' memories. All clients are asked at one moment, at which the server's state is noted, and
+    each answers with its memory at the begin of the round that it was in then. So the answers fit together however
+    late they come, and nobody waits for them.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        conductor: Conductor,
+        recall: Recall,
+        recorder: Recorder,
+        triggers: CheckpointTriggers,
+    ) -> None:
+        self._experiment, self._dtype = scenario.experiment, scenario.problem.dtype
+        self._clients_remember = scenario.method.remember(scenario.start) is not None
+        self._conductor, self._recall, self._recorder, self._triggers = conductor, recall, recorder, triggers
+        self.last_checkpoint_s = -math.inf  # the moment that the last complete checkpoint shows
+        self._begun_s = 0.0  # the moment that the checkpoint under way shows
+        self._task: CheckpointWriter | Removal | None = None
+        self._answers_left = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is under way."""
+        return self._task is not None
+
+    @property
+    def removing(self) -> bool:
+        """Whether lost clients are still to be removed from the average."""
+        return isinstance(self._task, Removal)
+
+    def advance(self, time_s: float) -> bool:
+        """Take in an answer, or begin a checkpoint that is due; returns whether there was something to do."""
+        if self._task is not None:
+            return self._take_answer(time_s)
+        if self._conductor.over or not self._triggers.due():
+            return False
+        self.begin_checkpoint(time_s)
+        return True
+
+    def begin_checkpoint(self, time_s: float) -> None:
+        """Note the state of the run, and ask the clients that have worked for their memories."""
+        self.abandon()
+        self._begun_s = time_s
+        self._recorder.flush()
+        experiment, run_state = self._experiment, self._conductor.run_state(time_s)
+        checkpoint = Checkpoint(to_toml(experiment), run_state, held=self._recorder.held)
+        rounds = {client: number for client, number in self._conductor.rounds_under_way.items() if number}
+        asked = rounds if self._clients_remember else {}
+        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count, list(asked))
+        if asked:
+            self._begin(writer, asked)
+        else:
+            writer.close()
+            self.last_checkpoint_s = time_s
+
+    def lose(self, clients: Collection[int]) -> None:
+        """Give up a checkpoint under way, and remove the memories of these lost clients where that is wanted."""
+        self.abandon(clients)
+        if self._conductor.to_remove:
+            self._begin(Removal(self._conductor.recalled()), self._conductor.rounds_under_way)
+
+    def abandon(self, lost: Collection[int] = ()) -> None:
+        """Give up the task under way."""
+        if isinstance(self._task, CheckpointWriter):
+            self._task.abandon()
+        if self._task is not None or lost:
+            self._recall.give_up(lost)
+        self._task = None
+
+    def _begin(self, task: CheckpointWriter | Removal, rounds: Mapping[int, int]) -> None:
+        self._task, self._answers_left = task, len(rounds)
+        self._recall.ask(rounds)
+
+    def _take_answer(self, time_s: float) -> bool:
+        """Take one answer, if it is here; the last one completes the task."""
+        answer = self._recall.answer()
+        if answer is None:
+            return False
+        client, memory = answer
+        task = self._task
+        if isinstance(task, CheckpointWriter):
+            task.memory(client, memory)
+        elif task is not None:
+            task.take(memory)
+        self._answers_left -= 1
+        if self._answers_left == 0:
+            self._complete(time_s)
+        return True
+
+    def _complete(self, time_s: float) -> None:
+        task, self._task = self._task, None
+        if isinstance(task, CheckpointWriter):
+            task.close()
+            self.last_checkpoint_s = self._begun_s
+        elif task is not None:
+            self._conductor.remove(task.left(self._dtype), time_s)

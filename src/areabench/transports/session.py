@@ -1,4 +1,4 @@
-"""One run with everything around it: scenario, run file, transport, evaluation, status."""
+"""One run from its experiment to its file: scenario, run file, simulator or MPI, evaluation, status."""
 
 from __future__ import annotations
 
@@ -36,75 +36,75 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Earlier, Recorder
 from areabench.transports.options import RunOptions
-from areabench.transports.signals import Breaks
+from areabench.transports.signals import CheckpointTriggers
 from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 
 
-def simulate(experiment: Experiment, around: RunOptions) -> Status:
+def simulate(experiment: Experiment, options: RunOptions) -> Status:
     """One run in the simulator."""
-    scenario = build_scenario(experiment, around.cache, experiment.module_folders or ())
-    progress = progress_line(experiment, around)
-    solve_ahead(scenario, progress, around.cache)
-    provenance = _simulator_provenance(experiment, around)
-    recorder = open_recorder(scenario, around)
+    scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
+    progress = progress_line(experiment, options)
+    solve_ahead(scenario, progress, options.cache)
+    provenance = _simulator_provenance(experiment, options)
+    recorder = open_recorder(scenario, options)
     recorder.begin(provenance, scenario.client_table())
-    return _simulate(scenario, recorder, progress, around)
+    return _simulate(scenario, recorder, progress, options)
 
 
-def resume_simulation(run: Run, around: RunOptions, folders: Sequence[str] = ()) -> Status:
-    """Go on with a simulated run from its checkpoint, in the same file; the outcome is that of a run without a stop.
+def resume_simulation(run: Run, options: RunOptions, folders: Sequence[str] = ()) -> Status:
+    """Continue a simulated run from its checkpoint in the same file; the result is that of a run without a stop.
 
     Modules that the run names are looked for in `folders` first.
     """
-    scenario = build_scenario(run.experiment, around.cache, folders)
-    progress = progress_line(run.experiment, around)
-    solve_ahead(scenario, progress, around.cache)
+    scenario = build_scenario(run.experiment, options.cache, folders)
+    progress = progress_line(run.experiment, options)
+    solve_ahead(scenario, progress, options.cache)
     checkpoint = checkpoint_of(run, scenario)
     recorder = continue_recorder(run, checkpoint, run.clients_array)
-    return _simulate(scenario, recorder, progress, around, checkpoint)
+    return _simulate(scenario, recorder, progress, options, checkpoint)
 
 
-def _simulator_provenance(experiment: Experiment, around: RunOptions) -> Provenance:
-    """Where a run in virtual time comes from; its parts have been built, so the modules that it names are loaded."""
+def _simulator_provenance(experiment: Experiment, options: RunOptions) -> Provenance:
+    """The provenance of a simulated run whose parts have been built, so that the modules that it names are loaded."""
     modules = to_text(loaded(experiment))
-    return gather_provenance("simulator", around.command, around.threads, experiment.seed, modules=modules)
+    return gather_provenance("simulator", options.command, options.threads, experiment.seed, modules=modules)
 
 
 def _simulate(
     scenario: Scenario,
     recorder: Recorder,
     progress: ProgressLine,
-    around: RunOptions,
+    options: RunOptions,
     checkpoint: Checkpoint | None = None,
 ) -> Status:
     clients = scenario.experiment.clients.count
-    with Breaks(around.checkpoint_s) as breaks:
+    with CheckpointTriggers(options.checkpoint_s) as triggers:
 
         def pause(simulator: Simulator) -> Status | None:
-            if not breaks.signal and not breaks.due():
+            if not triggers.stop_signal and not triggers.due():
                 return None
             recorder.flush()
             write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)
-            return recorder.status(State.STOPPED, breaks.signal) if breaks.signal else None
+            return recorder.status(State.STOPPED, triggers.stop_signal) if triggers.stop_signal else None
 
-        simulator = Simulator(scenario, recorder, progress, pause if breaks.enabled else None)
+        simulator = Simulator(scenario, recorder, progress, pause if triggers.enabled else None)
         if checkpoint is not None:
             simulator.resume(checkpoint)
         return record_run(recorder, scenario, progress, simulator.run)
 
 
 def resumable(run: Run) -> None:
-    """A UserError unless there is something to go on with."""
+    """Raise a RunFileError unless the run has not ended and has a checkpoint."""
     if run.status.state in ENDED:
         raise RunFileError(f"{run.path}: has ended ({run.status.state.text}); there is nothing to resume")
     require_checkpoint(run.path)
 
 
 def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
-    """The checkpoint of a run that has not ended, if it fits the run."""
+    """The checkpoint of a run that has not ended; a RunFileError where it does not fit the run."""
     form = scenario.method.start(scenario.start).state
     checkpoint = read_checkpoint(run.path, form)
-    scenario.delays()  # before anything is written: a trace may be gone
+    scenario.delays()  # before anything is written: a trace may be missing
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
     events, snapshots = len(run.events_array), len(run.snapshot_index)
@@ -119,7 +119,7 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
 
 
 def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -> Recorder:
-    """The run file as it was at the checkpoint, to be written on; `clients` are rows of CLIENT."""
+    """A recorder that continues the run file from the checkpoint; `clients` are rows of CLIENT."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = run.provenance.resumed_at
     provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
@@ -129,13 +129,13 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     return Recorder.continued(run, earlier, provenance, clients)
 
 
-def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], around: RunOptions) -> list[Status]:
-    """One pass over experiments that `group_lanes` put together, a run file each; one alone is run as by `simulate`."""
+def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], options: RunOptions) -> list[Status]:
+    """Simulate experiments that `group_lanes` put together in one pass, one run file each."""
     if len(experiments) == 1:
-        return [simulate(experiments[0], replace(around, output=outputs[0]))]
-    scenario = build_scenario(experiments[0], around.cache, experiments[0].module_folders or ())
-    provenance = _simulator_provenance(experiments[0], around)
-    progress = progress_line(experiments[0], around)
+        return [simulate(experiments[0], replace(options, output=outputs[0]))]
+    scenario = build_scenario(experiments[0], options.cache, experiments[0].module_folders or ())
+    provenance = _simulator_provenance(experiments[0], options)
+    progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)
         whole = {lane: end for lane, end in enumerate(ends) if end is not None}
@@ -143,11 +143,13 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
         metrics = evaluate_lanes(scenario.problem, list(whole.values()), experiments[0].record.loss_every)
     progress.close()
     for (lane, end), measured in zip(whole.items(), metrics, strict=True):
-        recorder = open_recorder(replace(scenario, experiment=experiments[lane]), replace(around, output=outputs[lane]))
+        recorder = open_recorder(
+            replace(scenario, experiment=experiments[lane]), replace(options, output=outputs[lane])
+        )
         recorder.begin(replace(provenance, lanes=len(ends), lane=lane), scenario.client_table())
         end.write(recorder, measured)
     return [
-        simulate(experiments[lane], replace(around, output=outputs[lane])) if end is None else end.status
+        simulate(experiments[lane], replace(options, output=outputs[lane])) if end is None else end.status
         for lane, end in enumerate(ends)
     ]
 
@@ -155,7 +157,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
 def _evaluate(
     problem: Problem, blocks: Iterator[list[Vector]], names: Sequence[Hashable], loss_every: int
 ) -> list[Metrics]:
-    """Quality of models, a block at a time; models of equal name are equal."""
+    """Metrics of models, one block at a time; models of equal name are equal."""
     wanted, first, found = loss_wanted(len(names), loss_every), 0, []
     for models in blocks:
         block = slice(first, first + len(models))
@@ -165,13 +167,13 @@ def _evaluate(
 
 
 def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status]) -> Status:
-    """Run, evaluate what was recorded, and leave the file with a status whatever happens."""
+    """Run, evaluate the snapshots, and leave the file with a status whatever happens."""
     problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
-            if ended := status.state in ENDED:  # else there is no time for it; who resumes the run does it
+            if ended := status.state in ENDED:  # else there is no time: the resumed run does it
                 progress.close("evaluating the snapshots")
                 versions = recorder.versions().tolist()
                 recorder.metrics(
@@ -183,8 +185,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
     except BaseException as error:
         progress.close()
         if where := place_in(error, *modules_of(scenario.experiment)):
-            error.add_note(where.strip())  # `one_line` and a traceback tell it
-        with suppress(RunFailure):  # the first failure is the one to tell
+            error.add_note(where.strip())  # `one_line` and a traceback show it
+        with suppress(RunFailure):  # the first failure is the one to report
             reason = str(error) if isinstance(error, ClientsLost) else one_line(error)
             recorder.set_status(recorder.status(State.FAILED, reason))
             recorder.close()
@@ -196,10 +198,7 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
 
 
 def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None:
-    """Solve for the minimiser where a distance or a step size needs it, and try data and problem from outside.
-
-    No clock runs yet, and a failure costs nothing.
-    """
+    """Before the clock starts: solve for the minimiser where it is needed, and try the user's own parts."""
     settings, problem = scenario.experiment.problem, scenario.problem
     try_parts(scenario, cache)
     wanted = isinstance(settings, Robust | Median) or (isinstance(settings, Logistic) and settings.minimiser)
@@ -210,16 +209,16 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
         progress.close()
 
 
-def open_recorder(scenario: Scenario, around: RunOptions) -> Recorder:
+def open_recorder(scenario: Scenario, options: RunOptions) -> Recorder:
     """A new run file for a scenario."""
     experiment, problem = scenario.experiment, scenario.problem
-    output = around.output_for(experiment)
+    output = options.output_for(experiment)
     dimension, dtype = problem.dimension, problem.dtype
-    recorder = Recorder(output, to_toml(experiment), dimension, dtype, force=around.force, record=experiment.record)
-    discard_checkpoint(output)  # of a run that is overwritten, now that no other can be at work on it
+    recorder = Recorder(output, to_toml(experiment), dimension, dtype, force=options.force, record=experiment.record)
+    discard_checkpoint(output)  # of a run that is overwritten; the file is locked now
     return recorder
 
 
-def progress_line(experiment: Experiment, around: RunOptions) -> ProgressLine:
+def progress_line(experiment: Experiment, options: RunOptions) -> ProgressLine:
     """The progress line of a run."""
-    return ProgressLine(experiment.method.name, experiment.stop.horizon_s, around.progress)
+    return ProgressLine(experiment.method.name, experiment.stop.horizon_s, options.progress)

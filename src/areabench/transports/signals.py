@@ -1,4 +1,4 @@
-"""When a run interrupts its work: for a checkpoint each so many real seconds, and for good when a signal says so."""
+"""Signals: what makes a run write a checkpoint or stop, and what interrupts a sweep."""
 
 from __future__ import annotations
 
@@ -11,89 +11,88 @@ from types import FrameType, TracebackType
 
 from areabench.host import Handlers, restore_handlers, set_handlers
 
-STOPPING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of a run
+INTERRUPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a sweep; SIGHUP: the terminal is closed
 
 
-class Breaks:
-    """Notes signals while it is used as a context; a second SIGINT ends the run at once.
+class CheckpointTriggers:
+    """When a run writes a checkpoint: every `every_s` real seconds, and at a signal, some of which also stop the run.
 
-    Without an interval there are no checkpoints at all, and signals do what they always do. Open MPI's launcher sends
-    SIGCONT a quarter of a second before SIGTERM, and SIGKILL as long after it: the first is a moment to look around.
+    A context that handles the signals; a second SIGINT ends the run at once. Without an interval (None) there are no
+    checkpoints, and signals keep their handlers. Open MPI's launcher sends SIGCONT a quarter of a second before
+    SIGTERM, and SIGKILL a quarter of a second after it; so SIGCONT is the time to write a checkpoint.
     """
 
     def __init__(self, every_s: float | None) -> None:
         self.enabled = every_s is not None
-        self._every_s = every_s or math.inf  # zero: only when a signal says so
+        self._every_s = every_s or math.inf  # zero: only at a signal
         self._next_s = time.perf_counter() + self._every_s
-        self.signal = ""  # the first that came
-        self.roused = False  # by SIGCONT
+        self.stop_signal = ""  # name of the first signal that stops the run
+        self.continued = False  # whether SIGCONT came
         self._before: Handlers = {}
 
-    def __enter__(self) -> Breaks:
-        """Take the signals over; only a main thread can."""
+    def __enter__(self) -> CheckpointTriggers:
+        """Handle the signals; only a main thread can."""
         if self.enabled:
-            self._before = set_handlers((*STOPPING, signal.SIGCONT), self._hear)
+            self._before = set_handlers((*STOP_SIGNALS, signal.SIGCONT), self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the signals back."""
+        """Restore the handlers."""
         restore_handlers(self._before)
 
     def due(self) -> bool:
-        """Whether it is time for a checkpoint; counts the next interval from now if so."""
+        """Whether the interval is over; if so, the next one begins now."""
         now_s = time.perf_counter()
         if now_s < self._next_s:
             return False
         self._next_s = now_s + self._every_s
         return True
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGCONT:
-            self.roused = True
+            self.continued = True
             return
-        if self.signal and number == signal.SIGINT:
+        if self.stop_signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = self.signal or signal.Signals(number).name
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last where the terminal is closed
+        self.stop_signal = self.stop_signal or signal.Signals(number).name
 
 
 class Interrupts:
-    """Notes SIGINT, SIGTERM and SIGHUP while it is used as a context; `file` becomes readable at the first one."""
+    """A context that notes SIGINT, SIGTERM and SIGHUP; `file` becomes readable at the first one."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the first signal that came
-        self.file, self._note = os.pipe()
+        self.number = 0  # of the first signal
+        self.file, self._write_end = os.pipe()
         self._before: Handlers = {}
 
     def __enter__(self) -> Interrupts:
-        """Take the signals over; only a main thread can."""
-        self._before = set_handlers((each for each in SIGNALS if not _under_nohup(each)), self._hear)
+        """Handle the signals; only a main thread can."""
+        self._before = set_handlers((each for each in INTERRUPT_SIGNALS if not _under_nohup(each)), self._handle)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give the signals back."""
+        """Restore the handlers."""
         restore_handlers(self._before)
-        for file in (self.file, self._note):
+        for file in (self.file, self._write_end):
             with suppress(OSError):
                 os.close(file)
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended."""
+        """The exit code that a shell expects of a process that a signal ended."""
         return 128 + self.number
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, _: FrameType | None) -> None:
         if not self.number:
             self.number = number
-            os.write(self._note, b"!")
+            os.write(self._write_end, b"!")
 
 
 def _under_nohup(number: signal.Signals) -> bool:
-    """Whether the terminal may be closed: `nohup` ignores that signal, and it stays ignored."""
+    """Whether this is SIGHUP and it is ignored, as under `nohup`; then it stays ignored."""
     return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

@@ -62,7 +62,7 @@ class Simulator:
         )
 
     def run(self) -> Status:
-        """Simulate to the end, or to where `pause`, asked before every event, says stop; returns how it ended."""
+        """Simulate to the end, or until `pause`, called before every event, returns a status; returns how it ended."""
         conductor, heap, pause = self._conductor, self._heap, self._pause
         if not self._resumed:
             conductor.start()
@@ -84,7 +84,7 @@ class Simulator:
             self._progress(self._now_s, conductor.updates)
 
     def checkpoint(self, held: Held) -> Checkpoint:
-        """Where the run stands."""
+        """The state of the run, for a checkpoint."""
         pending = tuple(
             Pending(time_s, sequence, delay_s, order.client) for time_s, sequence, delay_s, order in self._heap
         )
@@ -93,7 +93,7 @@ class Simulator:
         return Checkpoint(to_toml(self._scenario.experiment), run_state, memories, pending, self._sequence, held)
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Go on from there."""
+        """Continue from a checkpoint."""
         run_state = checkpoint.run_state
         self._resumed, self._now_s, self._sequence = True, run_state.time_s, checkpoint.sequence
         orders = {client: open_order.order for client, open_order in run_state.orders_by_client().items()}
@@ -106,7 +106,7 @@ class Simulator:
         self._losses = self._losses[: len(self._losses) - len(run_state.lost)]
 
     def _lose(self, client: int) -> None:
-        """A client is gone, and its update with it."""
+        """A client is lost, and its update with it."""
         conductor = self._conductor
         self._heap[:] = [arrival for arrival in self._heap if arrival.order.client != client]
         heapq.heapify(self._heap)
@@ -144,19 +144,19 @@ class Snapshot(NamedTuple):
     version: int
     events: int
     models: Vector  # (lanes, dimension), or (dimension,)
-    average: Vector | None = None  # of a run alone, where it is kept
+    average: Vector | None = None  # of a run alone that keeps it
 
 
 @dataclass(frozen=True)
 class LaneEnd:
-    """How a lane ended: its status, its counts, and the snapshots it was part of."""
+    """How a lane ended: its status, its counts and its snapshots."""
 
     status: Status
     tally: Tally
     snapshots: tuple[Snapshot, ...]
 
     def write(self, recorder: Recorder, metrics: Metrics) -> None:
-        """Put the lane into a run file of its own."""
+        """Write the lane to its own run file."""
         recorder.tally = self.tally
         for snapshot in self.snapshots:
             recorder.snapshot(snapshot.time_s, snapshot.version, snapshot.models, events=snapshot.events)
@@ -167,7 +167,7 @@ class LaneEnd:
 
 
 class LaneRecorder(Recording):
-    """Holds what a pass leaves behind, until each lane's file is written; a run alone is a pass of one lane."""
+    """Keeps the record of a pass until each lane's file is written; a run alone is a pass of one lane."""
 
     keeps_events = False
 
@@ -175,14 +175,14 @@ class LaneRecorder(Recording):
         self.tally, self.snapshots = Tally(), 0
         self._snapshots: list[Snapshot] = []
         self._diverged: dict[int, LaneEnd] = {}
-        self._spoilt: set[int] = set()  # lanes whose model is not finite
+        self._not_finite: set[int] = set()  # lanes whose model is not finite
         self._lanes = lanes
 
     def event(self, event: Event) -> None:
         """There is no event log."""
 
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
-        """Keep the models as they are after the events so far; a run with an average shares no pass."""
+        """Keep the models after the events so far; a run with an average is never one of several lanes."""
         self.snapshots += 1
         self._snapshots.append(Snapshot(time_s, version, self.tally.events, np.atleast_2d(model), average))
 
@@ -192,7 +192,7 @@ class LaneRecorder(Recording):
         return last is not None and (last.time_s, last.events) == (time_s, self.tally.events)
 
     def relieve(self) -> None:
-        """Nothing waits for a disc."""
+        """Nothing is written yet."""
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
         """A status with the counts so far."""
@@ -201,31 +201,31 @@ class LaneRecorder(Recording):
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
         """End the lanes whose model is beyond the bound; the pass ends when all have.
 
-        A run alone refuses updates that are not finite, so a lane whose model is not is no run that could be kept.
+        A run alone refuses updates that are not finite, so a lane whose model is not finite must be run alone.
         """
         models = np.atleast_2d(model)
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.sqrt(np.vecdot(models, models).astype(np.float64))  # a bound may be beyond float32
         for lane in np.flatnonzero(~(norms <= bound)).tolist():
             if not np.isfinite(models[lane]).all() and self._lanes > 1:
-                self._spoilt.add(lane)
+                self._not_finite.add(lane)
             elif lane not in self._diverged:
                 reason = divergence(float(norms[lane]), bound, iteration)
                 self._diverged[lane] = self._end(lane, self.status(State.DIVERGED, reason), models[lane])
-        return "all lanes have diverged" if len(self._diverged.keys() | self._spoilt) == self._lanes else ""
+        return "all lanes have diverged" if len(self._diverged.keys() | self._not_finite) == self._lanes else ""
 
     def _end(self, lane: int, status: Status, model: Vector) -> LaneEnd:
         last = Snapshot(status.end_s, status.server_steps, self.tally.events, model.copy())
         return LaneEnd(status, self.tally.copy(), (*_of_lane(self._snapshots, lane), last))
 
     def ends(self, status: Status) -> list[LaneEnd | None]:
-        """How each lane ended, in a pass that ended with `status`; None for one that must be run again alone."""
+        """How each lane of a pass that ended with `status` ended; None for a lane that must be run again alone."""
         return [self._end_of(lane, status) for lane in range(self._lanes)]
 
     def _end_of(self, lane: int, status: Status) -> LaneEnd | None:
         if lane in self._diverged:
             return self._diverged[lane]
-        if lane in self._spoilt:
+        if lane in self._not_finite:
             return None
         return LaneEnd(status, self.tally, tuple(_of_lane(self._snapshots, lane)))
 
@@ -235,13 +235,13 @@ def _of_lane(snapshots: Sequence[Snapshot], lane: int) -> list[Snapshot]:
 
 
 def play_lanes(scenario: Scenario, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
-    """Simulate all lanes to the end; one end a lane, None for one that must be run again alone."""
+    """Simulate all lanes to the end; returns how each ended, None for a lane that must be run again alone."""
     recorder = LaneRecorder(len(np.atleast_2d(scenario.start)))
     return recorder.ends(Simulator(scenario, recorder, progress).run())
 
 
 def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[Metrics]:
-    """Quality of all snapshots of all lanes, together."""
+    """Metrics of all snapshots of all lanes, evaluated together."""
     if not ends:
         return []
     names = [(lane, snapshot.version) for lane, end in enumerate(ends) for snapshot in end.snapshots]

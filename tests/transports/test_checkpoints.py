@@ -34,8 +34,8 @@ from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
 from areabench.transports import server_loop as serve
-from areabench.transports.server_loop import ClientFailure, RealTimeServer, Watchers
-from areabench.transports.signals import Breaks
+from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
+from areabench.transports.signals import CheckpointTriggers
 
 FLOAT = np.dtype(np.float64)
 KEEP = replace(EXPERIMENT, method=Area(step_size=0.5))
@@ -45,7 +45,7 @@ RESIDUALS = {0: 1.0, 1: 2.0, 2: 6.0, 3: 11.0}
 Action = Callable[[], None]
 
 
-class ScriptedBreaks(Breaks):
+class ScriptedTriggers(CheckpointTriggers):
     """Checkpoints are due at the looks that the test names; nothing is heard from the system."""
 
     def __init__(self, *due: int) -> None:
@@ -96,8 +96,15 @@ class ScriptedRecall:
 class Scene:
     """A server on a wire on which each poll first does something, and then brings updates."""
 
-    def __init__(self, folder: Path, experiment: Experiment, breaks: Breaks, run_state: RunState | None = None) -> None:
-        self.path, self.experiment, self.breaks, self.recall = folder / "run.h5", experiment, breaks, ScriptedRecall()
+    def __init__(
+        self, folder: Path, experiment: Experiment, triggers: CheckpointTriggers, run_state: RunState | None = None
+    ) -> None:
+        self.path, self.experiment, self.triggers, self.recall = (
+            folder / "run.h5",
+            experiment,
+            triggers,
+            ScriptedRecall(),
+        )
         self.link = ScriptedLink([], experiment.clients.count, recall=self.recall, on_poll=self._poll)
         self._actions: list[Action] = []
         self.scenario = replace(build_scenario(experiment, folder), start=np.zeros(2))
@@ -106,8 +113,8 @@ class Scene:
         if run_state is not None:
             self.recorder.tally = run_state.tally.copy()
         self.gone: list[Sequence[int]] = []  # what is found at one look after the other; after that, nothing
-        watchers = Watchers(NoTarget(), lambda _time_s, _updates: None, breaks, self._look)
-        self.server = RealTimeServer(self.scenario, self.link, self.recorder, watchers, run_state=run_state)
+        monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None, triggers, self._look)
+        self.server = RealTimeServer(self.scenario, self.link, self.recorder, monitors, run_state=run_state)
 
     def poll(self, updates: Sequence[Update] = (), action: Action = lambda: None) -> None:
         """What the next poll does and brings."""
@@ -118,7 +125,7 @@ class Scene:
         """To the end; all clients have left then."""
         status = self.server.run()
         assert self.link.stopped
-        assert self.server.alone
+        assert self.server.all_left
         return status
 
     def events(self) -> np.ndarray:
@@ -141,7 +148,7 @@ class Scene:
         return lambda: setattr(self.recall, "allowed", answers)
 
     def signal(self, name: str = "SIGTERM") -> Action:
-        return lambda: setattr(self.breaks, "signal", name)
+        return lambda: setattr(self.triggers, "stop_signal", name)
 
     def lose(self, *clients: int) -> Action:
         return lambda: self.link.losses.extend(clients)
@@ -171,7 +178,7 @@ def second(*clients: int, version: int = 0) -> list[Update]:
 
 
 def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST[:2])
     scene.poll(FIRST[2:])  # and the server steps
     scene.poll(action=scene.let_through(1))
@@ -194,7 +201,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
 
 
 def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll()
     scene.poll(FIRST)
     scene.poll(second(0, 1))
@@ -205,7 +212,7 @@ def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> N
 
 
 def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, replace(KEEP, method=FedBuff(step_size=0.5)), ScriptedBreaks(1))
+    scene = Scene(tmp_path, replace(KEEP, method=FedBuff(step_size=0.5)), ScriptedTriggers(1))
     scene.poll(FIRST[:2])
     scene.poll(action=scene.expect("checkpoint"))
     scene.poll(FIRST[2:])
@@ -216,7 +223,7 @@ def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
@@ -225,12 +232,12 @@ def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> 
 
 
 def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll([update(1, flags=Flag.FAILED)])
     with pytest.raises(ClientFailure, match="client 1 failed"):
         scene.server.run()
-    scene.server.dismiss()
+    scene.server.stop_clients()
     assert scene.files == set()
 
 
@@ -238,7 +245,7 @@ def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> N
 
 
 def test_a_signal_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.recall.allowed = math.inf
     scene.poll(FIRST, scene.signal("SIGUSR1"))
     status = scene.run()
@@ -254,7 +261,7 @@ def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "_RECALL_LIMIT_S", 0.05)
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST[:2], scene.let_through(2))
     scene.poll()
     scene.poll()
@@ -268,14 +275,14 @@ def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
 
 
 def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
-    scene.poll(FIRST, lambda: setattr(scene.breaks, "roused", True))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
     scene.poll(action=scene.let_through())
     scene.poll()
     scene.poll()
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
-    assert not scene.breaks.roused
+    assert not scene.triggers.continued
     assert scene.checkpoint.run_state.server.iteration == 4
 
 
@@ -283,7 +290,7 @@ def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) ->
 
 
 def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
     scene.poll(action=scene.lose(2))
     scene.poll(action=scene.expect())
@@ -297,7 +304,7 @@ def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> No
 
 def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
     """Without client 2 (memory 6) the average of 1, 2 and 6, which is 3, becomes that of 1 and 2."""
-    scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=9, horizon_s=60.0)), ScriptedBreaks(1))
+    scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=9, horizon_s=60.0)), ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
     scene.poll(action=scene.lose(2))
     scene.poll(action=scene.let_through())  # a stale answer, and two that count
@@ -318,7 +325,7 @@ def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> No
 def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
     """Four clients with memories 1, 2, 6 and 11, on average 5; without the last two the average is 1.5."""
     experiment = replace(REMOVE, clients=Clients(count=4), stop=Stop(iterations=10, horizon_s=60.0))
-    scene = Scene(tmp_path, experiment, ScriptedBreaks())
+    scene = Scene(tmp_path, experiment, ScriptedTriggers())
     scene.poll([*FIRST, update(3, 11.0)])
     scene.poll(action=scene.lose(3))
     scene.poll(action=scene.let_through(2))
@@ -337,7 +344,7 @@ def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
 
 
 def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, REMOVE, ScriptedBreaks())
+    scene = Scene(tmp_path, REMOVE, ScriptedTriggers())
     scene.recall.allowed = math.inf
     scene.poll(FIRST)
     scene.poll(action=lambda: (scene.lose(2)(), scene.signal()())[0])
@@ -349,7 +356,7 @@ def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path
 
 
 def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(1))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.gone = [[2]]
     scene.poll(FIRST)
     scene.poll(action=scene.signal())
@@ -361,16 +368,16 @@ def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
 
 
 def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[0, 1, 2]]
-    scene.poll(FIRST, lambda: setattr(scene.breaks, "roused", True))
+    scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
     with pytest.raises(ClientsLost, match=r"^clients 0, 1, 2 lost$"):
         scene.server.run()
 
 
 def test_clients_are_gone_when_they_are_found_so_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "_LOOK_S", 0.0)
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    monkeypatch.setattr(serve, "_LIVENESS_INTERVAL_S", 0.0)
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[2], [], [2], [1, 2]]
     with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
         scene.server.run()
@@ -379,12 +386,12 @@ def test_clients_are_gone_when_they_are_found_so_twice(tmp_path: Path, monkeypat
 
 
 def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks())
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST)
     scene.poll(action=scene.lose(0, 1, 2))
     with pytest.raises(RunFailure, match="all clients are lost"):
         scene.server.run()
-    assert scene.server.alone  # nobody is waited for
+    assert scene.server.all_left  # nobody is waited for
 
 
 # ---------------------------------------------------------------------------------------------------- resumed
@@ -393,7 +400,7 @@ def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
 def stopped_state(folder: Path) -> RunState:
     """A run with four events that a signal stopped, thirty seconds after its start."""
     folder.mkdir()
-    scene = Scene(folder, KEEP, ScriptedBreaks())
+    scene = Scene(folder, KEEP, ScriptedTriggers())
     scene.recall.allowed = math.inf
     scene.poll(FIRST, scene.signal())
     scene.run()
@@ -402,7 +409,7 @@ def stopped_state(folder: Path) -> RunState:
 
 def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), run_state)
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(), run_state)
     scene.poll(second(2, 0))
     status = scene.run()
     again, replies = scene.link.orders[:3], scene.link.orders[3:]
@@ -420,11 +427,11 @@ def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> N
 def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
     open_orders = tuple(open_order for open_order in run_state.open_orders if open_order.order.client != 1)
-    scene = Scene(tmp_path, KEEP, ScriptedBreaks(), replace(run_state, lost=(1,), open_orders=open_orders))
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(), replace(run_state, lost=(1,), open_orders=open_orders))
     scene.link.clients = 1  # of the others one says farewell,
     scene.poll(second(2, 0))
     scene.poll()
-    scene.poll([update(2, flags=Flag.FAREWELL)])  # and then the other; nobody waits for client 1
+    scene.poll([update(2, flags=Flag.LEAVING)])  # and then the other; nobody waits for client 1
     scene.run()
     assert [order.client for order in scene.link.orders[:2]] == [0, 2]
     assert scene.server.lost == (1,)

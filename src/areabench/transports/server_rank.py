@@ -1,0 +1,202 @@
+"""Rank 0 in a run on MPI: it writes the run file, serves, stops the clients and judges the run."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from areabench.engine.conductor import TargetWatch
+from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
+from areabench.engine.evaluation import BackgroundWatch, NoTarget
+from areabench.engine.events import State, Status
+from areabench.engine.plugins.modules import loaded, to_text
+from areabench.engine.state import RunState
+from areabench.errors import ClientsLost, RunFailure
+from areabench.host import Footprint, Meter
+from areabench.progress import ProgressLine
+from areabench.runfile.checkpoint import Checkpoint
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import open_run
+from areabench.runfile.record import Recorder
+from areabench.transports.clock import sharpen_sleep
+from areabench.transports.mpi_run import RankContext, ResumePoint
+from areabench.transports.mpi_server import MpiServerLink, send_memories
+from areabench.transports.server_loop import RealTimeServer, RunMonitors
+from areabench.transports.session import (
+    checkpoint_of,
+    continue_recorder,
+    open_recorder,
+    progress_line,
+    record_run,
+    solve_ahead,
+)
+from areabench.transports.world import AbortRequired
+
+
+def prepare_server(context: RankContext, *, resumes: bool) -> ServerRun:
+    """Solve what must be solved ahead and open the run file; every step is in step with the workers."""
+    world = context.world
+    world.together(context.scenario.delays)  # a trace may be missing
+    if not resumes:
+        return world.together(lambda: _new_run(context))
+    found: list[Checkpoint] = []
+
+    def read_resume_point() -> ResumePoint:
+        with open_run(_output(context)) as run:
+            found.append(checkpoint_of(run, context.scenario))
+        return _resume_point(found[0])
+
+    world.from_server(read_resume_point)
+    world.together(lambda: send_memories(world, context.placement, found[0].memories))
+    return world.together(lambda: _resumed_run(context, found[0]))
+
+
+def _new_run(context: RankContext) -> ServerRun:
+    scenario, options, hosts = context.scenario, context.options, list(context.hosts)
+    experiment = scenario.experiment
+    progress = progress_line(experiment, options)
+    solve_ahead(scenario, progress, options.cache)
+    modules = to_text(loaded(experiment))
+    provenance = gather_provenance(
+        "mpi", options.command, options.threads, experiment.seed, context.world.library, hosts, modules
+    )
+    recorder = open_recorder(scenario, options)
+    recorder.begin(provenance, scenario.client_table(context.placement, hosts))
+    return ServerRun(context, recorder, progress)
+
+
+def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
+    scenario, options = context.scenario, context.options
+    progress = progress_line(scenario.experiment, options)
+    solve_ahead(scenario, progress, options.cache)
+    clients = scenario.client_table(context.placement, list(context.hosts))
+    with open_run(_output(context)) as run:
+        recorder = continue_recorder(run, checkpoint, clients)
+    return ServerRun(context, recorder, progress, checkpoint.run_state)
+
+
+def _output(context: RankContext) -> Path:
+    return context.options.output_for(context.scenario.experiment)
+
+
+def _resume_point(checkpoint: Checkpoint) -> ResumePoint:
+    """What the workers must know of a checkpoint."""
+    run_state = checkpoint.run_state
+    since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
+    return ResumePoint(run_state.time_s, run_state.rounds, since_s, frozenset(checkpoint.memories))
+
+
+class ServerRun:
+    """The server's part of one run, whose run file is open; `run_state` is where a resumed run continues."""
+
+    def __init__(
+        self, context: RankContext, recorder: Recorder, progress: ProgressLine, run_state: RunState | None = None
+    ) -> None:
+        self._context, self._recorder, self._progress, self._run_state = context, recorder, progress, run_state
+        self.output = recorder.path
+        self.diagnosis: Diagnosis | None = None  # of a run that has ended
+        self._left_behind = ""  # how the run ended, where clients did not leave
+
+    def serve(self) -> Status:
+        """Run to the end and evaluate; raises AbortRequired where ranks are left that no longer listen."""
+        try:
+            status = record_run(self._recorder, self._context.scenario, self._progress, self._play)
+        except ClientsLost as error:
+            raise AbortRequired(f"{error}; all ranks are ended") from error
+        if self._left_behind:
+            raise AbortRequired(self._left_behind)
+        return status
+
+    def _play(self) -> Status:
+        """Serve, stop the clients whatever happens, and judge how well the run kept its delays."""
+        context, world, problem = self._context, self._context.world, self._context.scenario.problem
+        sharpen_sleep()
+        stop = context.scenario.experiment.stop
+        target = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
+        monitors = RunMonitors(target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant)
+
+        def build() -> tuple[MpiServerLink, RealTimeServer]:
+            link = MpiServerLink(world, context.placement, problem.dimension, problem.dtype)
+            return link, RealTimeServer(
+                context.scenario, link, self._recorder, monitors,
+                spare_cores=world.cores.spare, run_state=self._run_state,
+            )  # fmt: skip
+
+        link, server = world.together(build)
+        world.barrier()
+        world.survives_losses = context.survives_losses
+        start_up_s, meter = time.time() - context.began_at, Meter()
+        try:
+            status = _run_to_end(server)
+        except ClientsLost:
+            raise
+        except Exception as error:
+            if server.all_left:
+                raise
+            raise AbortRequired(f"{error}; all ranks are ended") from error
+        finally:
+            footprints = self._close(server, link, meter)
+            _close_watch(target)
+        if not server.all_left:
+            self._left_behind = f"{status.state.text} ({status.reason}), and clients that did not leave are ended"
+        elif status.state not in (State.STOPPED, State.FAILED):
+            self.diagnosis = diagnose(self._observed(server, status.end_s, footprints, start_up_s))
+            self._recorder.diagnosis(self.diagnosis)
+        return status
+
+    def _ended_clients(self) -> list[int]:
+        """The clients whose processes on this machine have ended; a fault-tolerant MPI knows most by itself."""
+        world, placement = self._context.world, self._context.placement
+        ranks = set(world.ended_unnoticed() if world.fault_tolerant else world.liveness.gone())
+        return [client for client in range(placement.clients) if placement.rank(client) in ranks] if ranks else []
+
+    def _close(self, server: RealTimeServer, link: MpiServerLink, meter: Meter) -> tuple[Footprint, ...]:
+        """Close the link once all clients have left, and gather what every rank took of its machine."""
+        world = self._context.world
+        if not server.all_left:
+            return ()
+        link.close()
+        if link.shrunk:
+            world.shrink()
+        return tuple(world.gather(meter.read(world.host)))
+
+    def _observed(
+        self, server: RealTimeServer, end_s: float, footprints: tuple[Footprint, ...], start_up_s: float
+    ) -> Observed:
+        """What the server knows of a run that has ended; of a resumed run, of the time since then."""
+        placement, run_state = self._context.placement, self._run_state
+        served, began_s = self._recorder.tally.served(placement.clients), 0.0
+        if run_state is not None:
+            served, began_s = served - run_state.tally.served(placement.clients), run_state.time_s
+        return Observed(
+            experiment=self._context.scenario.experiment,
+            virtual=False,
+            duration_s=max(end_s - began_s, 1e-9),  # a target may be reached at once
+            clients=self._context.scenario.client_table(placement, [""] * (placement.workers + 1)),
+            served=served,
+            rows=server.timings.rows,
+            overruns=server.timings.overruns,
+            compute_s=server.timings.compute_s,
+            idle_s=server.idle_s,
+            footprints=footprints,
+            start_up_s=start_up_s,
+            lost=server.lost,
+        )
+
+
+def _run_to_end(server: RealTimeServer) -> Status:
+    """Serve; where that fails, stop the clients."""
+    try:
+        return server.run()
+    except ClientsLost:  # lost clients send no last message, and the launcher does not wait
+        raise
+    except Exception:
+        with suppress(RunFailure):  # the first failure is the one to report
+            server.stop_clients()
+        raise
+
+
+def _close_watch(watch: TargetWatch) -> None:
+    if isinstance(watch, BackgroundWatch):
+        watch.close()
