@@ -325,4 +325,4 @@ def test_a_client_refuses_a_message_of_another_version(world: World) -> None:
         end = worker_link(world, 3)
         with pytest.raises(ProtocolError, match="protocol version 99"):
             until(end.orders)
-        end._lines[0].close()
+        end._channels[0].close()

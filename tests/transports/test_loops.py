@@ -422,10 +422,10 @@ class QueueServerLink:
         return []
 
 
-def run_worker(scenario: Scenario, link: QueueWorkerLink, hosted: range) -> None:
+def run_worker(scenario: Scenario, link: QueueWorkerLink, numbers: range) -> None:
     """What a worker's rank does."""
     delays = scenario.delays()
-    hosted = {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in hosted}
+    hosted = {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in numbers}
     Worker(link, hosted, RealClock()).work()
     for number in hosted:
         link.load(number, np.zeros(0))

@@ -86,7 +86,7 @@ EXPERIMENT = Experiment(
 )
 
 
-class StoppingBreaks(CheckpointTriggers):
+class StoppingTriggers(CheckpointTriggers):
     """Says stop when it is asked for the n-th time, by a signal that never came."""
 
     asks: Iterator[int]
@@ -94,8 +94,8 @@ class StoppingBreaks(CheckpointTriggers):
 
     def due(self) -> bool:
         if next(self.asks) >= self.stop_at:
-            self.signal = "SIGTERM"
-        return bool(self.signal)
+            self.stop_signal = "SIGTERM"
+        return bool(self.stop_signal)
 
 
 def around(path: Path, checkpoint_s: float | None = 0.0) -> RunOptions:
@@ -107,9 +107,9 @@ def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Has the next run stop before its event of this number, counted from where it begins."""
 
     def arrange(number: int) -> None:
-        monkeypatch.setattr(StoppingBreaks, "asks", count(), raising=False)
-        monkeypatch.setattr(StoppingBreaks, "stop_at", number, raising=False)
-        monkeypatch.setattr(execute, "CheckpointTriggers", StoppingBreaks)
+        monkeypatch.setattr(StoppingTriggers, "asks", count(), raising=False)
+        monkeypatch.setattr(StoppingTriggers, "stop_at", number, raising=False)
+        monkeypatch.setattr(execute, "CheckpointTriggers", StoppingTriggers)
 
     return arrange
 
