@@ -70,7 +70,7 @@ class ResumePoint:
 
     time_s: float
     rounds: Mapping[int, int]  # that each client has completed
-    since_s: Mapping[int, float]  # when the delay of each order in open_order began
+    since_s: Mapping[int, float]  # when the delay of each order in flight began
     remembering: frozenset[int]  # clients that get their memories back
 
 

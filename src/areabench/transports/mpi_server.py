@@ -67,7 +67,7 @@ class MpiServerLink:
         ]
         self.shrunk = False  # whether the stop told the workers that ranks were lost
         self._world, self._payload_bytes = world, dimension * dtype.itemsize
-        self._headers: list[tuple[MPI.Request, bytearray]] = []  # stops and questions in open_order
+        self._headers: list[tuple[MPI.Request, bytearray]] = []  # stops and questions in flight
         self._armed = [True] * placement.clients  # whether the receive is posted
         self._dead: set[int] = set()  # clients whose rank has died
         self._lost: list[int] = []  # of those, the ones that `lost` has not returned yet
@@ -197,7 +197,7 @@ def send_memories(world: World, placement: Placement, memories: Mapping[int, Vec
 class MpiRecall:
     """The memories of clients at the begin of given rounds: all are asked at once, and answer one after the other.
 
-    One vector is in open_order at a time, whatever the number of clients. A question has a number, so that answers to an
+    One vector is in flight at a time, whatever the number of clients. A question has a number, so that answers to an
     earlier question that was given up are recognised.
     """
 

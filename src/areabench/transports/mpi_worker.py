@@ -89,7 +89,7 @@ class MpiWorkerLink:
         self._channels = [_ClientChannel(world.comm, client, dimension, dtype) for client in clients]
         self._by_client = {channel.client: channel for channel in self._channels}
         self._next_orders = [channel.next_order for channel in self._channels]
-        self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in open_order
+        self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in flight
         self._asked: list[tuple[int, int]] = []
         self.stopped = self.shrunk = False
 

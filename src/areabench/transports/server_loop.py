@@ -152,7 +152,7 @@ class RealTimeServer:
         return len(self._left) == self._clients
 
     def run(self) -> Status:
-        """Serve until the run ends, stop the clients and take in what is in open_order; returns how the run ended."""
+        """Serve until the run ends, stop the clients and take in what is in flight; returns how the run ended."""
         conductor, clock, tasks, backoff = self._conductor, self._clock, self._memory_tasks, self._backoff
         clock.start()
         self._send_first_orders()
@@ -168,7 +168,7 @@ class RealTimeServer:
         return self._end(ended)
 
     def stop_clients(self, limit_s: float | None = None) -> None:
-        """Tell every client to stop, and take in what is in open_order until each has sent its last message."""
+        """Tell every client to stop, and take in what is in flight until each has sent its last message."""
         if self._stops_sent:
             return
         self._stops_sent = True
@@ -190,7 +190,7 @@ class RealTimeServer:
             backoff.pause(1.0)
 
     def _send_first_orders(self) -> None:
-        """Send the first orders, or those that were in open_order when the run stopped."""
+        """Send the first orders, or those that were in flight when the run stopped."""
         if self._run_state is None:
             self._conductor.start()
             return

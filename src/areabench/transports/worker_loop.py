@@ -68,7 +68,7 @@ class ClientRoundFailure(RunFailure):
 class HostedClient:
     """A client on this rank, with the delays of its rounds and the time of its last update.
 
-    Where a run is resumed, that is the time at which the delay of the order in open_order began.
+    Where a run is resumed, that is the time at which the delay of the order in flight began.
     """
 
     client: Client
