@@ -54,12 +54,12 @@ from areabench.experiment.records import (
 from areabench.problems.base import Problem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
-from areabench.transports.clock import Clock, sharpen_sleep
-from areabench.transports.mpi_server import Buffer, MpiServerLink
+from areabench.transports.clock import RealClock, sharpen_sleep
+from areabench.transports.mpi_server import MessageBuffer, MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
-from areabench.transports.server_loop import RealTimeServer, ServerLink, Watchers
+from areabench.transports.server_loop import RealTimeServer, RunMonitors, ServerLink
 from areabench.transports.simulator import LaneRecorder
-from areabench.transports.worker_loop import Seat, Worker
+from areabench.transports.worker_loop import HostedClient, Worker
 from areabench.transports.world import World
 
 _GO, _STOP = 0, 1  # the first byte of what the server sends
@@ -211,10 +211,10 @@ def _work(world: World, piece: Piece) -> None:
     """A client's rank, from the barrier to the farewell."""
     number, client = world.rank - 1, IdleClient(piece.dimension)
     link = MpiWorkerLink(world, [number], piece.dimension, DTYPE)
-    seat = Seat(client, lambda: 0.0)  # type: ignore[arg-type]  # all that the loop uses of a client
+    hosted = HostedClient(client, lambda: 0.0)  # type: ignore[arg-type]  # all that the loop uses of a client
     world.together(lambda: None)
-    Worker(link, {number: seat}, Clock(), world.cores).work()
-    link.depart()
+    Worker(link, {number: hosted}, RealClock(), world.cores).work()
+    link.leave()
 
 
 AREABENCH = Wire(_open_server, _work)
@@ -226,7 +226,7 @@ def bare_clients(style: str) -> Wire:
 
     def work(world: World, piece: Piece) -> None:
         number, comm = world.rank - 1, world.comm
-        incoming, outgoing = Buffer(piece.dimension, DTYPE), Buffer(piece.dimension, DTYPE)
+        incoming, outgoing = MessageBuffer(piece.dimension, DTYPE), MessageBuffer(piece.dimension, DTYPE)
         receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
         send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
         pack_update(outgoing.header, UpdateHeader(number, 0, 0))
@@ -237,7 +237,7 @@ def bare_clients(style: str) -> Wire:
         while flags[0] != Flag.STOP:
             type(receive).Startall(both)
             wait_for(both)
-        pack_update(outgoing.header, UpdateHeader(number, -1, -1, flags=Flag.FAREWELL))
+        pack_update(outgoing.header, UpdateHeader(number, -1, -1, flags=Flag.LEAVING))
         comm.Send(outgoing.whole[:HEADER_BYTES], dest=0, tag=tag_of(Tag.UPDATE, number))
         receive.Free()
         send.Free()
@@ -318,8 +318,8 @@ def build_server(
         text, record = to_toml(scenario.experiment), scenario.experiment.record
         recorder = Recorder(folder / "run.h5", text, piece.dimension, DTYPE, force=True, record=record)
         recorder.begin(gather_provenance("mpi", "", "", 0), scenario.client_table())
-    watchers = Watchers(NoTarget(), lambda _time_s, _updates: None)
-    server = RealTimeServer(scenario, link, recorder, watchers, spare_cores=spare_cores)
+    monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    server = RealTimeServer(scenario, link, recorder, monitors, spare_cores=spare_cores)
     if depth in ("server", "wire"):
         server._conductor = EchoConductor(piece, link)  # type: ignore[assignment]
     return server, recorder

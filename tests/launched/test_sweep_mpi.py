@@ -190,7 +190,7 @@ import time
 from areabench.problems.quadratic import LocalQuadratic
 from areabench.transports import server_loop as serve
 
-serve._FAREWELL_LIMIT_S = 0.5
+serve._STOP_LIMIT_S = 0.5
 
 def sleep(self, model, step_size):
     time.sleep(1000)
