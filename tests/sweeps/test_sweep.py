@@ -46,11 +46,10 @@ from areabench.sweeps.plan import (
     Task,
     expected_cost,
     expected_steps,
-    group_passes,
     load_sweep,
     run_file_name,
 )
-from areabench.sweeps.pool import Outcome, Pool, _attempt
+from areabench.sweeps.pool import PassOutcome, Pool, _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
@@ -402,18 +401,18 @@ class Reluctant:
     def busy(self) -> bool:
         return self._pass is not None
 
-    def give(self, attempted: Pass) -> bool:
+    def start(self, attempted: Pass) -> bool:
         self._pass = attempted
         self._other.send("done")
         return True
 
-    def take(self) -> Outcome:
+    def result(self) -> PassOutcome:
         assert self._pass is not None
         self.connection.recv()
         attempted, self._pass = self._pass, None
         if len(attempted.tasks) > 1 or attempted.tasks[0].experiment.seed == 8:
-            return Outcome(attempted, (), "ValueError: no")
-        return Outcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
+            return PassOutcome(attempted, (), "ValueError: no")
+        return PassOutcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
 
     def end(self) -> None:
         type(self).end_calls += 1
@@ -427,7 +426,7 @@ def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: py
     around: Any = None
     with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
         outcomes = list(pool.run([Pass(tuple(tasks))]))
-    ends = {outcome.attempted.tasks[0].output.name: outcome.trouble for outcome in outcomes}
+    ends = {outcome.attempted.tasks[0].output.name: outcome.error for outcome in outcomes}
     assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
     assert Reluctant.end_calls == 1
 
@@ -435,8 +434,8 @@ def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: py
 class Full(Reluctant):
     """A worker whose disc takes no more."""
 
-    def take(self) -> Outcome:
-        return replace(super().take(), trouble="WriteFailure: no room", hopeless=True)
+    def result(self) -> PassOutcome:
+        return replace(super().result(), error="WriteFailure: no room", is_fatal=True)
 
 
 def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,7 +444,7 @@ def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pyte
     around: Any = None
     with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
         (outcome,) = pool.run([Pass(tuple(tasks))])
-    assert (len(outcome.attempted.tasks), outcome.hopeless) == (3, True)
+    assert (len(outcome.attempted.tasks), outcome.is_fatal) == (3, True)
 
 
 def test_trouble_of_writing_is_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +453,7 @@ def test_trouble_of_writing_is_told_from_others(tmp_path: Path, monkeypatch: pyt
     for error, hopeless in ((WriteFailure("full"), True), (RunFailure("too many"), False), (ValueError("no"), False)):
         monkeypatch.setattr("areabench.sweeps.pool.simulate_together", Mock(side_effect=error))
         outcome = _attempt(attempted, around)
-        assert (outcome.trouble, outcome.hopeless) == (f"{type(error).__name__}: {error}", hopeless)
+        assert (outcome.error, outcome.is_fatal) == (f"{type(error).__name__}: {error}", hopeless)
 
 
 def test_a_terminal_that_closes_is_an_interrupt_but_not_under_nohup() -> None:

@@ -22,7 +22,7 @@ from areabench.errors import UserError
 from areabench.runfile.read import open_run
 from areabench.sweeps.folder import opened
 from areabench.sweeps.plan import Pass, SweepPlan, load_sweep
-from areabench.sweeps.pool import Outcome
+from areabench.sweeps.pool import PassOutcome
 from areabench.sweeps.read import open_sweep
 from areabench.sweeps.run import FolderReport, SweepReport
 
@@ -341,13 +341,13 @@ def test_a_full_disc_stops_the_sweep(
     """Whether or not the list of failures can still be written."""
     path, begun = write(QUADRATIC + "[sweep]\ntrials = 3\n"), []
 
-    def run(self: object, passes: list[Pass]) -> Iterator[Outcome]:
+    def run(self: object, passes: list[Pass]) -> Iterator[PassOutcome]:
         if not listed:
             full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
             monkeypatch.setattr("areabench.sweeps.folder._write", full)
         for each in passes:
             begun.append(each)
-            yield Outcome(each, (), "WriteFailure: no room", hopeless=True)
+            yield PassOutcome(each, (), "WriteFailure: no room", is_fatal=True)
 
     monkeypatch.setattr("areabench.sweeps.run.Pool.run", run)
     assert main(["sweep", str(path), "--jobs", "1"]) == 1
@@ -443,7 +443,7 @@ def test_a_worker_that_is_killed_fails_its_run_only(started: Callable[[], subpro
     assert (process.returncode, errors) == (1, "")
     summary, failure, _ = output.splitlines()
     assert summary == "runs/try: 4 runs: 3 done now, 0 done before, 0 of them diverged, 1 failed"
-    assert failure.endswith(".h5: its process was ended by signal SIGKILL, perhaps for want of memory")
+    assert failure.endswith(".h5: its process was ended by signal SIGKILL, perhaps because memory ran out")
     assert len(open_sweep("runs/try").results) == 3
     assert not list(Path("runs/try").glob("*.part"))
     assert main(["sweep", "try.toml"]) == 0

@@ -22,7 +22,7 @@ from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing
 from areabench.launch.families import Family, mpi4py_family
 from areabench.launch.mpirun import ask_launcher, find_mpirun
-from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_a_second
+from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_per_second
 
 _WORD = re.compile(r"[A-Za-z0-9_.,:@/+=-]+")
 
@@ -184,7 +184,7 @@ def _duration_s(run: Experiment) -> float:
     if isinstance(run.delays, TraceDelays | OwnPart):
         whose = "a trace" if isinstance(run.delays, TraceDelays) else run.delays.name
         raise UserError(f"the delays are those of {whose}, and there is no stop.horizon_s; give a --walltime")
-    return stop.iterations / updates_a_second(run)
+    return stop.iterations / updates_per_second(run)
 
 
 def _snapshots(run: Experiment) -> float:
@@ -200,7 +200,7 @@ def _snapshots(run: Experiment) -> float:
         case PoissonAggregation():
             return duration_s * aggregation.rate + 1
         case _:
-            return duration_s * updates_a_second(run) / aggregation.updates + 1
+            return duration_s * updates_per_second(run) / aggregation.updates + 1
 
 
 WARNING_S = 60  # between the signal at which a run writes its checkpoint and stops, and the end of the walltime

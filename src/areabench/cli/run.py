@@ -64,9 +64,10 @@ def batch(path: Path, around: RunOptions, started: StartedBy | None) -> int:
             from areabench.sweeps.mpi_ranks import follow
 
             return follow(world, around)
-        from areabench.sweeps.mpi import Leader, lead_batch, read_batch
+        from areabench.sweeps.mpi import read_batch
+        from areabench.sweeps.mpi_leader import lead_batch
 
-        lead_batch(read_batch(path), lambda its: Leader(world, its), around)
+        lead_batch(read_batch(path), world, around)
         return 0
 
     return on_ranks(play, started)

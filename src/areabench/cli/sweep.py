@@ -17,8 +17,9 @@ from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
 from areabench.progress import duration
 from areabench.runfile.read import open_run
-from areabench.sweeps.folder import check_transport, standing
-from areabench.sweeps.plan import SweepPlan, group_passes, load_sweep, with_code_checked
+from areabench.sweeps.folder import check_transport, sweep_state
+from areabench.sweeps.plan import SweepPlan, load_sweep
+from areabench.sweeps.pool import group_passes
 from areabench.sweeps.read import Failure
 from areabench.sweeps.run import (
     FolderReport,
@@ -26,6 +27,7 @@ from areabench.sweeps.run import (
     SweepReport,
     check_folders,
     run_sweep,
+    with_code_checked,
 )
 from areabench.transports.options import RunOptions
 
@@ -70,7 +72,7 @@ def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: R
     """What makes sweeps on the ranks of a launch: rank 0 does what `run` does without, the others follow it."""
 
     def play(world: World) -> int:
-        from areabench.sweeps.mpi import Leader
+        from areabench.sweeps.mpi_leader import Leader
         from areabench.sweeps.mpi_ranks import follow
 
         if world.rank:
@@ -117,7 +119,7 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
     impossible = 0
     for plan, folder in zip(plans, folders, strict=True):
         check_transport(folder, options.transport)
-        found = standing(plan, folder, force=options.force)
+        found = sweep_state(plan, folder, force=options.force)
         passes = group_passes(found.pending)
         in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
         steps = sum(each.steps for each in passes)

@@ -39,8 +39,8 @@ def part_of(output: Path, pid: int) -> Path:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a sweep stands: what is to be computed, what is done, what cannot be run."""
+class SweepState:
+    """The state of a sweep: what is to be computed, what is done, what cannot be run."""
 
     runs: int
     pending: tuple[Task, ...]
@@ -49,8 +49,8 @@ class Standing:
     invalid: tuple[Failure, ...]
 
 
-def standing(plan: SweepPlan, folder: Path, *, force: bool) -> Standing:
-    """Look what is done; nothing counts as done where everything is to be run again."""
+def sweep_state(plan: SweepPlan, folder: Path, *, force: bool) -> SweepState:
+    """Find out what is done; with `force` nothing counts as done."""
     states = [None if force else _state(member, folder) for member in plan.members]
     pending = tuple(
         Task(member.experiment, folder / member.file)
@@ -59,17 +59,17 @@ def standing(plan: SweepPlan, folder: Path, *, force: bool) -> Standing:
     )
     invalid = tuple(Failure(member.file, member.error) for member in plan.members if member.experiment is None)
     done = len(states) - states.count(None)
-    return Standing(len(states), pending, done, states.count(State.DIVERGED), invalid)
+    return SweepState(len(states), pending, done, states.count(State.DIVERGED), invalid)
 
 
 def _state(member: Member, folder: Path) -> State | None:
     """How the member's run ended; None unless its file is there, complete and of this very experiment."""
-    if member.experiment is None or _overtaken(folder / member.file, member.experiment):
+    if member.experiment is None or _is_outdated(folder / member.file, member.experiment):
         return None
     return ended_state(folder / member.file, member.experiment)
 
 
-def _overtaken(path: Path, experiment: Experiment) -> bool:
+def _is_outdated(path: Path, experiment: Experiment) -> bool:
     """Whether what the experiment only names has changed since: the trace of its delays, a module of the user's own."""
     if modules_of(experiment) and recorded_code_changed(path):
         return True
@@ -201,7 +201,7 @@ def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:
             f"{folder}: another sweep is writing into it ({others}); wait until it ends or choose another --output"
         ) from error
     os.truncate(lock.fileno(), 0)
-    os.write(lock.fileno(), f"{owner}\n".encode())  # at once: on a full disc, closing a buffer would fail again
+    os.write(lock.fileno(), f"{owner}\n".encode())  # at once: on a full disk, closing a buffer would fail again
 
 
 # ---------------------------------------------------------------------------------------------------- files

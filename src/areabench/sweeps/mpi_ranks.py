@@ -17,32 +17,34 @@ from areabench.transports.options import RunOptions
 from areabench.transports.world import SharedFailure, World
 
 
-class Call(NamedTuple):
+class NextRun(NamedTuple):
     """What rank 0 tells the others: the number of clients of the next run, 0 after the last, and the exit code."""
 
     clients: int
     exit_code: int = 0
 
 
-def follow(world: World, around: RunOptions) -> int:
-    """Any other rank: take part in one run after the other; the exit code that rank 0 gives."""
-    nothing = Call(0)
-    while (call := world.from_server(lambda: nothing)).clients:
-        with suppress(SharedFailure):  # rank 0 tells it
-            play(world, call, _not_loaded_here, around)
-    return call.exit_code
+def follow(world: World, options: RunOptions) -> int:
+    """Any rank but 0: take part in one run after the other; the exit code that rank 0 gives."""
+    nothing = NextRun(0)
+    while (next_run := world.from_server(lambda: nothing)).clients:
+        with suppress(SharedFailure):  # rank 0 reports it
+            run_together(world, next_run, _not_loaded_here, options)
+    return next_run.exit_code
 
 
-def play(world: World, call: Call, load: Callable[[], Experiment], around: RunOptions) -> Status | None:
+def run_together(
+    world: World, next_run: NextRun, load: Callable[[], Experiment], options: RunOptions
+) -> Status | None:
     """One run on as many ranks as it can use, with messages of its own; None on the ranks that it leaves idle.
 
     Rank 0 alone loads the experiment.
     """
-    part = world.first(call.clients + 1)
+    part = world.first(next_run.clients + 1)
     if part is None:
         return None
     try:
-        status = run_on_mpi(load, around, part, began_at=time.time()).status
+        status = run_on_mpi(load, options, part, began_at=time.time()).status
     except SharedFailure:
         part.leave()  # together; after any other failure some ranks are not there to leave, and all are ended
         raise

@@ -1,4 +1,4 @@
-"""From a sweep file to its runs: every point of every grid, times trials.
+"""From a sweep file to its runs: every point of every grid, times trials, and what each run is expected to cost.
 
 The seeds of the trials are the same for every point of the grid, so methods and step sizes are compared on the same
 split, rates, delays, mini-batches and starting point.
@@ -15,10 +15,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from areabench.engine.plugins.load import check_parts
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import slug
-from areabench.experiment.module_paths import own_parts
 from areabench.experiment.parse import read_experiment, to_toml
 from areabench.experiment.problem_records import DrawnSettings
 from areabench.experiment.records import (
@@ -42,6 +40,7 @@ from areabench.sweeps.file import (
 )
 
 _DIGEST_DIGITS = 10
+_STEPS_PER_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about this many gradient steps
 
 
 @dataclass(frozen=True)
@@ -149,53 +148,28 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _with_traces_checked(members: Iterator[Member]) -> Iterator[Member]:
-    """The members; without experiment where its delays cannot be read. A file is read once a number of clients."""
-    troubles: dict[tuple[str, int], str] = {}
+    """The members; without experiment where the delays cannot be read. A file is read once per number of clients."""
+    errors: dict[tuple[str, int], str] = {}
     for member in members:
         experiment = member.experiment
         if experiment is None or not isinstance(experiment.delays, TraceDelays):
             yield member
             continue
         trace = (experiment.delays.file, experiment.clients.count)
-        if trace not in troubles:
-            troubles[trace] = _trouble_with(*trace)
-        yield replace(member, experiment=None, error=troubles[trace]) if troubles[trace] else member
+        if trace not in errors:
+            errors[trace] = _trace_error(*trace)
+        yield replace(member, experiment=None, error=errors[trace]) if errors[trace] else member
 
 
-def with_code_checked(plan: SweepPlan) -> SweepPlan:
-    """The plan; without experiment where a function that it names cannot be imported, or called with its settings.
-
-    Imports what the sweep names: for those who are about to run it.
-    """
-    troubles: dict[object, str] = {}
-    members = []
-    for member in plan.members:
-        experiment = member.experiment
-        if experiment is not None and (parts := own_parts(experiment)):
-            key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
-            if key not in troubles:
-                troubles[key] = _code_trouble(experiment)
-            member = replace(member, experiment=None, error=troubles[key]) if troubles[key] else member
-        members.append(member)
-    if members and all(member.experiment is None for member in members):
-        raise ConfigError(members[0].error)
-    return replace(plan, members=tuple(members))
-
-
-def _code_trouble(experiment: Experiment) -> str:
-    try:
-        check_parts(experiment, experiment.module_folders or ())
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def _trouble_with(file: str, clients: int) -> str:
+def _trace_error(file: str, clients: int) -> str:
     try:
         read_trace(Path(file), clients)
     except UserError as error:
         return str(error)
     return ""
+
+
+# ---------------------------------------------------------------------------------------------------- shares
 
 
 @dataclass(frozen=True)
@@ -234,7 +208,7 @@ def read_share(text: str) -> Share:
     return Share(number, of)
 
 
-_STEPS_A_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about so many gradient steps
+# ---------------------------------------------------------------------------------------------------- work
 
 
 @dataclass(frozen=True)
@@ -247,7 +221,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Pass:
-    """Runs that are simulated together."""
+    """Runs that are simulated together, in one pass over the events."""
 
     tasks: tuple[Task, ...]
 
@@ -262,28 +236,19 @@ class Pass:
         return sum(expected_cost(task.experiment) for task in self.tasks)
 
 
-def group_passes(tasks: Sequence[Task]) -> list[Pass]:
-    """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
-    from areabench.engine.lanes import group_lanes  # loads the engine; reading a sweep does not need it
-
-    groups = group_lanes([task.experiment for task in tasks])
-    passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
-    return sorted(passes, key=lambda each: each.cost, reverse=True)
-
-
 def expected_cost(experiment: Experiment) -> float:
     """Expected time of a run, evaluation included, in units of a gradient step."""
     stop, record = experiment.stop, experiment.record
     evaluated = record.snapshots == "grid" and not isinstance(experiment.problem, DrawnSettings)
     snapshots = (stop.horizon_s or 0.0) / record.interval_s if evaluated else 0.0
-    return expected_steps(experiment) + _STEPS_A_SNAPSHOT * snapshots
+    return expected_steps(experiment) + _STEPS_PER_SNAPSHOT * snapshots
 
 
 def expected_duration_s(experiment: Experiment) -> float:
     """Real time that a run is expected to take on MPI, at most."""
     stop, horizon_s = experiment.stop, math.inf if experiment.stop.horizon_s is None else experiment.stop.horizon_s
     if stop.iterations is not None:
-        horizon_s = min(horizon_s, stop.iterations / updates_a_second(experiment))
+        horizon_s = min(horizon_s, stop.iterations / updates_per_second(experiment))
     return horizon_s * experiment.clock.stretch
 
 
@@ -291,13 +256,13 @@ def expected_steps(experiment: Experiment) -> float:
     """Gradient steps that a run is expected to compute unless a target or a divergence ends it."""
     updates, stop = math.inf, experiment.stop
     if stop.horizon_s is not None:
-        updates = updates_a_second(experiment) * stop.horizon_s
+        updates = updates_per_second(experiment) * stop.horizon_s
     if stop.iterations is not None:
         updates = min(updates, stop.iterations)
     return updates * experiment.clients.local_steps
 
 
-def updates_a_second(experiment: Experiment) -> float:
+def updates_per_second(experiment: Experiment) -> float:
     """Expected updates of all clients together."""
     rate, method = _mean_rate(experiment.rates), experiment.method
     if not isinstance(method, SFedAvg):
@@ -307,7 +272,7 @@ def updates_a_second(experiment: Experiment) -> float:
 
 
 def _mean_rate(rates: RateSettings) -> float:
-    """Mean updates a second of a client."""
+    """Mean updates per second of one client."""
     match rates:
         case NormalRates():
             return rates.mean

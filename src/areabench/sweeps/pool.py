@@ -1,6 +1,6 @@
-"""Processes that simulate the passes of a sweep: one that dies takes its pass along, and nothing else.
+"""Processes that simulate the passes of a sweep: where one dies, its pass fails, and nothing else.
 
-Signals are for the parent: a worker blocks them and ends when its parent ends it, or when its parent is gone.
+Only the parent handles signals: a worker blocks them, and ends when its parent ends it or has ended itself.
 """
 
 from __future__ import annotations
@@ -19,30 +19,38 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 
 from areabench.engine.events import ENDED, Status
+from areabench.engine.lanes import group_lanes
 from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.progress import SweepProgress
 from areabench.sweeps.folder import part_of
-from areabench.sweeps.plan import Pass
+from areabench.sweeps.plan import Pass, Task
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
 from areabench.transports.signals import INTERRUPT_SIGNALS, Interrupts
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a pass ended: a status for each of its tasks, or the reason why there is none."""
+class PassOutcome:
+    """How a pass ended: a status for each of its tasks, or the error because of which there is none."""
 
     attempted: Pass
     statuses: tuple[Status, ...]
-    trouble: str = ""
-    hopeless: bool = False  # whatever comes after it would meet the same trouble, such as a full disc
+    error: str = ""
+    is_fatal: bool = False  # every later pass would fail in the same way, for example on a full disk
+
+
+def group_passes(tasks: Sequence[Task]) -> list[Pass]:
+    """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
+    groups = group_lanes([task.experiment for task in tasks])
+    passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
+    return sorted(passes, key=lambda each: each.cost, reverse=True)
 
 
 class Pool:
     """A number of workers, each busy with one pass at a time; use it as a context."""
 
-    def __init__(self, jobs: int, around: RunOptions, interrupts: Interrupts, progress: SweepProgress) -> None:
-        self._jobs, self._around, self._interrupts, self._progress = jobs, around, interrupts, progress
+    def __init__(self, jobs: int, options: RunOptions, interrupts: Interrupts, progress: SweepProgress) -> None:
+        self._jobs, self._options, self._interrupts, self._progress = jobs, options, interrupts, progress
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Pool:
@@ -56,14 +64,14 @@ class Pool:
         for worker in self._workers:
             worker.end()
 
-    def run(self, passes: Sequence[Pass]) -> Iterator[Outcome]:
-        """Simulate all passes, begun in their order, until there is an interrupt; outcomes come as they do."""
+    def run(self, passes: Sequence[Pass]) -> Iterator[PassOutcome]:
+        """Simulate all passes, begun in their order, until there is an interrupt; yields each outcome as it comes."""
         waiting = deque(passes)
         while waiting or any(worker.busy for worker in self._workers):
-            self._feed(waiting)
+            self._assign(waiting)
             for worker in self._ready():
-                outcome = worker.take()
-                if outcome.trouble and not outcome.hopeless and len(outcome.attempted.tasks) > 1:
+                outcome = worker.result()
+                if outcome.error and not outcome.is_fatal and len(outcome.attempted.tasks) > 1:
                     waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)  # which one was it?
                 else:
                     yield outcome
@@ -79,14 +87,14 @@ class Pool:
                 return [worker for worker in busy if worker.connection in ready]
             self._progress.show()
 
-    def _feed(self, waiting: deque[Pass]) -> None:
-        """Give a pass to everyone who is idle."""
+    def _assign(self, waiting: deque[Pass]) -> None:
+        """Give a pass to every idle worker."""
         while waiting and sum(worker.busy for worker in self._workers) < self._jobs:
             idle = [worker for worker in self._workers if not worker.busy]
             if not idle:
-                idle = [_Worker(self._around)]
+                idle = [_Worker(self._options)]
                 self._workers += idle
-            if idle[0].give(waiting[0]):
+            if idle[0].start(waiting[0]):
                 waiting.popleft()
             else:
                 idle[0].end()
@@ -96,11 +104,11 @@ class Pool:
 class _Worker:
     """One process, seen from the parent."""
 
-    def __init__(self, around: RunOptions) -> None:
+    def __init__(self, options: RunOptions) -> None:
         context = multiprocessing.get_context("spawn")
         resource_tracker.ensure_running()  # starting it would let through the signals that are blocked below
         self.connection, theirs = context.Pipe()
-        self._process: BaseProcess = context.Process(target=_work, args=(theirs, around), daemon=True)
+        self._process: BaseProcess = context.Process(target=_work, args=(theirs, options), daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT_SIGNALS)  # the child inherits it from its start
         try:
             self._process.start()
@@ -115,7 +123,7 @@ class _Worker:
         """Whether it has a pass."""
         return self._pass is not None
 
-    def give(self, attempted: Pass) -> bool:
+    def start(self, attempted: Pass) -> bool:
         """Hand over a pass; False where the process ended after an earlier one. A new one that ended fails the pass."""
         try:
             self.connection.send(attempted)
@@ -125,13 +133,13 @@ class _Worker:
         self._pass, self._new = attempted, False
         return True
 
-    def take(self) -> Outcome:
-        """What became of the pass."""
+    def result(self) -> PassOutcome:
+        """How the pass ended."""
         assert self._pass is not None
         try:
-            outcome: Outcome = self.connection.recv()
+            outcome: PassOutcome = self.connection.recv()
         except (EOFError, OSError):
-            outcome = Outcome(self._pass, (), self._death())
+            outcome = PassOutcome(self._pass, (), self._exit_reason())
             self._clean_up()
         self._pass = None
         return outcome
@@ -148,49 +156,49 @@ class _Worker:
         for task in self._pass.tasks if self._pass is not None else ():
             part_of(task.output, self._process.pid or 0).unlink(missing_ok=True)
 
-    def _death(self) -> str:
+    def _exit_reason(self) -> str:
         self._process.join()
         code = self._process.exitcode or 0
         if code >= 0:
             return f"its process ended with exit code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        hint = ", perhaps for want of memory" if -code == signal.SIGKILL else ""
+        hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by signal {name}{hint}"
 
 
 # ---------------------------------------------------------------------------------------------------- in the worker
 
 
-def _work(connection: Connection, around: RunOptions) -> None:
+def _work(connection: Connection, options: RunOptions) -> None:
     """Simulate what the parent sends until there is no more."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
-            connection.send(_attempt(connection.recv(), around))
+            connection.send(_attempt(connection.recv(), options))
 
 
 def _end_with_parent() -> None:
-    """End at once when the parent is gone: nobody wants the result of the pass under way."""
+    """End at once when the parent has ended: nobody uses the result of the current pass."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _attempt(attempted: Pass, around: RunOptions) -> Outcome:
+def _attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
     """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
     tasks = attempted.tasks
     parts = [part_of(task.output, os.getpid()) for task in tasks]
     try:
-        statuses = simulate_together([task.experiment for task in tasks], parts, around)
+        statuses = simulate_together([task.experiment for task in tasks], parts, options)
         for task, part, status in zip(tasks, parts, statuses, strict=True):
             if status.state in ENDED:
                 part.replace(task.output)
-        return Outcome(attempted, tuple(statuses))
+        return PassOutcome(attempted, tuple(statuses))
     except (WriteFailure, RunFileError) as error:
-        return Outcome(attempted, (), one_line(error), hopeless=True)
-    except Exception as error:  # whatever it is, the other passes go on
-        return Outcome(attempted, (), one_line(error))
+        return PassOutcome(attempted, (), one_line(error), is_fatal=True)
+    except Exception as error:  # whatever it is, the other passes continue
+        return PassOutcome(attempted, (), one_line(error))
     finally:
         for part in parts:
             part.unlink(missing_ok=True)

@@ -1,23 +1,26 @@
-"""Running sweeps: several at once share one pool of processes and one progress line, and go on where they ended."""
+"""Running sweeps: several at once share one pool of processes and one progress line, and continue what is left."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.engine.events import ENDED, State
-from areabench.errors import RunFailure, UserError
+from areabench.engine.plugins.load import check_parts
+from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.labels import MPI, SIMULATOR
+from areabench.experiment.module_paths import own_parts
+from areabench.experiment.records import Experiment
 from areabench.progress import Style, SweepProgress
 from areabench.sweeps.folder import (
-    Standing,
+    SweepState,
     opened,
     part_of,
-    standing,
+    sweep_state,
     write_failures,
 )
 from areabench.sweeps.mpi import run_in_launches
@@ -28,15 +31,14 @@ from areabench.sweeps.plan import (
     Task,
     expected_cost,
     expected_duration_s,
-    group_passes,
 )
-from areabench.sweeps.pool import Outcome, Pool
+from areabench.sweeps.pool import PassOutcome, Pool, group_passes
 from areabench.sweeps.read import Failure, ended_state
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
 if TYPE_CHECKING:
-    from areabench.sweeps.mpi import Leader  # needs mpi4py
+    from areabench.sweeps.mpi_leader import Leader  # needs mpi4py
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class SweepOptions:
 
 @dataclass
 class FolderReport:
-    """What has become of a sweep so far."""
+    """What has been done of a sweep so far."""
 
     folder: Path
     runs: int
@@ -76,11 +78,11 @@ class FolderReport:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What has become of all sweeps, the exit code of the signal that interrupted them, or 0, and why they stopped."""
+    """What has been done of all sweeps, and why they stopped."""
 
     folders: tuple[FolderReport, ...]
-    interrupted: int
-    stopped: str = ""  # the trouble after which nothing else was tried
+    interrupted: int  # exit code of the signal that interrupted them, or 0
+    stopped: str = ""  # the error after which nothing else was tried
 
     @property
     def not_attempted(self) -> int:
@@ -94,18 +96,18 @@ class SweepReport:
 
 
 def run_sweep(
-    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, around: RunOptions
+    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, run_options: RunOptions
 ) -> SweepReport:
     """Compute what is pending of some sweeps, each in a folder of its own."""
     check_folders(folders)
     with ExitStack() as stack:
         for plan, folder in zip(plans, folders, strict=True):
             stack.enter_context(opened(folder, plan, options.transport, options.share))
-        found = [standing(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
+        found = [sweep_state(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
         reports = {folder: _begin(folder, each, options.share) for folder, each in zip(folders, found, strict=True)}
         tasks = [task for each in found for task in each.pending]
         interrupts = stack.enter_context(Interrupts())
-        stopped = _compute(tasks, reports, options, around, interrupts)
+        stopped = _compute(tasks, reports, options, run_options, interrupts)
         return SweepReport(tuple(reports.values()), interrupts.exit_code if interrupts.number else 0, stopped)
 
 
@@ -118,7 +120,7 @@ def check_folders(folders: Sequence[Path]) -> None:
         seen.add(folder.resolve())
 
 
-def _begin(folder: Path, found: Standing, share: Share) -> FolderReport:
+def _begin(folder: Path, found: SweepState, share: Share) -> FolderReport:
     """The report before anything has been computed: members without experiment have failed already."""
     report = FolderReport(folder, found.runs, found.done, 0, found.diverged, list(found.invalid), share)
     report.list_failures()
@@ -129,20 +131,20 @@ def _compute(
     tasks: Sequence[Task],
     reports: dict[Path, FolderReport],
     options: SweepOptions,
-    around: RunOptions,
+    run_options: RunOptions,
     interrupts: Interrupts,
 ) -> str:
-    """Run everything and count it as it ends; the trouble that made going on pointless, if there was any."""
+    """Run everything and count it as it ends; the error that made it pointless to continue, or an empty text."""
     cost = expected_duration_s if options.transport == MPI else expected_cost
     progress = SweepProgress(len(tasks), sum(cost(task.experiment) for task in tasks), options.progress)
     progress.show()
     open_tasks, stopped = {task.output: task for task in tasks}, ""
     try:
-        with closing(_outcomes(tasks, options, around, interrupts, progress)) as outcomes:
+        with closing(_outcomes(tasks, options, run_options, interrupts, progress)) as outcomes:
             for outcome in outcomes:
                 for task in outcome.attempted.tasks:
                     del open_tasks[task.output]
-                stopped = outcome.trouble if outcome.hopeless else ""
+                stopped = outcome.error if outcome.is_fatal else ""
                 failed = _count(outcome, reports)
                 ended = outcome.attempted.tasks
                 progress.add(len(ended) - failed, failed, sum(cost(task.experiment) for task in ended))
@@ -161,11 +163,11 @@ def _compute(
 def _outcomes(
     tasks: Sequence[Task],
     options: SweepOptions,
-    around: RunOptions,
+    run_options: RunOptions,
     interrupts: Interrupts,
     progress: SweepProgress,
-) -> Generator[Outcome]:
-    """What the transport makes of the tasks, as it comes."""
+) -> Generator[PassOutcome]:
+    """How the passes of the transport end, as they do."""
     if options.leader is not None:
         for task in tasks:
             yield options.leader.attempt(task, part_of(task.output, os.getpid()))
@@ -173,14 +175,14 @@ def _outcomes(
                 return
         return
     if options.transport == MPI:
-        yield from run_in_launches(tasks, options.ranks, around.command, interrupts, progress)
+        yield from run_in_launches(tasks, options.ranks, run_options.command, interrupts, progress)
         return
     passes: list[Pass] = group_passes(tasks)
-    with Pool(options.jobs, around, interrupts, progress) as pool:
+    with Pool(options.jobs, run_options, interrupts, progress) as pool:
         yield from pool.run(passes)
 
 
-def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
+def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
     """Enter an outcome into the reports; how many of its runs failed."""
     failed, touched = 0, {}
     for number, task in enumerate(outcome.attempted.tasks):
@@ -191,8 +193,39 @@ def _count(outcome: Outcome, reports: dict[Path, FolderReport]) -> int:
             report.diverged += status.state == State.DIVERGED
         else:
             failed += 1
-            report.failures.append(Failure(task.output.name, outcome.trouble if status is None else status.reason))
+            report.failures.append(Failure(task.output.name, outcome.error if status is None else status.reason))
             touched[report.folder] = report
     for report in touched.values():
         report.list_failures()
     return failed
+
+
+# ---------------------------------------------------------------------------------------------------- own code
+
+
+def with_code_checked(plan: SweepPlan) -> SweepPlan:
+    """The plan; a member has no experiment where a function that it names cannot be imported or called.
+
+    Imports the user's own code that the sweep names, so it is only for sweeps that are about to be run.
+    """
+    errors: dict[object, str] = {}
+    members = []
+    for member in plan.members:
+        experiment = member.experiment
+        if experiment is not None and (parts := own_parts(experiment)):
+            key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
+            if key not in errors:
+                errors[key] = _code_error(experiment)
+            member = replace(member, experiment=None, error=errors[key]) if errors[key] else member
+        members.append(member)
+    if members and all(member.experiment is None for member in members):
+        raise ConfigError(members[0].error)
+    return replace(plan, members=tuple(members))
+
+
+def _code_error(experiment: Experiment) -> str:
+    try:
+        check_parts(experiment, experiment.module_folders or ())
+    except UserError as error:
+        return str(error)
+    return ""
