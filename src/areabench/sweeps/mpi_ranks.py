@@ -33,9 +33,7 @@ def follow(world: World, options: RunOptions) -> int:
     return next_run.exit_code
 
 
-def run_together(
-    world: World, next_run: NextRun, load: Callable[[], Experiment], options: RunOptions
-) -> Status | None:
+def run_together(world: World, next_run: NextRun, load: Callable[[], Experiment], options: RunOptions) -> Status | None:
     """One run on as many ranks as it can use, with messages of its own; None on the ranks that it leaves idle.
 
     Rank 0 alone loads the experiment.
