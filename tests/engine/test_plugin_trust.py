@@ -83,7 +83,7 @@ def test_the_report_offers_commands_that_work_and_says_what_they_execute(run: Pa
     _, replay, again = detail.commands
     assert replay.value == "areabench replay run.h5 --trust-module ../there/mine.py"
     assert again.value.splitlines()[1] == "areabench simulate run-again.toml --output run-again.h5"
-    warning = "(this executes code which the run file names: mine:make; do so only if you trust it)"
+    warning = "(this executes code that the run file names: mine:make; do so only if you trust it)"
     assert replay.name.endswith(warning)
     assert again.name.endswith(warning)
     assert main(shlex.split(replay.value)[1:]) == 0

@@ -28,24 +28,17 @@ from areabench.experiment.records import (
 )
 from areabench.results.statistics import Band
 from areabench.sweeps.read import Result
-from areabench.views.report.build import (
-    arranged,
-    axes_of,
-    median_reached_s,
-    outcome_of,
-    participation_of,
-    series_of,
-    thinned,
-)
+from areabench.views.report.details import participation_of
 from areabench.views.report.page import SCRIPTS, page_text
 from areabench.views.report.records import (
-    Entry,
     Line,
-    Report,
+    NamedValue,
+    ReportPage,
     Timeline,
     plain,
     to_json,
 )
+from areabench.views.report.series import arranged, axes_of, median_reached_s, outcome_of, series_of, thinned
 from areabench.views.report.sources import Sources, Trial
 
 NAN = math.nan
@@ -271,7 +264,7 @@ def test_clients_served_too_little_are_counted_one_by_one() -> None:
 
 
 def test_numbers_are_rounded_and_what_is_not_finite_becomes_null() -> None:
-    record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), Entry("a", "b"), True)
+    record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), NamedValue("a", "b"), True)
     assert plain(record) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
 
 
@@ -295,13 +288,13 @@ def test_times_late_in_a_run_keep_their_digits() -> None:
 
 def test_no_text_ends_the_script_that_holds_it() -> None:
     hostile = "</script><!-- <script> &lt; \u2028 \ud800"
-    text = to_json(Entry(hostile, ""))
+    text = to_json(NamedValue(hostile, ""))
     assert not re.search(r"[<>&\u2028]", text)
     assert json.loads(text)["name"] == hostile
 
 
 def test_the_page_allows_its_own_scripts_only_and_names_nothing_outside() -> None:
-    report = Report("</title><b>", "", "0", 80.0, (), (), (), (), (), 0)
+    report = ReportPage("</title><b>", "", "0", 80.0, (), (), (), (), (), 0)
     text = page_text(report)
     assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in text
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)

@@ -23,8 +23,8 @@ from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import open_sweep, read_result
-from areabench.views.report.build import Window, labels_of, steps_shown, timeline_of
-from areabench.views.report.records import Entry, Report, Timeline
+from areabench.views.report.details import Window, labels_of, steps_shown, timeline_of
+from areabench.views.report.records import NamedValue, ReportPage, Timeline
 from areabench.views.report.sources import gather
 
 EXPERIMENT = """
@@ -64,7 +64,7 @@ def simulated(folder: Path, name: str, *changes: str) -> Path:
     return output
 
 
-def built(*paths: Path, cache: Path = Path("cache"), wishes: Wishes | None = None) -> Report:
+def built(*paths: Path, cache: Path = Path("cache"), wishes: Wishes | None = None) -> ReportPage:
     return build_report(gather(paths, lambda runs: None), cache, wishes or Wishes())
 
 
@@ -140,7 +140,7 @@ def test_a_run_without_event_log_says_so(tmp_path: Path) -> None:
 def test_a_run_is_made_again_beside_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (detail,) = built(simulated(Path(), "run")).details
-    assert detail.commands[2] == Entry(
+    assert detail.commands[2] == NamedValue(
         "make it again from its file alone",
         "areabench show run.h5 --toml > run-again.toml\nareabench simulate run-again.toml --output run-again.h5",
     )

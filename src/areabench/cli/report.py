@@ -11,9 +11,10 @@ from areabench import __version__
 from areabench.errors import UserError
 from areabench.files import refuse_existing, write_text
 from areabench.progress import Style, SweepProgress
-from areabench.views.report.build import Arranged, Window, arranged, chosen, details_of, labels_of, series_of
+from areabench.views.report.details import Window, chosen, details_of, labels_of
 from areabench.views.report.page import page_text
-from areabench.views.report.records import Report
+from areabench.views.report.records import ReportPage
+from areabench.views.report.series import Arranged, arranged, series_of
 from areabench.views.report.sources import Sources, gather
 from areabench.views.terminal import Output
 
@@ -46,11 +47,11 @@ def report(
     return 0
 
 
-def build_report(sources: Sources, cache: Path, wishes: Wishes) -> Report:
+def build_report(sources: Sources, cache: Path, wishes: Wishes) -> ReportPage:
     """All that the page shows."""
     found = arranged(sources)
     runs = chosen(found.places)
-    return Report(
+    return ReportPage(
         title=wishes.title or _title(sources),
         subtitle=_subtitle(sources, found),
         version=__version__,

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""`areabench report`: runs and sweeps as one HTML page with its own charts. Imports no other view."""

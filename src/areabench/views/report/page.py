@@ -1,4 +1,4 @@
-"""The page: markup, style, scripts and data in one file, which no browser lets load or run anything else."""
+"""The page: markup, style, scripts and data in one file. A policy in it forbids loading or running anything else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import html
 from importlib import resources
 from string import Template
 
-from areabench.views.report.records import Report, to_json
+from areabench.views.report.records import ReportPage, to_json
 
 SCRIPTS = (
     "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js",
@@ -17,12 +17,12 @@ SCRIPTS = (
 STYLES = ("page.css",)
 
 
-def page_text(report: Report) -> str:
+def page_text(report: ReportPage) -> str:
     """The whole file."""
     scripts, styles = [_asset(name) for name in SCRIPTS], [_asset(name) for name in STYLES]
     return Template(_asset("page.html")).substitute(
         policy=html.escape(_policy(scripts, styles)),
-        title=html.escape(report.title.encode(errors="replace").decode()),  # an argument may be no text
+        title=html.escape(report.title.encode(errors="replace").decode()),  # an argument may not be valid text
         version=html.escape(report.version),
         styles="\n".join(f"<style>{text}</style>" for text in styles),
         data=to_json(report),
@@ -35,7 +35,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: list[str], styles: list[str]) -> str:
-    """A Content-Security-Policy: these very scripts and styles, and nothing from anywhere."""
+    """A Content-Security-Policy: exactly these scripts and styles, and nothing from elsewhere."""
     allowed = f"script-src {_hashes(scripts)}; style-src {_hashes(styles)}"
     return f"default-src 'none'; {allowed}; img-src data:; base-uri 'none'; form-action 'none'"
 

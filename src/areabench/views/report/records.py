@@ -1,4 +1,4 @@
-"""What the page is told: records that become JSON. The scripts in `assets` read them by these names."""
+"""The data of the page: records that become JSON. The scripts in `assets` read them by these names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGITS = 6  # of a number in the page: more than a picture shows or a tooltip n
 
 
 def _short(value: float) -> float:
-    """Six digits, or one decimal of a large number: what is counted is shown to the last digit."""
+    """Six digits, or one decimal of a large number: counts are shown to the last digit."""
     return round(value, 1) if 1e5 <= abs(value) < 1e15 else float(f"{value:.{_DIGITS}g}")
 
 
@@ -71,8 +71,8 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one trial on its way to the target accuracy, and at which time."""
+class TrialOutcome:
+    """Whether and when one trial reached the target accuracy."""
 
     kind: str  # reached, not reached, ended early, diverged, unfinished or not measured
     time_s: float
@@ -81,7 +81,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Shares of updates (%) whose staleness lies in [0, width), [width, 2 width) ...; of all of them the mean."""
+    """Shares of updates (%) whose staleness lies in [0, width), [width, 2 width) ...; and their mean."""
 
     width: int
     shares: Numbers
@@ -101,7 +101,7 @@ class Series:
     colour: str
     variant: int
     step_size: float
-    remark: str  # what else tells it from the others: transport, state, file
+    remark: str  # what else distinguishes it from the others: transport, state, file
     is_best: bool  # of the step sizes of its method
     trials: int
     planned: int
@@ -111,7 +111,7 @@ class Series:
     verdicts: tuple[Count, ...]
     accuracy: Spread | None
     loss: Spread | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TrialOutcome, ...]
     target_s: float  # median over the trials, infinite unless more than half reached the target
     updates: float  # mean over trials
     server_steps: float
@@ -121,7 +121,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReportSetting:
     """All that agrees in everything but method, step size, rates and seed."""
 
     title: str
@@ -142,9 +142,9 @@ class Absent:
 
 @dataclass(frozen=True, eq=False)
 class Participation:
-    """Updates of each client, expected and used; of very many clients of groups of them, ordered by expectation."""
+    """Updates of each client, expected and used; very many clients are grouped, ordered by expected updates."""
 
-    group: int  # clients an entry stands for
+    group: int  # clients per entry
     client: Numbers  # number of the (first) client
     served: Numbers  # mean over the group
     least: Numbers
@@ -152,12 +152,12 @@ class Participation:
     expected: Numbers
     low: Numbers  # interval that chance allows
     high: Numbers
-    short: int | None  # clients served less than chance allows; None where nobody knows what to expect
+    short: int | None  # clients served less than chance allows; None where the expected number is not known
 
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A window of the event log: one entry an update in `end_s` and its companions, one a server step in `step_s`."""
+    """A window of the event log: `end_s` and its companions have one entry per update, `step_s` one per server step."""
 
     begin_s: float = field(metadata=_EXACT)  # all other times are relative to it
     until_s: float = field(metadata=_TIME)
@@ -176,7 +176,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Entry:
+class NamedValue:
     """A name and a value."""
 
     name: str
@@ -185,7 +185,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Detail:
-    """One run that is looked at closely."""
+    """One run in detail."""
 
     series: int
     name: str
@@ -200,14 +200,14 @@ class Detail:
     participation: Participation | None
     timeline: Timeline | None
     no_timeline: str  # why there is none
-    provenance: tuple[Entry, ...]
-    commands: tuple[Entry, ...]  # what for, and the command
+    provenance: tuple[NamedValue, ...]
+    commands: tuple[NamedValue, ...]  # what for, and the command
     experiment: str  # TOML
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Samples of each class that each client holds; without counts, the reason."""
+    """Samples of each class that each client holds; where there are none, the reason."""
 
     title: str
     settings: tuple[int, ...]  # that have this split
@@ -217,23 +217,23 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportPage:
     """The whole page."""
 
     title: str
     subtitle: str
     version: str  # of areabench
     target: float  # test accuracy in percent
-    settings: tuple[Setting, ...]
+    settings: tuple[ReportSetting, ...]
     series: tuple[Series, ...]
     absent: tuple[Absent, ...]
     labels: tuple[Labels, ...]
     details: tuple[Detail, ...]
-    not_detailed: int  # runs that are not looked at closely
+    not_detailed: int  # runs that are not shown in detail
 
 
 def to_json(record: object) -> str:
-    """Records as JSON that may stand inside a script element; what is not finite becomes null."""
+    """Records as JSON that may stand inside a script element; NaN and infinity become null."""
     text = json.dumps(plain(record), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

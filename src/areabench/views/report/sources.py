@@ -17,7 +17,7 @@ from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_re
 from areabench.views.report.records import Absent
 
 SIMULATOR = "simulator"
-Progress = Callable[[int], object]  # is told how many runs there are before each of them is read
+Progress = Callable[[int], object]  # called with the number of runs before each of them is read
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Trial:
     transport: str
     source: str  # the sweep's folder, or the file
     verdict: str = ""  # of a run in real time that has ended
-    remark: str = ""  # what tells it from other runs of the same settings; trials with the same one are averaged
+    remark: str = ""  # distinguishes it from other runs of the same settings; trials with the same remark are averaged
 
 
 @dataclass(frozen=True)
 class Sources:
-    """All that was given."""
+    """The runs and sweeps that the command line names."""
 
     trials: tuple[Trial, ...]
     absent: tuple[Absent, ...]
@@ -48,23 +48,23 @@ class Sources:
 
 def without_seed(experiment: Experiment) -> Experiment:
     """What the trials of a point share."""
-    return replace(_without_place(experiment), seed=0)
+    return replace(_without_name(experiment), seed=0)
 
 
-def _without_place(experiment: Experiment) -> Experiment:
-    """Without what a run is called and where its modules lie, which changes nothing that happens."""
+def _without_name(experiment: Experiment) -> Experiment:
+    """Without the name and the folders of modules, which change nothing in a run."""
     return replace(experiment, name="", module_folders=None)
 
 
 def gather(paths: Sequence[Path], progress: Progress) -> Sources:
-    """Read everything once, also what is named twice."""
+    """Read every path once, even if it is named twice."""
     parts = [_read(path, progress, named=path in paths) for path in _distinct(paths)]
     trials: dict[Path, Trial] = {}
     for trial in (trial for part in parts for trial in part.trials):
         trials.setdefault(trial.result.path.resolve(), trial)
     absent = tuple(entry for part in parts for entry in part.absent)
     sweeps = tuple(sweep for part in parts for sweep in part.sweeps)
-    return Sources(tuple(_told_apart(list(trials.values()))), absent, sweeps)
+    return Sources(tuple(_with_remarks(list(trials.values()))), absent, sweeps)
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
@@ -83,7 +83,7 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _read(path: Path, progress: Progress, *, named: bool) -> Sources:
-    """One file or sweep; of a file that cannot be read that is said, or it is an error where the user named it."""
+    """One file or sweep. A file that cannot be read is absent; it is an error where the user named it."""
     if path.is_dir():
         return _read_sweep(path, progress)
     progress(1)
@@ -105,13 +105,11 @@ def _read_run(path: Path) -> Trial:
 def _read_sweep(folder: Path, progress: Progress) -> Sources:
     sweep = open_sweep(folder, progress)
     name = folder.resolve().name
-    verdict = _no_verdict if sweep.transport == SIMULATOR else _verdict
-    trials = [Trial(result, sweep.transport, name, verdict(result.path)) for result in sweep.results]
+    has_verdict = sweep.transport != SIMULATOR
+    trials = [
+        Trial(result, sweep.transport, name, _verdict(result.path) if has_verdict else "") for result in sweep.results
+    ]
     return Sources(tuple(trials), tuple(_absent(sweep)), (sweep,))
-
-
-def _no_verdict(_: Path) -> str:
-    return ""
 
 
 def _verdict(path: Path) -> str:
@@ -119,7 +117,7 @@ def _verdict(path: Path) -> str:
         return run.diagnosis.verdict if run.diagnosis is not None else ""
 
 
-# ------------------------------------------------------------------------------------------------ what is not there
+# ------------------------------------------------------------------------------------------------ absent runs
 
 
 def _absent(sweep: Sweep) -> Iterator[Absent]:
@@ -131,13 +129,13 @@ def _absent(sweep: Sweep) -> Iterator[Absent]:
 
 
 def _why(member: Member, path: Path, failure: str | None) -> tuple[str, str]:
-    """In a word, and in a sentence."""
+    """The state in a word, and the reason in a sentence."""
     if member.experiment is None:
         return "invalid", member.error
     if failure is not None:
         return "failed", failure
     if not path.exists():
-        return "missing", "it has not been run; `areabench sweep` goes on with it"
+        return "missing", "it has not been run; `areabench sweep` runs it"
     try:
         with open_run(path) as run:
             return run.status.state.text, run.status.reason or "it has not ended"
@@ -154,13 +152,13 @@ def _what(member: Member) -> str:
     return f"{method_label(method.name)}, α = {method.step_size:g}, {rates}, seed {experiment.seed}"
 
 
-# ---------------------------------------------------------------------------------------------------- told apart
+# ---------------------------------------------------------------------------------------------------- remarks
 
 
-def _told_apart(trials: Sequence[Trial]) -> Iterator[Trial]:
-    """The trials with remarks, so that only those are averaged that are repetitions with other seeds."""
+def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
+    """Trials with remarks, so that only repetitions with other seeds are averaged."""
     several = len({trial.transport for trial in trials}) > 1
-    seen = Counter((_without_place(trial.result.experiment), trial.transport) for trial in trials)
+    seen = Counter((_without_name(trial.result.experiment), trial.transport) for trial in trials)
     twice = {without_seed(experiment) for (experiment, _), count in seen.items() if count > 1}
     for trial in trials:
         state = trial.result.status.state

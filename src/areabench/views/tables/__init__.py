@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Tables of sweeps as text, Markdown, LaTeX and CSV, in the form of the paper. Imports no other view."""

@@ -1,0 +1,233 @@
+"""What the page shows of single runs: timeline, clients, diagnosis and commands; and the labels of their splits."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.engine.diagnosis import Diagnosis
+from areabench.engine.events import Kind
+from areabench.engine.plugins.trust import command_on, unvouched
+from areabench.errors import UserError
+from areabench.experiment.labels import describe_data
+from areabench.experiment.parse import to_toml
+from areabench.experiment.problem_records import DataSettings, SplitSettings
+from areabench.experiment.records import Experiment
+from areabench.results.diagnosis import diagnosis_of
+from areabench.results.grouping import Page
+from areabench.results.label_counts import recorded_labels
+from areabench.results.rounds import arrivals_of, beginnings_s
+from areabench.runfile.read import Run, open_run
+from areabench.views.report.records import Detail, Labels, NamedValue, Numbers, Participation, Timeline
+from areabench.views.report.series import PlacedSeries
+from areabench.views.report.sources import SIMULATOR
+from areabench.views.text import diagnosis_text
+
+MOST_DETAILS = 12
+_MOST_ENTRIES = 256  # bars of clients
+_UPDATES = 24_000  # in the timelines of all runs together
+_LEAST_UPDATES, _MOST_UPDATES = 500, 4_000  # in one
+MOST_CLIENTS = 256  # whose labels are shown
+_NO_COUNTS = np.empty((0, 0), np.int64)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a run, in seconds since its start."""
+
+    begin_s: float = 0.0
+    end_s: float = float("inf")
+
+
+def chosen(places: Sequence[PlacedSeries]) -> list[tuple[int, Path]]:
+    """Which runs: all if they are few, else the first trial of the best step size of each method; series and file."""
+    runs = [(index, result.path) for index, place in enumerate(places) for result in place.cell.results]
+    if len(runs) <= MOST_DETAILS:
+        return runs
+    best = [(index, place) for index, place in enumerate(places) if place.is_best]
+    return [(index, (place.cell.finite or place.cell.results)[0].path) for index, place in best][:MOST_DETAILS]
+
+
+def details_of(runs: Sequence[tuple[int, Path]], window: Window) -> Iterator[Detail]:
+    """The runs in detail, one file open at a time."""
+    most = int(np.clip(_UPDATES // max(len(runs), 1), _LEAST_UPDATES, _MOST_UPDATES))
+    for series, path in runs:
+        with open_run(path) as run:
+            yield _detail(run, series, timeline_of(run, window, most))
+
+
+def _detail(run: Run, series: int, timeline: Timeline | str) -> Detail:
+    found, trouble = _diagnosis(run)
+    return Detail(
+        series=series,
+        name=run.path.stem,
+        file=str(run.path),
+        seed=run.experiment.seed,
+        state=run.status.state.text,
+        reason=run.status.reason,
+        end_s=run.status.end_s,
+        verdict=found.verdict if found else "unknown",
+        advice=found.advice if found else trouble,
+        diagnosis=diagnosis_text(found) if found else "",
+        participation=participation_of(found.clients) if found else None,
+        timeline=timeline if isinstance(timeline, Timeline) else None,
+        no_timeline=timeline if isinstance(timeline, str) else "",
+        provenance=tuple(
+            NamedValue(each.name, str(getattr(run.provenance, each.name))) for each in fields(run.provenance)
+        ),
+        commands=tuple(_commands(run)),
+        experiment=to_toml(run.experiment),
+    )
+
+
+def _diagnosis(run: Run) -> tuple[Diagnosis | None, str]:
+    try:
+        return diagnosis_of(run), ""
+    except UserError as error:  # the run has no updates yet
+        return None, str(error)
+
+
+def _commands(run: Run) -> Iterator[NamedValue]:
+    """How the run was made, and how to repeat it."""
+    path, provenance = shlex.quote(str(run.path)), run.provenance
+    again, output = (shlex.quote(f"{run.path.stem}-again.{ending}") for ending in ("toml", "h5"))
+    start = "simulate" if provenance.transport == SIMULATOR else f"launch --ranks {provenance.ranks}"
+    yield NamedValue("made by", provenance.command)
+    warning = _warning(run)
+    replay = command_on("replay", run.path, run.experiment)
+    yield NamedValue(f"replay it from its file, and compare every bit{warning}", replay)
+    new = f"areabench show {path} --toml > {again}\nareabench {start} {again} --output {output}"
+    yield NamedValue(f"make it again from its file alone{warning}", new)
+
+
+def _warning(run: Run) -> str:
+    """Names the code that a command on this run file would execute: somebody else may have written the file."""
+    named = ", ".join(unvouched(run.experiment))
+    return f" (this executes code that the run file names: {named}; do so only if you trust it)" if named else ""
+
+
+# ---------------------------------------------------------------------------------------------------- timeline
+
+
+def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
+    """The first `most` updates that came in within the window, or why there are none."""
+    if not run.experiment.record.events:
+        return "This run kept no event log. Run it with record.events = true to see who sent what when."
+    sent = arrivals_of(run.events_array)
+    inside = sent[(sent["time_s"] >= window.begin_s) & (sent["time_s"] <= window.end_s)]
+    if not len(inside):
+        return f"No update came in between {window.begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."
+    return _drawn(run, inside[:most], len(sent), window)
+
+
+def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline:
+    """Times are relative to the window's beginning, so that they keep their digits late in a long run."""
+    begin_s, until_s = window.begin_s, float(updates["time_s"][-1])
+    step_s, version = steps_shown(run.events_array, updates["base_version"], Window(begin_s, until_s))
+    return Timeline(
+        begin_s=begin_s,
+        until_s=until_s - begin_s,
+        run_s=run.status.end_s,
+        clients=run.experiment.clients.count,
+        shown=len(updates),
+        of=of,
+        start_s=beginnings_s(updates) - begin_s,
+        end_s=updates["time_s"] - begin_s,
+        client=updates["client"],
+        base=updates["base_version"],
+        staleness=updates["staleness"],
+        used=(updates["kind"] == Kind.UPDATE).astype(np.int64),
+        step_s=step_s - begin_s,
+        version=version,
+    )
+
+
+def steps_shown(
+    events: NDArray[Any], bases: NDArray[np.int64], window: Window
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """When the server made the versions of the window and those that its rounds began from; 0 is there from the start.
+
+    Not all since the oldest of them: a slow client's version may be hundreds of thousands of steps old.
+    """
+    steps = events[events["kind"] == Kind.STEP]
+    inside = (steps["time_s"] >= window.begin_s) & (steps["time_s"] <= window.end_s)
+    steps = steps[inside | np.isin(steps["version"], bases)]
+    first = [0] if window.begin_s <= 0 or 0 in bases else []
+    return np.append(np.array(first, float), steps["time_s"]), np.append(np.array(first, np.int64), steps["version"])
+
+
+# ---------------------------------------------------------------------------------------------------- clients
+
+
+def participation_of(clients: NDArray[np.void]) -> Participation:
+    """Rows of DIAGNOSIS_CLIENT for drawing; more than a few hundred clients are grouped, by expected updates."""
+    group = -(-len(clients) // _MOST_ENTRIES)
+    ordered = clients if group == 1 else clients[np.argsort(clients["expected"], kind="stable")]
+    starts = np.arange(0, len(ordered), group)
+    sizes = np.diff(np.append(starts, len(ordered)))
+    mean = {name: np.add.reduceat(ordered[name], starts) / sizes for name in ("served", "expected", "low", "high")}
+    return Participation(
+        group=group,
+        client=ordered["client"][starts],
+        served=mean["served"],
+        least=np.minimum.reduceat(ordered["served"], starts),
+        most=np.maximum.reduceat(ordered["served"], starts),
+        expected=mean["expected"],
+        low=mean["low"],
+        high=mean["high"],
+        short=_served_short(clients),
+    )
+
+
+def _served_short(clients: NDArray[np.void]) -> int | None:
+    """Counted client by client: the mean of a group hides those that are served too little."""
+    if not np.isfinite(clients["expected"]).all():
+        return None
+    return int(np.count_nonzero(clients["served"] < clients["low"]))
+
+
+# ---------------------------------------------------------------------------------------------------- labels
+
+
+@dataclass(frozen=True)
+class _Key:
+    """What a split depends on."""
+
+    data: DataSettings | None
+    split: SplitSettings | None
+    clients: int
+    seed: int
+
+
+def labels_of(pages: Sequence[Page], cache: Path) -> Iterator[Labels]:
+    """The split of the first run of each setting; a split that several settings share is computed once."""
+    shared: dict[_Key, list[int]] = {}
+    for index, page in enumerate(pages):
+        experiment = page.experiment
+        key = _Key(experiment.data, experiment.split, experiment.clients.count, experiment.seed)
+        shared.setdefault(key, []).append(index)
+    for settings in shared.values():
+        first = pages[settings[0]]
+        yield _labels(tuple(settings), first.experiment, first.cells[0].results[0].path, cache)
+
+
+def _labels(settings: tuple[int, ...], experiment: Experiment, path: Path, cache: Path) -> Labels:
+    title, clients = f"{describe_data(experiment)}, seed {experiment.seed}", experiment.clients.count
+    try:
+        counts = _count(experiment, path, cache)
+    except UserError as error:
+        return Labels(title, settings, str(error), clients, _NO_COUNTS)
+    return Labels(title, settings, "", clients, counts[:MOST_CLIENTS])
+
+
+def _count(experiment: Experiment, path: Path, cache: Path) -> Numbers:
+    """Samples of each class that each client holds; a UserError where there are none to know."""
+    if experiment.data is None or experiment.split is None:  # a sentence, since it is shown on the page
+        raise UserError(f"The problem {experiment.problem.name} has no labels to split.")
+    return recorded_labels(experiment, path, cache)

@@ -1,0 +1,231 @@
+"""The series of the page: runs arranged by setting, and the numbers, outcomes and curves of each series."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.engine.events import ENDED, State
+from areabench.experiment.labels import describe_rates, method_colour
+from areabench.results.cells import Cell
+from areabench.results.grouping import Contender, Page, arrange, choose
+from areabench.results.statistics import Band, Quantity, band, staleness_shares
+from areabench.sweeps.read import Result
+from areabench.views.report.records import Axes, Count, Curves, Histogram, Line, ReportSetting, Series, TrialOutcome
+from areabench.views.report.sources import Sources, Trial, without_seed
+
+Axis = Callable[[Result], NDArray[np.float64]]
+_NOTHING = np.empty(0)
+_MOST_BARS = 60  # of a histogram
+_POINTS = 14_000  # of all curves along one axis together: keeps the page of a large sweep small
+_LEAST_POINTS, _MOST_POINTS = 40, 300  # of one curve
+
+
+@dataclass(frozen=True)
+class PlacedSeries:
+    """The trials of one series, with their setting and row on the page."""
+
+    setting: int
+    row: int
+    contender: Contender
+    cell: Cell
+    trials: tuple[Trial, ...]
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Settings, and the series of all of them in the order of the page."""
+
+    pages: tuple[Page, ...]
+    places: tuple[PlacedSeries, ...]
+
+    @property
+    def settings(self) -> tuple[ReportSetting, ...]:
+        """The settings in words; where two titles are the same, with the keys that differ."""
+        titles = Counter(page.caption for page in self.pages)
+        return tuple(_setting(page, titles[page.caption] > 1) for page in self.pages)
+
+
+def arranged(sources: Sources) -> Arranged:
+    """Everything that has a result."""
+    trials = {trial.result.path: trial for trial in sources.trials}
+    pages = arrange(trial.result for trial in sources.trials)
+    return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
+
+
+def _setting(page: Page, ambiguous: bool) -> ReportSetting:
+    differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
+    title = f"{page.caption}, {differing}" if ambiguous else page.caption
+    rates = tuple(describe_rates(row.rates) for row in page.rows)
+    return ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
+
+
+def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
+    for row_index, row in enumerate(page.rows):
+        for contender, cell in ((one, cell) for one in row.contenders for cell in one.cells):
+            best = choose(contender, {}) is cell
+            for part in _by_remark(trials[result.path] for result in cell.results):
+                inner = Cell(tuple(trial.result for trial in part), len(part))
+                yield PlacedSeries(setting, row_index, contender, inner, part, best)
+
+
+def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.remark, []).append(trial)
+    return [tuple(group) for group in groups.values()]
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def series_of(places: Sequence[PlacedSeries], sources: Sources, target: float) -> Iterator[Series]:
+    """The series in the order of their places; `target` in percent."""
+    most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
+    planned, names = sources.planned, _names(places)
+    for place in places:
+        point = without_seed(place.cell.results[0].experiment)
+        asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
+        name = names[place.contender.method.name, place.contender.label]
+        cell = replace(place.cell, planned=max(asked, len(place.cell.results)))
+        yield replace(_series(replace(place, cell=cell), target, most), label=name)
+
+
+def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
+    """Labels by method and label; own methods with the same label also show their import path."""
+    pairs = {(place.contender.method.name, place.contender.label) for place in places}
+    seen = Counter(label for _, label in pairs)
+    return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
+
+
+def _series(place: PlacedSeries, target: float, most: int) -> Series:
+    """Diverged trials are counted, not averaged; where all diverged their curves are shown as they are."""
+    cell, first = place.cell, place.trials[0]
+    results = cell.results
+    outcomes = tuple(outcome_of(result, target) for result in results)
+    return Series(
+        setting=place.setting,
+        row=place.row,
+        method=place.contender.method.name,
+        label=place.contender.label,
+        colour=method_colour(place.contender.method.name),
+        variant=place.contender.variant,
+        step_size=cell.step_size,
+        remark=first.remark,
+        is_best=place.is_best,
+        trials=len(results),
+        planned=cell.planned,
+        diverged=cell.diverged,
+        may_be_best=cell.is_eligible,
+        states=_counted(result.status.state.text for result in results),
+        verdicts=_counted(trial.verdict for trial in place.trials if trial.verdict),
+        accuracy=cell.accuracy,
+        loss=cell.loss,
+        outcomes=outcomes,
+        target_s=median_reached_s(outcomes),
+        updates=statistics.fmean(result.status.updates for result in results),
+        server_steps=statistics.fmean(result.status.server_steps for result in results),
+        staleness=_histogram(cell.finite or results),
+        curves=axes_of(cell.finite or results, most),
+        files=tuple(str(result.path) for result in results),
+    )
+
+
+def _counted(words: Iterable[str]) -> tuple[Count, ...]:
+    return tuple(Count(word, count) for word, count in Counter(words).items())
+
+
+def _histogram(results: Sequence[Result]) -> Histogram | None:
+    shares = 100 * staleness_shares(results)
+    if not len(shares):
+        return None
+    width = -(-len(shares) // _MOST_BARS)
+    padded = np.pad(shares, (0, -len(shares) % width))
+    p95 = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+    mean = float(np.arange(len(shares)) @ shares) / 100
+    return Histogram(width, padded.reshape(-1, width).sum(axis=1), mean, p95, len(shares) - 1)
+
+
+# ---------------------------------------------------------------------------------------------------- outcomes
+
+
+def outcome_of(result: Result, target: float) -> TrialOutcome:
+    """One trial; `target` in percent. The time is when it was reached, else when the run ended."""
+    time_s = result.time_to_accuracy(target)
+    if math.isfinite(time_s) and result.knows_time_to(target):
+        return TrialOutcome("reached", time_s, result.experiment.seed)
+    return TrialOutcome(_other_end(result, target), result.status.end_s, result.experiment.seed)
+
+
+def _other_end(result: Result, target: float) -> str:
+    """Why the target was not reached: the run was long enough, or it ended otherwise."""
+    state = result.status.state
+    if result.has_diverged:
+        return "diverged"
+    if state not in ENDED:
+        return "unfinished"
+    if state == State.TARGET or result.ended_early:
+        return "ended early"
+    return "not reached" if result.knows_time_to(target) else "not measured"
+
+
+def median_reached_s(outcomes: Sequence[TrialOutcome]) -> float:
+    """Median over all trials; a trial that did not reach the target counts as infinite.
+
+    The mean over those that reached it would favour a method whose slow trials did not.
+    """
+    return statistics.median(outcome.time_s if outcome.kind == "reached" else math.inf for outcome in outcomes)
+
+
+# ---------------------------------------------------------------------------------------------------- curves
+
+
+def axes_of(results: Sequence[Result], most: int) -> Axes:
+    """Mean and range of some trials over time, updates received and server steps, with at most `most` points each."""
+    return Axes(
+        time=_curves(results, lambda result: result.time_s, most),
+        updates=_curves(results, lambda result: result.updates.astype(np.float64), most),
+        aggregations=_curves(results, lambda result: result.server_steps.astype(np.float64), most),
+    )
+
+
+def _curves(results: Sequence[Result], axis: Axis, most: int) -> Curves:
+    return Curves(_line(results, axis, "test_accuracy", most), _line(results, axis, "train_loss", most))
+
+
+def _line(results: Sequence[Result], axis: Axis, quantity: Quantity, most: int) -> Line | None:
+    along = [_along(result, axis(result), quantity) for result in results if len(axis(result))]
+    shown = band(along, quantity)
+    if not len(shown.time_s):
+        return None
+    kept = thinned(shown, most)
+    ranges = (shown.low[kept], shown.high[kept]) if len(results) > 1 else (_NOTHING, _NOTHING)
+    return Line(shown.time_s[kept], shown.mean[kept], *ranges)
+
+
+def _along(result: Result, x: NDArray[np.float64], quantity: Quantity) -> Result:
+    """The result with another axis instead of time; of values at the same place the last one is kept."""
+    values: NDArray[np.float64] = getattr(result, quantity)
+    there = np.flatnonzero(np.isfinite(values))
+    last = there[np.append(x[there][1:] > x[there][:-1], True)] if len(there) else there
+    changed: Any = {quantity: values[last]}
+    return replace(result, time_s=x[last], **changed)
+
+
+def thinned(line: Band, most: int) -> NDArray[np.int64]:
+    """Which points to keep: both ends, and of each stretch between them the lowest and the highest."""
+    count = len(line.mean)
+    if count <= most:
+        return np.arange(count)
+    stretches = np.array_split(np.arange(1, count - 1), max((most - 2) // 2, 1))
+    extremes = [part[[line.mean[part].argmin(), line.mean[part].argmax()]] for part in stretches]
+    return np.unique(np.concatenate([[0, count - 1], *extremes]))
