@@ -21,7 +21,7 @@ from tests.transports.test_resume import contents, stop_at
 import areabench
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.engine.plugins.trials import own_delays, own_split
+from areabench.engine.plugins.parts import own_delays, own_split
 from areabench.engine.scenario import build_delays
 from areabench.experiment.fields import OwnPart
 from areabench.experiment.parse import load_experiment

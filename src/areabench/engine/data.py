@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.plugins.trials import own_data, own_split
+from areabench.engine.plugins.parts import own_data, own_split
 from areabench.experiment.fields import OwnPart
 from areabench.experiment.problem_records import DataSettings, SplitSettings
 from areabench.problems import datasets

@@ -16,7 +16,7 @@ from areabench.engine.client import Client, Placement
 from areabench.engine.data import ClientData, load_data, split_rows
 from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
-from areabench.engine.plugins.trials import own_delays, own_method, own_problem, try_delays, try_method, try_problem
+from areabench.engine.plugins.parts import own_delays, own_method, own_problem, try_delays, try_method, try_problem
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnMethod, OwnPart

@@ -1,4 +1,4 @@
-"""Functions of the user's own: their settings held against their signature, and the call itself."""
+"""The functions that an experiment names: found, held against their settings, and called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from areabench.experiment.parse import shown, unknown
 from areabench.experiment.records import Experiment
 from areabench.problems.callables import load_callable, look_in, named, place_in
 
-# What the function of each section may take beside its settings, by name.
+# What the function of each section may take besides its settings, by name.
 GIVEN: Mapping[str, tuple[str, ...]] = {
     "method": ("clients", "seed", "step_size"),
     "problem": ("clients", "local_steps", "seed", "data", "parts"),
@@ -25,29 +25,25 @@ GIVEN: Mapping[str, tuple[str, ...]] = {
     "split": ("labels", "clients", "generator"),
     "delays": ("client", "rate", "generator"),
 }
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-_LISTS = (list, tuple, Sequence)
 
 
 def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
-    """Import what an experiment names in its sections, and hold each function's signature against its settings."""
+    """Import the functions that an experiment names, and check each signature against its settings."""
     parts = own_parts(experiment)
     if parts:
         look_in(folders)
     for section, part in parts.items():
         missing = ("data", "parts") if section == "problem" and experiment.data is None else ()
-        check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
+        _check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
 
 
 def caller(section: str, part: OwnMethod | OwnPart, missing: Collection[str] = ()) -> Callable[..., Any]:
-    """The function that a section names, found and checked; to be called with what areabench gives, but `missing`."""
+    """The function that a section names, found and checked; it takes what areabench gives, except `missing`."""
     function = load_callable(part.name, f"{section}.name")
-    parameters = check_signature(section, part, function, missing)
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    parameters = _check_signature(section, part, function, missing)
 
     def called(**given: Any) -> Any:
-        wanted = {name: value for name, value in given.items() if takes_all or name in parameters}
+        wanted = {name: value for name, value in given.items() if name in parameters or _takes_all(parameters)}
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in part.settings.items()}
         with blaming(section, part):
             return function(**wanted, **settings)
@@ -56,13 +52,13 @@ def caller(section: str, part: OwnMethod | OwnPart, missing: Collection[str] = (
 
 
 def call(section: str, part: OwnMethod | OwnPart, **given: Any) -> Any:
-    """Call the function that a section names with those of `given` that it asks for, and with its settings."""
+    """Call the function that a section names with those of `given` that it takes, and with its settings."""
     return caller(section, part, set(GIVEN[section]) - set(given))(**given)
 
 
 @contextmanager
 def blaming(section: str, part: OwnMethod | OwnPart, what: str = "failed") -> Iterator[None]:
-    """Whatever the user's own code raises becomes one line that says where."""
+    """Turn whatever the user's code raises into one line that says where."""
     try:
         with np.errstate(all="ignore"):
             yield
@@ -72,51 +68,33 @@ def blaming(section: str, part: OwnMethod | OwnPart, what: str = "failed") -> It
         raise UserError(str(failure)) from failure
     except (Exception, SystemExit) as error:
         where = place_in(error, part.name.partition(":")[0])
-        refuse(section, part, f"{what} ({named(error)}{where})", "mend it, or its settings")
+        refuse(section, part, f"{what} ({named(error)}{where})", "correct it, or its settings")
 
 
 def refuse(section: str, part: OwnMethod | OwnPart, trouble: str, remedy: str) -> NoReturn:
-    """A UserError about a function of the user's own, or about what it returned."""
+    """A UserError about the user's function, or about what it returned."""
     raise UserError(f"{section}.name = {part.name!r} {trouble}; {remedy}")
 
 
 # ---------------------------------------------------------------------------------------------------- signature
 
 
-def check_signature(
+def _check_signature(
     section: str, part: OwnMethod | OwnPart, function: Callable[..., Any], missing: Collection[str]
 ) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function, if it can be called with its settings; `missing` are not given this time."""
+    """The parameters of a function that can be called with its settings; `missing` are not given this time."""
     try:
         parameters = inspect.signature(function).parameters
     except (ValueError, TypeError):  # some functions that are written in C
-        refuse(section, part, "does not tell what it takes", "wrap it in a function of Python")
-    own = {name: each for name, each in parameters.items() if name not in GIVEN[section] and each.kind in _KEYWORDS}
-    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-    _check_names(section, part, own, takes_all=takes_all)
-    _check_complete(section, part, parameters, missing)
-    hints = _hints(function)
-    for name, value in part.settings.items():
-        _check_type(f"{section}.settings.{name}", value, hints.get(name))
-    return parameters
-
-
-def _check_names(section: str, part: OwnMethod | OwnPart, own: Mapping[str, object], *, takes_all: bool) -> None:
-    for name in part.settings:
-        if name in GIVEN[section]:
-            raise UserError(f"{section}.settings.{name}: areabench gives it to {part.name!r} itself; leave it out")
-        if name not in own and not takes_all:
-            raise UserError(f"{section}.settings.{name}: {unknown(f'setting of {part.name}', name, own)}")
-
-
-def _check_complete(
-    section: str, part: OwnMethod | OwnPart, parameters: Mapping[str, inspect.Parameter],
-    missing: Collection[str],
-) -> None:  # fmt: skip
-    for name, each in parameters.items():
-        if each.default is not inspect.Parameter.empty or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
+        refuse(section, part, "has no signature that Python knows", "wrap it in a Python function")
+    _check_settings(section, part, parameters)
+    for name, parameter in parameters.items():
+        if parameter.default is not parameter.empty or parameter.kind in (
+            parameter.VAR_KEYWORD,
+            parameter.VAR_POSITIONAL,
+        ):
             continue
-        if each.kind is each.POSITIONAL_ONLY:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
             refuse(section, part, f"takes {name!r} by position only", "let it be given by name")
         if name in missing:
             refuse(section, part, f"takes {name!r}, which is for experiments with data", "add a section [data]")
@@ -124,38 +102,62 @@ def _check_complete(
             raise UserError(
                 f"{section}.settings.{name}: is missing, {part.name!r} has no default for it; add it to the settings"
             )
+    hints = _type_hints(function)
+    for name, value in part.settings.items():
+        _check_type(f"{section}.settings.{name}", value, hints.get(name))
+    return parameters
 
 
-def _hints(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The annotations of a function; none where they cannot be worked out."""
+def _check_settings(section: str, part: OwnMethod | OwnPart, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Every setting must be a parameter of the function, and none that areabench gives."""
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    known = [name for name, each in parameters.items() if name not in GIVEN[section] and each.kind in by_name]
+    for name in part.settings:
+        if name in GIVEN[section]:
+            raise UserError(f"{section}.settings.{name}: areabench gives it to {part.name!r} itself; leave it out")
+        if name not in known and not _takes_all(parameters):
+            raise UserError(f"{section}.settings.{name}: {unknown(f'setting of {part.name}', name, known)}")
+
+
+def _takes_all(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether a function has `**keywords`."""
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+def _type_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The annotations of a function; none if they cannot be evaluated."""
     try:
         return get_type_hints(function)
     except Exception:  # names that only a type checker knows, or anything else: then nothing is checked
         return {}
 
 
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+_LISTS = (list, tuple, Sequence)
+
+
 def _check_type(key: str, value: Value, kind: Any) -> None:
-    """Hold a value against an annotation, where that is a plain type, a list of one, or a choice of such."""
+    """Check a value against an annotation that is a plain type, a list of one, or a choice of such."""
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     if not any(_fits(value, option) for option in options):
-        words = " or ".join(_word(option) for option in options if option is not type(None))
+        names = " or ".join(_type_name(option) for option in options if option is not type(None))
         raise UserError(
-            f"{key}: {shown(list(value) if isinstance(value, tuple) else value)} is not {words}; correct it"
+            f"{key}: {shown(list(value) if isinstance(value, tuple) else value)} is not {names}; correct it"
         )
 
 
 def _fits(value: Value, kind: Any) -> bool:
-    if any(kind is plain for plain in _WORDS):  # an annotation may be anything, of no hash too
+    if any(kind is plain for plain in _TYPE_NAMES):  # not `in`: an annotation may be anything, also unhashable
         return type(value) is kind or (kind is float and type(value) is int)
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if (get_origin(kind) or kind) in _LISTS:
         entry = next(iter(get_args(kind)), None)
         return isinstance(value, tuple) and all(_fits(each, entry) for each in value)
-    return kind is not type(None)  # of any other type nothing is known
+    return kind is not type(None)  # nothing is known of any other type
 
 
-def _word(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, get_args(kind)))
-    return _WORDS.get(kind) or ("a list" if (get_origin(kind) or kind) in _LISTS else str(kind))
+    return _TYPE_NAMES.get(kind) or ("a list" if (get_origin(kind) or kind) in _LISTS else str(kind))

@@ -1,4 +1,4 @@
-"""Which file each module of an experiment came from, and whether it is still the same."""
+"""The user's modules: which files they were loaded from, and whether these have changed since a run."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Module:
 
 
 def modules_of(experiment: Experiment) -> tuple[str, ...]:
-    """The names of the modules that an experiment names, but for those that are parts of areabench and torch."""
+    """The modules that an experiment names, except those of areabench and torch."""
     names = dict.fromkeys(path.partition(":")[0] for path in named_code(experiment))
     return tuple(name for name in names if name not in HARMLESS)
 
 
 def loaded(experiment: Experiment) -> tuple[Module, ...]:
-    """The modules of an experiment that was built in this process."""
+    """The modules of an experiment that was built in this process, with their files."""
     found = {name: file_of(name) for name in modules_of(experiment)}
     return tuple(Module(name, file, checksum(Path(file))) for name, file in found.items() if file is not None)
 
 
 def checksum(file: Path) -> str:
-    """The SHA-256 of a file; empty where it cannot be read any more."""
+    """The SHA-256 of a file; empty if it cannot be read any more."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
@@ -45,12 +45,12 @@ def checksum(file: Path) -> str:
 
 
 def to_text(modules: Sequence[Module]) -> str:
-    """Modules as they stand in a run file: JSON, or nothing."""
+    """Modules as a run file has them: JSON, or nothing."""
     return json.dumps([asdict(module) for module in modules]) if modules else ""
 
 
 def of_text(text: str) -> tuple[Module, ...]:
-    """The modules that a run file names; none where it has other words."""
+    """The modules of that text; none if it is not such JSON."""
     try:
         return tuple(
             Module(*(str(row[name]) for name in ("name", "file", "sha256"))) for row in json.loads(text or "[]")
@@ -60,7 +60,7 @@ def of_text(text: str) -> tuple[Module, ...]:
 
 
 def changes(recorded: str, experiment: Experiment) -> Iterator[str]:
-    """What has changed in the modules of an experiment, which is built, since a run recorded them; a line each."""
+    """One line per module of an experiment, which was built, that has changed since a run recorded it."""
     before = {module.name: module for module in of_text(recorded)}
     for module in loaded(experiment):
         old = before.get(module.name)

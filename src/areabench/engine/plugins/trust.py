@@ -1,8 +1,8 @@
-"""Whose code a run file may call: an experiment names functions by import path, and a stranger may have named them.
+"""Which code of a run file may be called: it names functions by import path, and may come from anybody.
 
-An experiment file is the user's own and is run as it is. A run file may come from anybody, so what it names is imported
-only if it is part of areabench or of torch, or if the user names it too: by import path, or by the file it lies in. The
-folders that a run file names are never looked in.
+An experiment file is the user's own and is run as it is. A function that a run file names is imported only if it is
+part of areabench or of torch, or if the user names it too, with `--trust-module`: by import path, or by its file. The
+module folders that a run file names are never searched.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ OPTION = "--trust-module"
 
 
 def scenario_of(experiment: Experiment, path: Path, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
-    """The parts of the run in file `path`, built again; a UserError if that would import what nobody vouches for."""
+    """The parts of the run in file `path`, built again; a UserError if it names code that the user does not trust."""
     check_trusted(experiment, path, trusted)
     return build_scenario(experiment, cache, trusted_folders(trusted))
 
 
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:
-    """Refuse an experiment out of a run file that names code which the user has not named: `trusted` import paths."""
+    """A UserError if the experiment of run file `source` names code that is not among the `trusted` paths and files."""
     unknown = unvouched(experiment, trusted)
     if unknown:
         raise UserError(
@@ -43,23 +43,23 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
 
 
 def unvouched(experiment: Experiment, trusted: Sequence[str] = ()) -> list[str]:
-    """The import paths of an experiment that are neither harmless nor named by the user."""
+    """The import paths of an experiment that are neither harmless nor trusted."""
     return [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
 
 
 def trust_options(experiment: Experiment, trusted: Sequence[str] = ()) -> str:
-    """The options, ready for a shell, that vouch for the rest of what an experiment names; empty for none."""
+    """The options, quoted for a shell, that trust the rest of what an experiment names; empty if nothing is left."""
     folders = experiment.module_folders or ()
     return " ".join(dict.fromkeys(_remedy(path, folders) for path in unvouched(experiment, trusted)))
 
 
 def command_on(command: str, path: Path, experiment: Experiment) -> str:
-    """`areabench COMMAND` on a run file of an experiment, ready for a shell, as who made the run would type it."""
+    """`areabench COMMAND` on a run file, quoted for a shell, with the options that trust its code."""
     return " ".join(filter(None, ["areabench", command, shlex.quote(str(path)), trust_options(experiment)]))
 
 
 def _remedy(path: str, folders: Sequence[str]) -> str:
-    """The option that would vouch for it: by its file where that lies in the folder that the run file names."""
+    """The option that would trust it: by its file if that is in a folder that the run file names."""
     name = path.partition(":")[0]
     found = [Path(folder) / f"{name}.py" for folder in folders if lies_in(path, Path(folder))]
     files = [os.path.relpath(file) for file in found if file.is_file()]

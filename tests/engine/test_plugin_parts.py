@@ -1,4 +1,4 @@
-"""What is looked at of a part from a user's own file before a run begins: each flaw is one line."""
+"""Checks of the user's own parts before a run: each mistake is one line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["elsewhere"]  # pytest finds the fixture here
 DRAWN = "def drawn(bowl):\n    bowl.point = np.random.standard_normal(2)\n    return bowl"
 METHODS: list[tuple[dict[str, str], str]] = [
     ({"method": "None"}, "returned NoneType; let it return areabench.extend.Method"),
-    ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); mend it, or its settings"),
+    ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); correct it, or its"),
     ({"calls": "()"}, "start calls no client, so nobody would ever work; name clients in Step(state, calls)"),
     ({"calls": "(0, 2)"}, "start calls (0, 2); give a tuple of clients from 0 to 1"),
     ({"calls": "[0, 1]"}, "start calls [0, 1]; give a tuple of clients from 0 to 1"),
@@ -35,7 +35,7 @@ METHODS: list[tuple[dict[str, str], str]] = [
     ),
     (
         {"aggregate": "state.model[0] = 1"},
-        "failed in a first trial (ValueError: assignment destination is read-only at mine.py, line 21); mend it, or",
+        "failed in a dry run (ValueError: assignment destination is read-only at mine.py, line 21); correct it, or",
     ),
 ]  # fmt: skip
 PROBLEMS: list[tuple[dict[str, str], str]] = [
@@ -53,7 +53,7 @@ PROBLEMS: list[tuple[dict[str, str], str]] = [
     ),
     ({"skip": "pass"}, "gives another second round after skip(1) than after a first one; let skip(rounds) draw"),
     ({"descend": "return model[0]"}, "has a descend() that returned what is float64, not an array"),
-    ({"descend": "model += 1"}, "failed in a first trial (ValueError: output array is read-only at mine.py"),
+    ({"descend": "model += 1"}, "failed in a dry run (ValueError: output array is read-only at mine.py"),
     ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics"),
     ({"metrics": "Metrics.of([0.5, 0.5])"}, "has an evaluate() with train_loss of shape (2,) for 1 model"),
 ]
@@ -72,15 +72,15 @@ DATA: list[tuple[dict[str, str], str]] = [
     ),
 ]
 SPLITS: list[tuple[dict[str, str], str]] = [
-    ({"parts": "None"}, "returned NoneType; let it return an array of row numbers a client"),
-    ({"parts": "[np.arange(12)]"}, "returned 1 parts for 2 clients; return one a client"),
+    ({"parts": "None"}, "returned NoneType; let it return an array of row numbers per client"),
+    ({"parts": "[np.arange(12)]"}, "returned 1 part for 2 clients; return one per client"),
     ({"parts": "[np.arange(12), []]"}, "gave client 1 no rows; give row numbers from 0 to 11"),
     ({"parts": "[[0.5], [1]]"}, "gave client 0 row numbers of type float64"),
     ({"parts": "[[0, 12], [1]]"}, "gave client 0 rows from 0 to 12; give row numbers from 0 to 11"),
     ({"parts": "[[0, 0], [1]]"}, "gave client 0 some row twice"),
     (
         {"parts": "(labels[clients + len(labels)] for client in range(clients))"},
-        "failed (IndexError: index 14 is out of bounds for axis 0 with size 12 at mine.py, line 3); mend it, or",
+        "failed (IndexError: index 14 is out of bounds for axis 0 with size 12 at mine.py, line 3); correct it, or",
     ),
     ({"parts": "np.array_split(np.random.default_rng().permutation(12), 2)"}, "gives other parts each time"),
 ]
@@ -88,7 +88,7 @@ DELAYS: list[tuple[dict[str, str], str]] = [
     ({"delay": "0.0"}, "gave 0.0 in round 0 of client 0; give a finite number of seconds above 0"),
     ({"delay": "float('inf')"}, "gave inf in round 0 of client 0; give a finite number of seconds above 0"),
     ({"delay": "'long'"}, "gave 'long' in round 0 of client 0; give a finite number of seconds above 0"),
-    ({"before": "yield 0.1; return"}, "ended after 1 rounds of client 0; let it yield for ever"),
+    ({"before": "yield 0.1; return"}, "ended after 1 round of client 0; let it yield for ever"),
     ({"delay": "random.random() + 0.01"}, "gives client 0 others each time; draw from its generator only"),
     ({"delay": "1 / (rate - rate)"}, "failed (ZeroDivisionError: float division by zero at mine.py, line 5)"),
 ]
@@ -102,7 +102,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("section", "changes", "words"), CASES, ids=lambda case: str(case)[:60])
-def test_flaws_are_told_before_a_run_begins(
+def test_mistakes_are_reported_before_a_run(
     section: str, changes: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "there", section, **changes)
