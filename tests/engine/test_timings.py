@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
-from pathlib import Path
 
 import numpy as np
-import pytest
 
-from areabench import host as footprint
 from areabench.engine.messages import Flag, UpdateHeader
 from areabench.engine.timings import TIMING, Timings
-from areabench.host import (
-    Footprint,
-    Meter,
-    fullest_host,
-    memory_bytes,
-    process_began_at,
-)
 
 
 def header(client: int, drawn_s: float = 0.5, flags: Flag = Flag.NONE) -> UpdateHeader:
@@ -66,36 +55,3 @@ def test_the_same_updates_leave_the_same_sample() -> None:
             timings.add(header(0, drawn_s=float(number)), 0.0, 0.0)
         samples.append(timings.rows.tobytes())
     assert samples[0] == samples[1]
-
-
-def test_a_meter_tells_busy_from_idle() -> None:
-    meter = Meter()
-    time.sleep(0.3)
-    idle = meter.read("here")
-    assert idle.host == "here"
-    assert idle.busy < 0.5
-    assert len(idle.cores) >= 1
-    assert idle.memory_bytes > 1e6
-
-
-def test_a_process_began_before_now() -> None:
-    assert time.time() - 86_400 < process_began_at() <= time.time()
-
-
-def test_without_proc_there_is_an_answer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(footprint, "_PROC", tmp_path)
-    assert process_began_at() <= time.time()
-    assert memory_bytes() > 1e6
-    assert math.isnan(Meter().read("here").waited)
-
-
-def test_the_fullest_host() -> None:
-    ranks = [
-        Footprint("a", frozenset({0, 1}), 0.5, 0.0, 1),
-        Footprint("a", frozenset({0, 1}), 0.5, 0.0, 1),
-        Footprint("b", frozenset({0}), 0.3, 0.0, 1),
-        Footprint("b", frozenset({1}), 0.9, 0.0, 1),
-    ]
-    assert (fullest_host(ranks).cores, fullest_host(ranks[:2]).cores) == (2, 2)
-    assert (fullest_host(ranks).load, fullest_host(ranks[:2]).load) == pytest.approx((0.6, 0.5))
-    assert fullest_host([]).cores == 0

@@ -72,7 +72,7 @@ def read(*overrides: str, text: str = QUADRATIC) -> Experiment:
 
 
 def options(kind: Any) -> list[Any]:
-    """The members of a union but None, or the one type there is."""
+    """The members of a union except None, or the type itself."""
     members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return [member for member in members if member is not type(None)]
 
@@ -100,7 +100,7 @@ def variant(section: str, record: Any) -> list[str]:
 
 
 def required(record: Any) -> list[str]:
-    """key=value for the keys a record cannot do without."""
+    """key=value for the keys that a record requires."""
     values = {
         "module": "a:b", "values": "[1.0, 2.0]", "file": "trace.csv", "step_size": "1", "period_s": "1", "rate": "1",
         "count": "2",
@@ -148,7 +148,7 @@ def test_defaults_of_a_quadratic() -> None:
     assert experiment.aggregation == EveryUpdates(updates=4)
 
 
-def test_logistic_takes_mnist_and_a_dirichlet_split_unless_told() -> None:
+def test_logistic_has_mnist_and_a_dirichlet_split_by_default() -> None:
     experiment = read(text=LOGISTIC)
     assert (experiment.problem, experiment.data, experiment.split) == (Logistic(), Mnist(), Dirichlet())
     told = read("data.name=digits", "split.concentration=2", "split.name=dirichlet-equal", text=LOGISTIC)
@@ -260,7 +260,7 @@ def test_limits_of_every_number(case: tuple[str, Any, str, Any, Limits]) -> None
             assert limits.describe() in message
 
 
-def test_limits_are_told_exactly() -> None:
+def test_limits_are_named_exactly() -> None:
     assert refusal(QUADRATIC, "seed=4294967296").endswith(
         "allowed is a whole number >= 0 and < 4294967296 (given by --set)"
     )
@@ -275,7 +275,7 @@ def test_limits_are_told_exactly() -> None:
 
 @pytest.mark.parametrize("section", [item.name for item in fields(Experiment) if item.name not in TOP])
 @pytest.mark.parametrize("value", ["1", "word", "[{count=2}]", "true"])
-def test_a_value_is_no_section(section: str, value: str) -> None:
+def test_a_value_is_not_a_section(section: str, value: str) -> None:
     message = refusal(QUADRATIC, f"{section}={value}")
     assert message.startswith(f"try.toml: {section}: ")
     alone = section in ("clients", "stop", "record", "clock", "faults")  # these have no variants to name
@@ -367,7 +367,7 @@ def test_bad_override(override: str, words: str) -> None:
     assert words in refusal(QUADRATIC, override)
 
 
-def test_an_override_is_one_value_and_no_more() -> None:
+def test_an_override_is_exactly_one_value() -> None:
     assert "'1\\nname = \"sly\"' is not a whole number" in refusal(QUADRATIC, 'seed=1\nname = "sly"')
 
 
@@ -436,7 +436,7 @@ def test_a_target_alone_does_not_end_a_run() -> None:
 @pytest.mark.parametrize("name", ["a/b", "..", "a b", "é", "a" * 101, "../../x", "a\\b", "-", "ok.1_b-C", "a" * 100])
 def test_names_are_safe_in_file_names(name: str) -> None:
     text = f"name = '{name}'\n{QUADRATIC}"
-    if name in ("..", "-", "ok.1_b-C", "a" * 100):  # dots are harmless: the file's name goes on
+    if name in ("..", "-", "ok.1_b-C", "a" * 100):  # dots are harmless: the file's name continues
         assert parse_experiment(text).name == name
     else:
         message = refusal(text)
@@ -556,8 +556,8 @@ def records(record: Any) -> st.SearchStrategy[Any]:
     return st.builds(record, **strategies)
 
 
-def mended(experiment: Experiment) -> Experiment:
-    """The same experiment, with what does not fit together made to fit."""
+def consistent(experiment: Experiment) -> Experiment:
+    """The same experiment, with settings that contradict each other changed."""
     count = 2 if isinstance(experiment.rates, ListedRates) else experiment.clients.count
     experiment = replace(experiment, clients=replace(experiment.clients, count=count))
     experiment = replace(experiment, stop=replace(experiment.stop, target_accuracy=None, target_loss=None))
@@ -595,7 +595,7 @@ def enough_samples(experiment: Experiment) -> Experiment:
 
 
 def small_rounds(experiment: Experiment) -> Experiment:
-    """The same experiment, with at most a million samples a round."""
+    """The same experiment, with at most a million samples per round."""
     problem = experiment.problem
     clients = replace(experiment.clients, local_steps=min(1000, experiment.clients.local_steps))
     if isinstance(problem, Quadratic | OwnPart):
@@ -608,7 +608,7 @@ def experiments() -> st.SearchStrategy[Experiment]:
     parts: dict[str, st.SearchStrategy[Any]] = {}
     for section, record in sections():
         parts[section] = parts[section] | records(record) if section in parts else records(record)
-    return st.builds(Experiment, **parts, name=names, seed=st.integers(0, 2**32 - 1)).map(mended)
+    return st.builds(Experiment, **parts, name=names, seed=st.integers(0, 2**32 - 1)).map(consistent)
 
 
 @settings(max_examples=150, deadline=None)
@@ -628,7 +628,7 @@ def test_any_text_survives_as_a_value(text: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=30))
-def test_no_text_gets_past_as_anything_but_an_experiment_or_one_line(text: str) -> None:
+def test_any_other_text_is_refused_in_one_line(text: str) -> None:
     refusal(text)
 
 

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from areabench import host
-from areabench.host import Liveness, Process, is_alive, start_ticks, this_machine, this_process
+from areabench.host import (
+    Footprint,
+    Liveness,
+    Meter,
+    Process,
+    fullest_host,
+    is_alive,
+    memory_bytes,
+    peak_bytes,
+    process_began_at,
+    start_ticks,
+    this_machine,
+    this_process,
+)
 
 SLEEPER = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(60)"]
 
@@ -106,3 +124,44 @@ def test_without_proc_a_process_that_answers_is_alive(
     child.kill()
     child.wait()
     assert not is_alive(process)
+
+
+def test_a_meter_tells_busy_from_idle() -> None:
+    meter = Meter()
+    time.sleep(0.3)
+    idle = meter.read("here")
+    assert idle.host == "here"
+    assert idle.busy < 0.5
+    assert len(idle.cores) >= 1
+    assert idle.memory_bytes > 1e6
+
+
+def test_a_process_began_before_now() -> None:
+    assert time.time() - 86_400 < process_began_at() <= time.time()
+
+
+def test_facts_without_proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "_PROC", tmp_path)
+    assert process_began_at() <= time.time()
+    assert memory_bytes() > 1e6
+    assert math.isnan(Meter().read("here").waited)
+
+
+def test_memory_without_an_answer_of_the_system_is_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> psutil.Process:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "Process", refuse)
+    assert memory_bytes() == peak_bytes(resource.RUSAGE_SELF)
+
+
+def test_the_fullest_host() -> None:
+    ranks = [
+        Footprint("a", frozenset({0, 1}), 0.5, 0.0, 1),
+        Footprint("a", frozenset({0, 1}), 0.5, 0.0, 1),
+        Footprint("b", frozenset({0}), 0.3, 0.0, 1),
+        Footprint("b", frozenset({1}), 0.9, 0.0, 1),
+    ]
+    assert (fullest_host(ranks).cores, fullest_host(ranks[:2]).cores) == (2, 2)
+    assert (fullest_host(ranks).load, fullest_host(ranks[:2]).load) == pytest.approx((0.6, 0.5))
+    assert fullest_host([]).cores == 0

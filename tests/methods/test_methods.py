@@ -37,7 +37,7 @@ IDENTITY = [[1, 0], [0, 1]]
 
 
 class Table:
-    """A server and its clients around one table: whoever is named delivers next; Delta updates make a step."""
+    """A server and its clients without a clock: the named client delivers next; Delta updates make a server step."""
 
     def __init__(self, method: Method, problem: QuadraticProblem, delta: int, step_size: float = 0.5) -> None:
         start = problem.start()
@@ -169,7 +169,7 @@ def test_area_of_four_clients_by_hand() -> None:
     assert table.model() == [4.875, 4.375]
 
 
-def test_as_fedavg_of_four_clients_forgets_who_is_silent() -> None:
+def test_as_fedavg_of_four_clients_ignores_silent_clients() -> None:
     table = Table(as_fedavg(4), four_clients(), delta=2)
     table.deliver(2, 2)  # (4,4) twice: clients 0, 1 and 3 have no say
     assert table.model() == [4, 4]
@@ -275,7 +275,7 @@ def random_problem(clients: int, local_steps: int = 3) -> QuadraticProblem:
     return QuadraticProblem(settings, clients, local_steps, seed=11)
 
 
-def test_fedbuff_with_unit_server_step_is_averaging_when_nobody_is_stale() -> None:
+def test_fedbuff_with_unit_server_step_is_averaging_when_no_update_is_stale() -> None:
     averaging = Table(s_fedavg(3, 3, seed=5), random_problem(3), delta=3, step_size=0.1)
     buffered = Table(fedbuff(3, server_step_size=1.0), random_problem(3), delta=3, step_size=0.1)
     for _ in range(10):
@@ -288,7 +288,7 @@ def test_fedbuff_with_unit_server_step_is_averaging_when_nobody_is_stale() -> No
         np.testing.assert_allclose(buffered.server.model, averaging.server.model, rtol=1e-12)
 
 
-def test_fedbuff_with_unit_server_step_equals_as_fedavg_until_somebody_is_stale() -> None:
+def test_fedbuff_with_unit_server_step_equals_as_fedavg_until_an_update_is_stale() -> None:
     tables = [Table(method, random_problem(4), 4, 0.1) for method in (fedbuff(4, 1.0), as_fedavg(4))]
     for table in tables:
         table.deliver(2, 0, 3, 1)
@@ -353,7 +353,7 @@ def test_step_without_updates_changes_no_model_but_counts(method: Method) -> Non
 @pytest.mark.parametrize(
     "method", [area(2), as_fedavg(2), fedbuff(2, 0.5), s_fedavg(2, 2, 0)], ids=lambda method: method.name
 )
-def test_payload_is_only_lent(method: Method) -> None:
+def test_payload_may_change_after_the_call(method: Method) -> None:
     """What the caller does to a payload's buffer after the call reaches no state; old states stay as they were."""
     first = method.start(np.array([8.0, 8.0])).state
     payload = np.array([2.0, 4.0])

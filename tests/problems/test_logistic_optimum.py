@@ -152,7 +152,7 @@ def test_squared_distance_is_to_the_minimiser() -> None:
     assert np.isnan(problem(replace(EXACT, minimiser=False)).evaluate([logreg.start()]).squared_distance).all()
 
 
-def test_rows_that_nobody_holds_do_not_count() -> None:
+def test_rows_that_no_client_holds_do_not_count() -> None:
     fewer, all_rows = problem(rows=30), problem()
     assert not np.allclose(fewer.optimum.minimiser, all_rows.optimum.minimiser, atol=1e-3)
     rows, data = np.arange(30), blobs()

@@ -18,7 +18,7 @@ SETTINGS = Median(dimension=2, samples=4, batch_size=2)
 
 
 def problem(chosen: Median = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> DrawnProblem:
-    """Three clients with four points each in the plane, unless told otherwise."""
+    """Three clients with four points each in the plane by default."""
     return median_problem(chosen, clients, local_steps, seed)
 
 

@@ -12,7 +12,7 @@ SETTINGS = Quadratic(dimension=5, curvature_min=0.5, curvature_max=8.0, heteroge
 
 
 def problem(settings: Quadratic = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> QuadraticProblem:
-    """Three clients in five dimensions, unless told otherwise."""
+    """Three clients in five dimensions by default."""
     return QuadraticProblem(settings, clients, local_steps, seed)
 
 

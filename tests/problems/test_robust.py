@@ -19,7 +19,7 @@ SETTINGS = Robust(dimension=3, samples=7, batch_size=2)
 
 
 def problem(chosen: Robust = SETTINGS, clients: int = 3, local_steps: int = 1, seed: int = 7) -> DrawnProblem:
-    """Three clients with seven samples each, unless told otherwise."""
+    """Three clients with seven samples each by default."""
     return robust_problem(chosen, clients, local_steps, seed)
 
 

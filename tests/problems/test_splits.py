@@ -41,7 +41,7 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None
 
 
 @pytest.mark.parametrize("settings", [*COVERING, NearlyIid()], ids=str)
-def test_all_rows_are_handed_out(settings: PackageSplit) -> None:
+def test_all_rows_are_assigned(settings: PackageSplit) -> None:
     parts = split(settings, tens(301), 7, seed=3)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(301))
 
@@ -144,7 +144,7 @@ def test_dirichlet_equal_sizes(concentration: float) -> None:
     assert [len(part) for part in parts] == [10] * 10
 
 
-def test_dirichlet_equal_goes_on_when_a_class_runs_out() -> None:
+def test_dirichlet_equal_continues_when_a_class_runs_out() -> None:
     # 8 clients want all of their 5 rows from one class; the label that occurs twice cannot serve any of them alone
     labels = np.array([0] * 38 + [1] * 2)
     parts = split(DirichletEqual(concentration=1e-6), labels, 8, seed=0)

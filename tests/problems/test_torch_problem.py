@@ -218,13 +218,13 @@ def test_parameters_and_gradients_stay_views() -> None:
     assert flat.array.ctypes.data == flat.values.data_ptr()
 
 
-def test_a_gradient_that_is_no_view_is_noticed() -> None:
+def test_a_gradient_that_is_not_a_view_is_detected() -> None:
     module = problem(TorchModule(module="zoo:loosening", batch_size=8))
     with pytest.raises(UserError, match="Linear replaced a parameter or a gradient"):
         module.local(0).descend(module.start(), 0.5)
 
 
-def test_a_parameter_that_is_no_view_is_noticed() -> None:
+def test_a_parameter_that_is_not_a_view_is_detected() -> None:
     flat = problem(TorchModule(module=MLP)).flat
     first = next(flat.module.parameters())
     first.data = first.data.clone()
@@ -245,7 +245,7 @@ def test_descend_leaves_a_read_only_model_alone() -> None:
     assert not np.array_equal(moved, before)
 
 
-def test_tied_parameters_travel_once_and_frozen_ones_not_at_all() -> None:
+def test_tied_parameters_are_sent_once_and_frozen_ones_never() -> None:
     module = problem(TorchModule(module="zoo:tied", batch_size=8))
     assert module.dimension == (FEATURES + 1) * FEATURES + (FEATURES + 1) * CLASSES
     assert not np.array_equal(module.local(0).descend(module.start(), 0.5), module.start())
@@ -302,7 +302,7 @@ def test_dropout_does_not_depend_on_the_order_of_arrivals() -> None:
     assert len(set(first.values())) == 4
 
 
-def test_dropout_drops_anew_in_each_round() -> None:
+def test_dropout_draws_again_in_each_round() -> None:
     module = problem(TorchModule(module="zoo:dropout"))
     one_row = TorchProblem(module.settings, blobs(), [np.array([0])], 1, 5)
     client, start = one_row.local(0), one_row.start()  # one row: every mini-batch is the same
@@ -398,7 +398,7 @@ def test_examples_import_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_missing_torch_is_told_in_one_line() -> None:
+def test_missing_torch_is_reported_in_one_line() -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
         "from areabench.errors import UserError\n"

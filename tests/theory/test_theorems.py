@@ -59,7 +59,7 @@ def scenario(experiment: Experiment) -> Scenario:
 
 
 def sent(experiment: Experiment, iterations: int) -> list[float]:
-    """The step sizes of the replies at k = 0, and after so many updates."""
+    """The step sizes of the replies at k = 0, and after `iterations` updates."""
     server = scenario(experiment).server()
     step_sizes = [server.begin()[0].step_size]
     for _ in range(iterations):
@@ -146,7 +146,7 @@ ON_DATA = replace(BASE, problem=Hinge(batch_size=4), data=DATA, split=Iid())
     ],
     ids=["no mu", "no B", "synchronous"],
 )  # fmt: skip
-def test_what_is_not_known_is_asked_for(experiment: Experiment, words: str) -> None:
+def test_a_missing_constant_is_asked_for(experiment: Experiment, words: str) -> None:
     with pytest.raises(UserError, match=words):
         scenario(experiment).server()
 
@@ -218,7 +218,7 @@ def test_given_constants_stay() -> None:
 
 
 def test_measured_rates_are_written_down() -> None:
-    """Rates of 1 and 4 a second, lambda_s* = sqrt(5/(1 + 1/4)) = 2: p_min = 1/7; Theorem 2 has no key for them."""
+    """Rates of 1 and 4 per second, lambda_s* = sqrt(5/(1 + 1/4)) = 2: p_min = 1/7; Theorem 2 has no key for them."""
     rates = np.array([1.0, 4.0])
     for problem in (CURVED, Robust(dimension=2, samples=5)):
         experiment = replace(BASE, problem=problem)

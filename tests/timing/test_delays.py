@@ -105,7 +105,7 @@ def test_exponential_delays_differ_between_clients_and_seeds() -> None:
     assert len(draws) == 4
 
 
-def test_trace_is_used_in_order_then_anew(tmp_path: Path) -> None:
+def test_trace_is_used_in_order_then_again(tmp_path: Path) -> None:
     delays = trace(tmp_path, "client,delay_s\n1,0.5\n0,0.1\n0,0.2\n")
     assert [delays.next_s(0) for _ in range(5)] == [0.1, 0.2, 0.1, 0.2, 0.1]
     assert [delays.next_s(1) for _ in range(2)] == [0.5, 0.5]
@@ -143,7 +143,7 @@ def test_missing_trace(tmp_path: Path) -> None:
         Delays(TraceDelays(file=str(tmp_path / "absent.csv")), np.ones(1), seed=0)
 
 
-def test_trace_that_is_no_text(tmp_path: Path) -> None:
+def test_trace_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_bytes(b"client,delay_s\n\xff\xfe,1\n")
     with pytest.raises(UserError, match=r"trace\.csv: not a CSV text file"):
