@@ -31,14 +31,14 @@ _MEASURED = tuple(name for depth in DEPTHS for name in (depth, f"{depth}/bare"))
 _CROWD_HEAD = ("clients", "bare", "it waits", *_MEASURED, "others")
 _SIZE_HEAD = ("message", "clients", "bare", "it waits", "bare MB/s", *_MEASURED[:4], "others")
 _LEGEND = """\
-Messages that the server takes in and answers, a second, with no delays; medians of short pieces measured in turns in
-one launch. *Bare*: a loop in mpi4py with one persistent receive and one persistent send a client and no Python object
-made for a message, in the way of waiting that was the fastest here. *Server*: areabench's link and server loop, asked
-by the clients of the bare loop and sending the same model back. *Wire*: with areabench's own clients, which compute
-nothing. *Rule*: with AREA's rule. *All*: with event log and run file too. Per cents are medians of the turns' ratios to
-the bare loop; the goal is 80 % for the server.
-*Others*: the share of the cores that other processes used meanwhile; where it is not small, the numbers say little.
-Both MPIs send messages of up to 64 kB without a handshake, on both sides, as areabench sets them.
+Messages per second that the server receives and answers without delays. Each number is the median of short pieces;
+all columns are measured in turns in one launch. *Bare*: a loop in mpi4py with one persistent receive and one
+persistent send per client, which makes no Python object per message; the fastest way of waiting is shown. *Server*:
+areabench's link and server loop, with the clients of the bare loop; it sends the same model back. *Wire*: with
+areabench's own clients, which compute nothing. *Rule*: with AREA's rule. *All*: with event log and run file too.
+Percentages are medians of the ratios to the bare loop in the same turn; the goal for the server is 80 %. *Others*:
+the share of the cores that other processes used meanwhile; where it is not small, the numbers say little. On both
+sides, both MPIs send messages of up to 64 kB without a handshake, as areabench sets them.
 """
 
 

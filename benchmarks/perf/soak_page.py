@@ -67,7 +67,7 @@ def verdicts(soak: Soak) -> list[Verdict]:
 
 
 def slope_an_hour(series: Series) -> float:
-    """The slope of the line of least squares, a unit an hour."""
+    """The slope of the line of least squares, units per hour."""
     if len(series.time_s) < 2:
         return float("nan")
     return float(np.polyfit(series.time_s / 3600, series.value, 1)[0])
@@ -80,13 +80,13 @@ def _memory_verdicts(soak: Soak) -> list[Verdict]:
     return [
         _memory_verdict("the server's rank", slopes[0], MOST_SERVER_GROWTH_MB_AN_HOUR),
         _memory_verdict(
-            f"of the {len(workers)} other ranks that with the steepest", slopes[worst], MOST_GROWTH_MB_AN_HOUR
+            f"of the {len(workers)} other ranks the one with the steepest slope", slopes[worst], MOST_GROWTH_MB_AN_HOUR
         ),
     ]
 
 
 def _memory_verdict(who: str, slope: float, most: float) -> Verdict:
-    return Verdict(f"memory, {who}: {slope:+.2f} MB an hour (at most {most:g})", abs(slope) <= most)
+    return Verdict(f"memory, {who}: {slope:+.2f} MB per hour (at most {most:g})", abs(slope) <= most)
 
 
 def linearity(series: Series) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def linearity(series: Series) -> tuple[float, float]:
 def _file_verdict(series: Series) -> Verdict:
     squared, residual = linearity(series)
     return Verdict(
-        f"the run file grows by {slope_an_hour(series) / 1e6:,.1f} MB an hour, on a line: R² = {squared:.5f} "
+        f"the run file grows by {slope_an_hour(series) / 1e6:,.1f} MB per hour, on a line: R² = {squared:.5f} "
         f"(at least {LEAST_LINEARITY:g}), largest residual {100 * residual:.2f} % of the growth "
         f"(at most {100 * MOST_RESIDUAL:g} %)",
         squared >= LEAST_LINEARITY and residual <= MOST_RESIDUAL,
@@ -132,13 +132,13 @@ def page(soak: Soak, figure: str) -> str:
     parts = [
         "# Soak",
         f"`{command}`: AREA, logistic regression on MNIST, {soak.clients} clients on {soak.ranks} ranks, "
-        f"{soak.rate:,.0f} updates a second nominal, event log on, a snapshot each ten seconds; "
+        f"{soak.rate:,.0f} updates per second nominal, event log on, one snapshot every ten seconds; "
         f"{soak.status.updates:,} updates in {soak.status.end_s / 60:.3g} minutes.",
         "\n".join(lines),
         f"![Memory of the ranks, size of the run file and reply latency over time]({figure})",
-        "Memory is a rank's own and its part of shared pages (Pss), a sample each ten seconds; slopes are of lines of "
-        f"least squares after the first {soak.warm_s / 60:g} minutes. *Reply*: from a client's update until the answer "
-        "was there, on the client's clock; *service*: what the server took to answer.",
+        "Memory is a rank's own and its part of shared pages (Pss), one sample every ten seconds; slopes are those of "
+        f"lines of least squares after the first {soak.warm_s / 60:g} minutes. *Reply*: from a client's update until "
+        "the answer was there, on the client's clock; *service*: what the server took to answer.",
         markdown_table([_head(), *(_row(soak, *pair) for pair in pairwise(_borders(soak)))]).rstrip(),
         describe_machine(),
     ]

@@ -39,9 +39,9 @@ def quiet_hour() -> soak_page.Soak:
 def test_an_hour_in_which_nothing_drifts_holds() -> None:
     verdicts = soak_page.verdicts(quiet_hour())
     assert [verdict.holds for verdict in verdicts] == [True] * 6
-    assert verdicts[1].text == "memory, the server's rank: +1.00 MB an hour (at most 8)"
-    assert "steepest: -0.50 MB an hour (at most 4)" in verdicts[2].text
-    assert "grows by 500.0 MB an hour, on a line: R² = 1.00000" in verdicts[3].text
+    assert verdicts[1].text == "memory, the server's rank: +1.00 MB per hour (at most 8)"
+    assert "steepest slope: -0.50 MB per hour (at most 4)" in verdicts[2].text
+    assert "grows by 500.0 MB per hour, on a line: R² = 1.00000" in verdicts[3].text
     assert "0.40 ms in the first and 0.40 ms in the last 10 minutes" in verdicts[4].text
 
 
