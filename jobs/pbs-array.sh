@@ -1,6 +1,6 @@
 #!/bin/bash
-# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
-#   the server, and 8 worker ranks of up to 16 clients each.
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
+#   on 9 MPI ranks: the server, and 8 worker ranks of up to 16 clients each.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N M_1_n_128_non_i
@@ -8,8 +8,8 @@
 #PBS -l select=1:ncpus=9:mpiprocs=9
 #PBS -l place=scatter:excl
 #PBS -J 1-10
-# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s a
-#   run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
+# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s
+#   per run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
 #PBS -l walltime=01:03:00
 #PBS -r y
 #PBS -j oe
@@ -18,10 +18,10 @@ cd "$PBS_O_WORKDIR" || exit 1
 module load python || exit 1
 module load openmpi || exit 1
 source .venv/bin/activate || exit 1
-set -euo pipefail  # not before: the files of modules may use what is not set
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+set -euo pipefail  # only now: the files of modules may use variables that are not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread per rank
 areabench="$(command -v areabench)"
 
-# A job that is started again goes on: runs that are done are not done again.
+# A job that is started again continues: runs that are done are not repeated.
 mpirun --hostfile "$PBS_NODEFILE" -n 9 --map-by core --bind-to core \
   "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$PBS_ARRAY_INDEX/10"

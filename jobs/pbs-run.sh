@@ -1,13 +1,14 @@
 #!/bin/bash
-# One run of benchmarks/experiments/paper/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of one client each.
+# One run of benchmarks/experiments/paper/paper.toml, on 129 MPI ranks: the server, and 128 worker ranks of
+#   one client each.
 # Submit it with `qsub FILE` in the folder that the paths below start at.
 #PBS -S /bin/bash
 #PBS -N paper-area-1
 # Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
 #PBS -l select=1:ncpus=33:mpiprocs=33+3:ncpus=32:mpiprocs=32
 #PBS -l place=scatter:excl
-# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s a
-#   run to start and drain + 0.2 s x 151 snapshots to evaluate.
+# Walltime: 120 s set-up + 0.5 s x 129 ranks + 1 run of 15 s in all (horizon x stretch of the clock) + 30 s
+#   per run to start and drain + 0.2 s x 151 snapshots to evaluate.
 #PBS -l walltime=00:05:00
 #PBS -r y
 #PBS -j oe
@@ -16,15 +17,15 @@ cd "$PBS_O_WORKDIR" || exit 1
 module load python || exit 1
 module load openmpi || exit 1
 source .venv/bin/activate || exit 1
-set -euo pipefail  # not before: the files of modules may use what is not set
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+set -euo pipefail  # only now: the files of modules may use variables that are not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread per rank
 areabench="$(command -v areabench)"
 
 run_file=runs/paper-area-1-mpi.h5
 task=(run benchmarks/experiments/paper/paper.toml --output "$run_file")
 
-# A job that is started again does not repeat a run that has ended, and goes on with one that has a
-#   checkpoint; one without is kept, and begun anew.
+# A job that is started again does not repeat a run that has ended, and resumes one that has a checkpoint.
+#   An incomplete run without a checkpoint is kept under another name, and the run starts from the beginning.
 if [ -e "$run_file" ]; then
   status=0
   "$areabench" check benchmarks/experiments/paper/paper.toml --ended-in "$run_file" || status=$?
@@ -36,7 +37,7 @@ if [ -e "$run_file" ]; then
   esac
 fi
 
-# PBS does not warn: a run is told to stop while there is time for its checkpoint.
+# PBS does not warn: the run is told to stop while there is time for its checkpoint.
 timeout --foreground --preserve-status --signal=USR1 240 \
 mpirun --hostfile "$PBS_NODEFILE" -n 129 --map-by core --bind-to core \
   "$areabench" "${task[@]}" --progress never

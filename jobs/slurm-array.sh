@@ -1,6 +1,6 @@
 #!/bin/bash
-# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each on 9 MPI ranks:
-#   the server, and 8 worker ranks of up to 16 clients each.
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
+#   on 9 MPI ranks: the server, and 8 worker ranks of up to 16 clients each.
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=M_1_n_128_non_iid
 # Each rank has a core of its own, the server too: it is rank 0, the first one on the first node.
@@ -9,8 +9,8 @@
 #SBATCH --cpus-per-task=1
 #SBATCH --threads-per-core=1
 #SBATCH --array=1-10
-# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s a
-#   run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
+# Walltime: 120 s set-up + 0.5 s x 9 ranks + 56 runs of 840 s in all (horizon x stretch of the clock) + 30 s
+#   per run to start and drain + 0.2 s x 5,656 snapshots to evaluate.
 #SBATCH --time=01:03:00
 #SBATCH --exclusive
 #SBATCH --requeue
@@ -21,10 +21,10 @@ cd "$SLURM_SUBMIT_DIR" || exit 1
 module load python || exit 1
 module load openmpi || exit 1
 source .venv/bin/activate || exit 1
-set -euo pipefail  # not before: the files of modules may use what is not set
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+set -euo pipefail  # only now: the files of modules may use variables that are not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread per rank
 areabench="$(command -v areabench)"
 
-# A job that is started again goes on: runs that are done are not done again.
+# A job that is started again continues: runs that are done are not repeated.
 srun --mpi=pmix --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 \
   "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --transport mpi --on-ranks --output runs/M_1_n_128_non_iid-mpi --progress never --share "$SLURM_ARRAY_TASK_ID/10"

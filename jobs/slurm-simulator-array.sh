@@ -1,6 +1,6 @@
 #!/bin/bash
-# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each in the simulator,
-#   on 8 cores.
+# The sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml, 560 runs, divided among 10 tasks, each
+#   in the simulator, on 8 cores.
 # Submit it with `sbatch FILE` in the folder that the paths below start at.
 #SBATCH --job-name=M_1_n_128_non_iid
 #SBATCH --nodes=1
@@ -17,9 +17,9 @@
 cd "$SLURM_SUBMIT_DIR" || exit 1
 module load python || exit 1
 source .venv/bin/activate || exit 1
-set -euo pipefail  # not before: the files of modules may use what is not set
-export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread a rank
+set -euo pipefail  # only now: the files of modules may use variables that are not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread per rank
 areabench="$(command -v areabench)"
 
-# A job that is started again goes on: runs that are done are not done again.
+# A job that is started again continues: runs that are done are not repeated.
 "$areabench" sweep benchmarks/experiments/paper/tables/M_1_n_128_non_iid.toml --output runs/M_1_n_128_non_iid --progress never --jobs "$SLURM_CPUS_PER_TASK" --share "$SLURM_ARRAY_TASK_ID/10"

@@ -55,7 +55,7 @@ def _check_folder(path: Path, option: str) -> None:
         raise RunFileError(f"{path}: cannot be written: you may not write to {folder}; choose another {option}")
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, option: str = "--output") -> None:
     """Write a text file, and create its folders; an older file stays until the new one is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
         else:
             _replace(path.resolve(), text)  # of a link its target
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}; give another --output") from error
+        raise UserError(f"{path}: cannot be written: {error.strerror}; give another {option}") from error
 
 
 def _replace(path: Path, text: str) -> None:

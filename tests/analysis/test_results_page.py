@@ -26,7 +26,6 @@ from paper.origin import read_makers
 from paper.page import published_tables, results_page, write_results
 
 from areabench.cli.main import main
-from areabench.cli.table import print_tables
 from areabench.engine.events import State, Status
 from areabench.errors import UserError
 from areabench.experiment.problem_records import (
@@ -52,7 +51,6 @@ from areabench.experiment.records import (
 )
 from areabench.results.cells import Cell
 from areabench.results.published import published_cells
-from areabench.results.retention import named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
@@ -429,6 +427,8 @@ def test_a_folder_without_runs_or_sweep(folder: Path, tmp_path: Path, capsys: py
     assert "sweep.toml" in capsys.readouterr().err
 
 
-def test_two_sweeps_of_one_name_do_not_overwrite_each_other(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="two sweeps are called small"):
-        print_tables([folder, folder], named_rule("all"), 80.0, "text", tmp_path / "out", with_paper=False)
+def test_two_sweeps_of_one_name_do_not_overwrite_each_other(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", str(folder), str(folder), "--keep", "all", "-o", str(tmp_path / "out")]) == 2
+    assert "two sweeps are called small" in capsys.readouterr().err

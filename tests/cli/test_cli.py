@@ -16,6 +16,7 @@ from tests.support.texts import QUADRATIC
 
 from areabench import __version__
 from areabench.cli import main as cli
+from areabench.cli.context import CommandContext
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment, parse_experiment
@@ -182,7 +183,7 @@ def test_the_folder_of_a_sweep_is_named_after_its_file(experiment: Path, capsys:
 
 def test_a_sweep_uses_the_cores_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 6}, raising=False)
-    assert cli._cores() == 3
+    assert CommandContext({}, "areabench").cores == 3
 
 
 # ---------------------------------------------------------------------------------------------------- check, simulate

@@ -108,12 +108,12 @@ def test_what_is_handed_out_to_go_on_goes_on(
     stop_at(9)
     assert main(["simulate", str(path), "-o", "cut.h5"]) == 4
     command = "areabench resume cut.h5 --trust-module ../there/mine.py"
-    assert f"to go on: {command}\n" in capsys.readouterr().out
+    assert f"to continue: {command}\n" in capsys.readouterr().out
     assert main(["check", str(path), "--ended-in", "cut.h5"]) == 4
     assert capsys.readouterr().out.endswith(f": {command}\n")
     stop_at(4)
     assert main(command.split()[1:]) == 4  # once more
-    assert f"to go on: {command}\n" in capsys.readouterr().out
+    assert f"to continue: {command}\n" in capsys.readouterr().out
     stop_at(10**9)
     assert main(command.split()[1:]) == 0
 

@@ -278,7 +278,7 @@ def test_a_look_that_fails_itself_is_a_finding() -> None:
         raise ValueError("no such device")
 
     finding = commands.guarded("disc", look)
-    assert (finding.mark, finding.text) == (Mark.FAIL, "cannot be looked at: ValueError: no such device")
+    assert (finding.mark, finding.text) == (Mark.FAIL, "cannot be checked: ValueError: no such device")
 
 
 def test_a_program_that_takes_too_long() -> None:

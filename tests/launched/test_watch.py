@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.cli.watch import Wishes, frames
+from areabench.cli.watch import WatchOptions, frames
 from areabench.engine.events import State
 from areabench.views.watch.frame import Evaluator, Follower, Frame
 
@@ -38,4 +38,4 @@ def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
 def _watch(path: Path, seen: list[Frame]) -> None:
     """Twenty looks a second."""
     follower = Follower(path, LIMIT_S, Evaluator(path, path.parent / "cache", ()))
-    seen.extend(frames(follower, Wishes(interval_s=0.05)))
+    seen.extend(frames(follower, WatchOptions(interval_s=0.05)))

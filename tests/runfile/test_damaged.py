@@ -274,8 +274,8 @@ def test_hdf5_that_crashes_or_hangs_is_told(
     assert main(["recover", str(run), "-o", str(run.with_name("saved.h5"))]) == 2
     assert "nothing can be saved: HDF5 crashes on it (SIGKILL)" in capsys.readouterr().err
     monkeypatch.setattr("areabench.cli.recover._child", hang)
-    monkeypatch.setattr("areabench.cli.recover._PATIENCE_S", 0.01)
-    monkeypatch.setattr("areabench.cli.recover._BYTES_A_SECOND", 1e12)
+    monkeypatch.setattr("areabench.cli.recover._LEAST_LIMIT_S", 0.01)
+    monkeypatch.setattr("areabench.cli.recover._BYTES_PER_SECOND", 1e12)
     assert main(["recover", str(run), "-o", str(run.with_name("saved.h5"))]) == 2
     assert "reading takes more than 0 s" in capsys.readouterr().err
 

@@ -203,7 +203,7 @@ def test_several_sweeps_share_a_pool(capsys: pytest.CaptureFixture[str]) -> None
     one, two = write(QUADRATIC, "one.toml"), write(QUADRATIC + GRID, "two.toml")
     assert main(["sweep", str(one), str(two), "-o", "here", "--set", "seed=3"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert [line.partition(" done now")[0] for line in shown[:2]] == ["here/one: 1 runs: 1", "here/two: 8 runs: 8"]
+    assert [line.partition(" done now")[0] for line in shown[:2]] == ["here/one: 1 run: 1", "here/two: 8 runs: 8"]
     assert len(run_files("here/one")) == 1
     assert len(run_files("here/two")) == 8
     Path("other").mkdir()
@@ -355,8 +355,8 @@ def test_a_full_disc_stops_the_sweep(
     assert len(begun) == 1
     assert "3 runs: 0 done now, 0 done before, 0 of them diverged, 1 failed" in captured.out
     assert captured.err == (
-        "areabench: stopped early: WriteFailure: no room; 2 runs were not attempted; when that is mended, the same "
-        "command goes on from there\n"
+        "areabench: stopped early: WriteFailure: no room; 2 runs not attempted; when that is fixed, the same "
+        "command continues from there\n"
     )
 
 
@@ -389,7 +389,10 @@ def test_how_to_go_on_depends_on_force(capsys: pytest.CaptureFixture[str], monke
     report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
     monkeypatch.setattr("areabench.cli.sweep.run_sweep", lambda *_: report)
     path = write(QUADRATIC)
-    for options, told in (([], "the same command goes on from there"), (["--force"], "leave --force out to run only")):
+    for options, told in (
+        ([], "the same command continues from there"),
+        (["--force"], "leave --force out to run only"),
+    ):
         assert main(["sweep", str(path), *options]) == 130
         assert f"1 of 4 runs are done; {told}" in capsys.readouterr().err
 
@@ -463,7 +466,7 @@ def test_an_interrupted_sweep_goes_on(
     output, errors = process.communicate(timeout=PATIENCE_S)
     done = len(run_files())
     assert (process.returncode, output) == (code, "")
-    assert errors == f"areabench: interrupted: {done} of 4 runs are done; the same command goes on from there\n"
+    assert errors == f"areabench: interrupted: {done} of 4 runs are done; the same command continues from there\n"
     assert 1 <= done < 4
     assert not any(running(pid) for pid in workers)
     assert not list(Path("runs/try").glob("*.part"))

@@ -342,7 +342,7 @@ def test_signals(tmp_path: Path, sent: signal.Signals) -> None:
         assert run.status.state == (State.RUNNING if sent == signal.SIGKILL else State.STOPPED)
     if sent != signal.SIGKILL:
         assert f"stopped ({sent.name})" in said
-        assert f"to go on: areabench resume {path}" in said
+        assert f"to continue: areabench resume {path}" in said
     assert cli.main(["replay", str(path)]) == 0
     assert resume(path).state == State.DONE
     assert cli.main(["replay", str(path)]) == 0

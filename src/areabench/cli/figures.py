@@ -1,70 +1,74 @@
-"""What `areabench figures` does, once argv and the environment have been read."""
+"""`areabench figures`: draw the figures of a sweep, or the labels that the clients of an experiment hold."""
 
 from __future__ import annotations
 
-import importlib
+import argparse
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.engine.plugins.load import check_parts
+from areabench.cli.context import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES
-from areabench.results.grouping import Page, arrange
-from areabench.results.label_counts import labels_held
-from areabench.sweeps.plan import load_sweep
 from areabench.sweeps.read import Result, open_sweep
-from areabench.views.terminal import Output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-_PLAIN = Output()
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What to draw of a sweep, and how."""
-
-    formats: tuple[str, ...] = ("png", "svg")  # suffixes of the files
-    step_sizes: tuple[str, ...] = ()  # METHOD=ALPHA; a method that is not named gets its best
-    target: float = 80.0  # test accuracy in percent
+    from areabench.results.grouping import Page
 
 
-def sweep_figures(folder: Path, into: Path | None, wishes: Wishes, output: Output = _PLAIN) -> int:
+def figures(options: argparse.Namespace, context: CommandContext) -> int:
+    """Draw a sweep, or a split."""
+    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    if options.folder is None:
+        drawn = _split_figure(options, context, formats)
+    elif options.overrides:
+        raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
+    else:
+        drawn = _sweep_figures(options, formats)
+    context.output.answer(lambda: "".join(f"figure: {path}\n" for path in drawn), lambda: {"figures": drawn})
+    return 0
+
+
+def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[Path]:
     """Draw quality over time, step-size sensitivity and staleness of a sweep."""
-    _need_matplotlib()
-    results = open_sweep(folder).results
+    need_matplotlib("figures")
+    from areabench.results.grouping import arrange
+
+    results = open_sweep(options.folder).results
     if not results:
-        raise UserError(f"{folder}: no run of this sweep is done; run it with `areabench sweep` first")
-    step_sizes = read_step_sizes(wishes.step_sizes, results)
+        raise UserError(f"{options.folder}: no run of this sweep is done; run it with `areabench sweep` first")
+    step_sizes, folder = read_step_sizes(options.step_sizes, results), options.output or options.folder / "figures"
     drawn: list[Path] = []
     for page in arrange(results):
-        for name, figure in _draw(page, step_sizes, wishes.target).items():
-            files = [(into or folder / "figures") / f"{name}{page.slug}.{suffix}" for suffix in wishes.formats]
-            drawn += _save(figure, files)
-    return _answer(drawn, output)
+        for name, figure in _draw(page, step_sizes, options.target).items():
+            drawn += _save(figure, [folder / f"{name}{page.slug}.{suffix}" for suffix in formats])
+    return drawn
 
 
-def split_figure(
-    path: Path, overrides: Sequence[str], cache: Path, outputs: Sequence[Path], output: Output = _PLAIN
-) -> int:
-    """Draw which client of an experiment, or of the first one of a sweep, holds how many samples of which class."""
-    _need_matplotlib()
+def _split_figure(options: argparse.Namespace, context: CommandContext, formats: Sequence[str]) -> list[Path]:
+    """Draw how many samples of each class every client of an experiment, or of a sweep's first one, holds."""
+    output: Path = options.output or Path("runs") / f"{options.split.stem}-labels"
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder; name the file of the figure, for example {output}/labels.png")
+    need_matplotlib("figures")
+    from areabench.engine.plugins.load import check_parts
+    from areabench.results.label_counts import labels_held
+    from areabench.sweeps.plan import load_sweep
     from areabench.views.figures.labels import draw_labels
 
-    experiment = next(one.experiment for one in load_sweep(path, overrides).members if one.experiment is not None)
+    members = load_sweep(options.split, options.overrides).members
+    experiment = next(member.experiment for member in members if member.experiment is not None)
     check_parts(experiment, experiment.module_folders or ())
-    drawn = _save(draw_labels(labels_held(experiment, path, cache), experiment), outputs)
-    return _answer(drawn, output)
+    files = [output] if output.suffix else [output.with_suffix(f".{suffix}") for suffix in formats]
+    return _save(draw_labels(labels_held(experiment, options.split, context.cache), experiment), files)
 
 
-def read_step_sizes(wished: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
+def read_step_sizes(texts: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
     """Step sizes by method, from METHOD=ALPHA; each must have been run."""
-    return dict(_read_step_size(text, results) for text in wished)
+    return dict(_read_step_size(text, results) for text in texts)
 
 
 def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
@@ -97,24 +101,9 @@ def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[st
     }
 
 
-def _save(figure: Figure, paths: Sequence[Path]) -> Sequence[Path]:
+def _save(figure: Figure, paths: list[Path]) -> list[Path]:
     from areabench.views.figures.style import save
 
     for path in paths:
         save(figure, path)
     return paths
-
-
-def _answer(drawn: Sequence[Path], output: Output) -> int:
-    output.answer(lambda: "".join(f"figure: {path}\n" for path in drawn), lambda: {"figures": drawn})
-    return 0
-
-
-def _need_matplotlib() -> None:
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise UserError(
-            f"figures: needs matplotlib ({error}); install it with `make install`, or in the clone "
-            "`pip install '.[analysis]'`"
-        ) from error

@@ -1,81 +1,93 @@
-"""What the commands do that read run files, once argv and the environment have been read."""
+"""Commands that read an experiment or run files and print an answer: check, theory, show, summary and others."""
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from areabench.cli.context import CommandContext, need_matplotlib
 from areabench.errors import UserError
-from areabench.experiment.parse import to_toml
-from areabench.progress import ProgressLine, Style
-from areabench.runfile.read import Run, open_run
-from areabench.views.terminal import Output
+from areabench.experiment.parse import load_experiment, to_toml
+from areabench.files import refuse_existing, write_text
+from areabench.progress import ProgressLine
+from areabench.runfile.read import open_run
 
 if TYPE_CHECKING:
     from areabench.transports.replay import ReplayResult
-    from areabench.views.text import Tolerances
-from areabench.engine.diagnosis import Diagnosis
-from areabench.experiment.records import Experiment
-from areabench.results.diagnosis import diagnosis_of
-from areabench.views.text import diagnosis_text
 
 
-def replay(path: Path, cache: Path, progress_style: Style, trusted: Sequence[str], output: Output) -> int:
-    """Replay a run file; 1 at the first difference. It calls no code that the file names and `trusted` does not."""
-    from areabench.engine.plugins.modules import changes
-    from areabench.engine.plugins.trust import scenario_of
-    from areabench.transports.replay import Replay, repeat
-
-    with open_run(path) as recorded:
-        progress = ProgressLine("replay", recorded.status.end_s, progress_style)
-        scenario = scenario_of(recorded.experiment, path, cache, trusted)
-        for changed in changes(recorded.provenance.modules, recorded.experiment):
-            print(f"areabench: {path}: {changed}", file=sys.stderr)
-        kept = recorded.experiment.record.events
-        outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
-        progress.close()
-    equal = outcome.difference is None
-    if equal or output.as_json:
-        how = "replayed" if kept else "simulated again"
-        record = {"file": path, "how": how, "equal": equal, "events": outcome.events, "snapshots": outcome.snapshots}
-        output.answer(
-            lambda: f"{path}: {_outcome_words(outcome, kept=kept)}\n",
-            lambda: {**record, "difference": outcome.difference},
-        )
-    if outcome.difference is not None:
-        print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
-    return int(not equal)
+# -------------------------------------------------------------------------------------------------- experiments
 
 
-def _outcome_words(outcome: ReplayResult, *, kept: bool) -> str:
-    """What was equal, and how it was compared."""
-    events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
-    if kept:
-        return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
-    return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"
+def check(options: argparse.Namespace, context: CommandContext) -> int:
+    """Print the resolved experiment, or whether a run file holds an ended run of it: 4 if it can be resumed, else 1."""
+    experiment, path = load_experiment(options.experiment, options.overrides), options.ended_in
+    if path is None:
+        from areabench.views.text import experiment_text
+
+        record = {"file": options.experiment, "experiment": experiment}
+        context.output.answer(lambda: experiment_text(experiment), lambda: record)
+        return 0
+    from areabench.engine.plugins.trust import command_on
+    from areabench.sweeps.read import can_go_on, ended_state
+
+    state = ended_state(path, experiment)
+    resumable = state is None and can_go_on(path, experiment)
+    text = state.text if state is not None else "holds no run of this experiment that has ended"
+    if resumable:
+        text = f"has not ended, and can continue from its checkpoint: {command_on('resume', path, experiment)}"
+    context.output.answer(lambda: f"{path}: {text}\n", lambda: {"file": path, "state": state, "can_go_on": resumable})
+    return 4 if resumable else int(state is None)
 
 
-def show(path: Path, output: Output, *, as_toml: bool) -> int:
-    """Print a run file readably."""
-    from areabench.views.json import run_record
-    from areabench.views.text import describe_run
+def theory(options: argparse.Namespace, context: CommandContext) -> int:
+    """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
+    from areabench.results.advice import awaits_solution, find, subject_of, suggestion
+    from areabench.views.text import findings_text
 
-    with open_run(path) as recorded:
-        if as_toml:
-            sys.stdout.write(to_toml(recorded.experiment))
-        else:
-            output.answer(lambda: describe_run(recorded), lambda: run_record(recorded))
+    if options.write is not None:
+        refuse_existing(options.write, force=options.force, option="--write")
+    experiment = load_experiment(options.experiment, options.overrides)
+    subject = subject_of(experiment, options.measured_in, context.cache, solve=options.solve)
+    if options.write is not None and awaits_solution(subject):
+        raise UserError("--write: Theorem 2's step size at measured rates needs |x_s0 - x*|; add --solve")
+    progress = ProgressLine("theory", None, context.progress)
+    progress.close("solving for the minimisers" if options.solve else "")
+    suggested, found = suggestion(subject), find(subject)
+    progress.close()
+    if options.write is not None and suggested is None:
+        raise UserError(f"{options.experiment}: no theorem applies, so there is nothing to suggest; leave --write out")
+    context.output.answer(lambda: findings_text(found), lambda: found)
+    if options.write is not None and suggested is not None:
+        write_text(options.write, to_toml(suggested), option="--write")
+        context.output.remark(f"{'written':<14}{options.write}")
     return 0
 
 
-def summary(paths: Sequence[Path], target: float, plot: Path | None, output: Output) -> int:
+# -------------------------------------------------------------------------------------------------- run files
+
+
+def show(options: argparse.Namespace, context: CommandContext) -> int:
+    """Print what a run file holds."""
+    from areabench.views.json import run_record
+    from areabench.views.text import describe_run
+
+    with open_run(options.run) as recorded:
+        if options.toml:
+            sys.stdout.write(to_toml(recorded.experiment))
+        else:
+            context.output.answer(lambda: describe_run(recorded), lambda: run_record(recorded))
+    return 0
+
+
+def summary(options: argparse.Namespace, context: CommandContext) -> int:
     """Print a table of runs and draw them."""
     from areabench.views.json import summary_record
     from areabench.views.text import summary_table
 
+    paths, target, plot, output = options.runs, options.target, options.plot, context.output
     with ExitStack() as stack:
         runs = [stack.enter_context(open_run(path)) for path in paths]
         summaries = [recorded.summary(target) for recorded in runs]
@@ -84,68 +96,94 @@ def summary(paths: Sequence[Path], target: float, plot: Path | None, output: Out
             lambda: {"target_accuracy": target, "runs": list(map(summary_record, paths, summaries))},
         )
         if plot is not None:
-            _plot(runs, plot, target)
+            need_matplotlib(f"--plot {plot}")
+            from areabench.views.figures.runs import plot_runs
+
+            plot_runs(runs, plot, target)
             output.remark(f"plot: {plot}")
     return 0
 
 
-def compare(paths: tuple[Path, Path], within: Tolerances, plot: Path | None, output: Output) -> int:
+def compare(options: argparse.Namespace, context: CommandContext) -> int:
     """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
     from areabench.results.comparison import compare_runs
     from areabench.views.json import comparison_record
-    from areabench.views.text import comparison_text, holds
+    from areabench.views.text import Tolerances, comparison_text, holds
 
-    with open_run(paths[0]) as first, open_run(paths[1]) as second:
+    within, plot = Tolerances(options.updates_within, options.loss_within), options.plot
+    with open_run(options.first) as first, open_run(options.second) as second:
         found = compare_runs(first, second)
         if plot is not None:
-            with _importing_matplotlib(plot):
-                from areabench.views.figures.runs import plot_comparison
+            need_matplotlib(f"--plot {plot}")
+            from areabench.views.figures.runs import plot_comparison
+
             plot_comparison(first, second, found, plot)
-        output.answer(
+        context.output.answer(
             lambda: comparison_text(first, second, found, within),
             lambda: comparison_record(first, second, found, within),
         )
     if plot is not None:
-        output.remark(f"plot: {plot}")
+        context.output.remark(f"plot: {plot}")
     return 0 if holds(found, within) else 1
 
 
-def _plot(runs: Sequence[Run], path: Path, target: float) -> None:
-    with _importing_matplotlib(path):
-        from areabench.views.figures.runs import plot_runs
-    plot_runs(runs, path, target)
-
-
-@contextmanager
-def _importing_matplotlib(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except ImportError as error:
-        raise UserError(
-            f"--plot {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
-            "`pip install '.[analysis]'`"
-        ) from error
-
-
-def diagnose(path: Path, figure: Path | None, output: Output) -> int:
+def diagnose(options: argparse.Namespace, context: CommandContext) -> int:
     """Print whether a run kept its delays, and draw it."""
-    with open_run(path) as recorded:
+    from areabench.results.diagnosis import diagnosis_of
+    from areabench.views.text import diagnosis_text
+
+    figure = options.output
+    with open_run(options.run) as recorded:
         found = diagnosis_of(recorded)
         if figure is not None:
-            _draw(found, recorded.experiment, figure)
-    output.answer(lambda: diagnosis_text(found), lambda: found)
+            need_matplotlib(f"--output {figure}")
+            from areabench.views.figures.diagnosis import draw_diagnosis
+            from areabench.views.figures.style import save
+
+            save(draw_diagnosis(found, recorded.experiment), figure)
+    context.output.answer(lambda: diagnosis_text(found), lambda: found)
     if figure is not None:
-        output.remark(f"figure: {figure}")
+        context.output.remark(f"figure: {figure}")
     return 0
 
 
-def _draw(found: Diagnosis, experiment: Experiment, path: Path) -> None:
-    try:
-        from areabench.views.figures.diagnosis import draw_diagnosis
-        from areabench.views.figures.style import save
-    except ImportError as error:
-        raise UserError(
-            f"--output {path}: needs matplotlib ({error}); install it with `make install`, or in the clone "
-            "`pip install '.[analysis]'`"
-        ) from error
-    save(draw_diagnosis(found, experiment), path)
+def replay(options: argparse.Namespace, context: CommandContext) -> int:
+    """Replay a run file; 1 at the first difference.
+
+    It calls no code that the run file names and `--trust-module` does not.
+    """
+    from areabench.engine.plugins.modules import changes
+    from areabench.engine.plugins.trust import scenario_of
+    from areabench.transports.replay import Replay, repeat
+
+    path = options.run
+    with open_run(path) as recorded:
+        progress = ProgressLine("replay", recorded.status.end_s, context.progress)
+        scenario = scenario_of(recorded.experiment, path, context.cache, options.trusted)
+        for changed in changes(recorded.provenance.modules, recorded.experiment):
+            print(f"areabench: {path}: {changed}", file=sys.stderr)
+        kept = recorded.experiment.record.events
+        outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
+        progress.close()
+    equal = outcome.difference is None
+    if equal or context.as_json:
+        record = {
+            "file": path,
+            "how": "replayed" if kept else "simulated again",
+            "equal": equal,
+            "events": outcome.events,
+            "snapshots": outcome.snapshots,
+            "difference": outcome.difference,
+        }
+        context.output.answer(lambda: f"{path}: {_equal_text(outcome, kept=kept)}\n", lambda: record)
+    if outcome.difference is not None:
+        print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
+    return int(not equal)
+
+
+def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
+    """What was equal, and how it was compared."""
+    events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
+    if kept:
+        return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
+    return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"

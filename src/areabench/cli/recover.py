@@ -1,7 +1,8 @@
-"""What `areabench recover` does."""
+"""`areabench recover`: save what can be saved of a damaged run file."""
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import os
 import signal
@@ -11,60 +12,60 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from areabench.cli.context import CommandContext
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.module_paths import named_code
-from areabench.experiment.records import Experiment
-from areabench.progress import ProgressLine, Style
+from areabench.progress import ProgressLine
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import Limits, Saved, salvage
 from areabench.transports.replay import Replay, ReplayResult, repeat
 from areabench.views.json import plain
-from areabench.views.terminal import Output
 
-_PATIENCE_S, _BYTES_A_SECOND = 60.0, 2e6  # time that reading may take, at least, and how fast it is at worst
+_LEAST_LIMIT_S, _BYTES_PER_SECOND = 60.0, 2e6  # time that reading may take at least, and its speed at worst
 
 
-def recover(path: Path, output: Path, cache: Path, answer: Output, *, force: bool, style: Style) -> int:
+def recover(options: argparse.Namespace, context: CommandContext) -> int:
     """Save what can be saved of a damaged run file into another one."""
+    path, output = options.run, options.output
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
     if output.exists() and output.samefile(path):
         raise RunFileError(f"{output}: is the damaged file itself; choose another --output")
-    claim = Claim(output, force=force)
+    claim = Claim(output, force=options.force)
     try:
-        with _held(path), TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:
-            made = Path(folder) / "saved.h5"  # the folder is for our eyes only
-            saved, said = _save(path, made, cache, style)
+        with _locked(path), TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:
+            made = Path(folder) / "saved.h5"  # nobody else may read that folder
+            saved, remark = _save(path, made, context)
             if not saved.events and not saved.snapshots:
-                raise RunFileError(f"{path}: nothing can be saved: {saved.text}{said}; run the experiment again")
+                raise RunFileError(f"{path}: nothing can be saved: {saved.text}{remark}; run the experiment again")
             made.replace(claim.making)
         claim.publish()
     finally:
         claim.release()
-    answer.answer(
-        lambda: f"{output}: saved {saved.text}{said}\n",
+    context.output.answer(
+        lambda: f"{output}: saved {saved.text}{remark}\n",
         lambda: {
             "file": path,
             "output": output,
             **plain(saved),
-            "everything": saved.everything and not said,
-            "remark": said.removeprefix("; ") or None,
+            "everything": saved.everything and not remark,
+            "remark": remark.removeprefix("; ") or None,
         },
     )
     return 0
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Let nobody write the damaged file meanwhile."""
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing the damaged file meanwhile."""
     try:
         descriptor = lock(path)
     except BlockingIOError as error:
         raise RunFileError(f"{path}: {error}; wait until it has ended") from error
     except OSError:
-        yield  # it may be read and not be written
+        yield  # a file that may only be read needs no lock
         return
     try:
         yield
@@ -72,11 +73,11 @@ def _held(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _save(path: Path, made: Path, cache: Path, style: Style) -> tuple[Saved, str]:
-    """What was saved, and what a replay of it had to say."""
+def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
+    """What was saved, and what a replay of it found."""
     saved = _in_a_process(path, made, None)
     try:
-        outcome = _replayed(made, cache, style)
+        outcome = _replayed(made, context)
     except (UserError, RunFailure, MemoryError) as error:
         return saved, f"; not replayed: {error}"
     if outcome is None or outcome.difference is None:
@@ -85,13 +86,14 @@ def _save(path: Path, made: Path, cache: Path, style: Style) -> tuple[Saved, str
     return again, f"; then a replay differs: {outcome.difference.what}"
 
 
-def _replayed(made: Path, cache: Path, style: Style) -> ReplayResult | None:
-    """A replay of what was saved; None where there is nothing to compare, or foreign code would be run for it."""
+def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
+    """A replay of what was saved; None where there is nothing to compare, or a replay would call code of others."""
     with open_run(made) as run:
-        if _runs_foreign_code(run.experiment) or not (len(run.snapshot_index) or len(run.events_array)):
+        names_code = bool(named_code(run.experiment))  # a damaged file may name any module
+        if names_code or not (len(run.snapshot_index) or len(run.events_array)):
             return None
-        progress = ProgressLine("replay", run.status.end_s, style)
-        scenario = build_scenario(run.experiment, cache)
+        progress = ProgressLine("replay", run.status.end_s, context.progress)
+        scenario = build_scenario(run.experiment, context.cache)
         try:
             kept = run.experiment.record.events
             return Replay(run, scenario, progress).run() if kept else repeat(run, scenario, progress)
@@ -99,24 +101,19 @@ def _replayed(made: Path, cache: Path, style: Style) -> ReplayResult | None:
             progress.close()
 
 
-def _runs_foreign_code(experiment: Experiment) -> bool:
-    """Whether an experiment names a module to import: a damaged file may name any."""
-    return bool(named_code(experiment))
-
-
 # ------------------------------------------------------------------------------------------------ in a process
 
 
 def _in_a_process(damaged: Path, made: Path, limits: Limits | None) -> Saved:
-    """Salvage in a process of its own: on garbage HDF5 may crash or never come back."""
+    """Salvage in a process of its own: on damaged files HDF5 may crash or never return."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(there, damaged, made, limits), daemon=True)
     process.start()
     there.close()
-    patience_s = _PATIENCE_S + damaged.stat().st_blocks * 512 / _BYTES_A_SECOND
+    limit_s = _LEAST_LIMIT_S + damaged.stat().st_blocks * 512 / _BYTES_PER_SECOND
     try:
-        answer = here.recv() if here.poll(patience_s) else None
+        answer = here.recv() if here.poll(limit_s) else None
     except EOFError:
         process.join()
         raise RunFileError(
@@ -126,7 +123,7 @@ def _in_a_process(damaged: Path, made: Path, limits: Limits | None) -> Saved:
         process.kill()
         process.join()
     if answer is None:
-        raise RunFileError(f"{damaged}: nothing can be saved: reading takes more than {patience_s:.0f} s")
+        raise RunFileError(f"{damaged}: nothing can be saved: reading takes more than {limit_s:.0f} s")
     if isinstance(answer, str):
         raise RunFileError(answer)
     saved: Saved = answer
@@ -138,7 +135,7 @@ def _ended_by(code: int | None) -> str:
 
 
 def _child(answer: Connection, *work: object) -> None:
-    """What the process does: answers with what was saved, or why nothing could be."""
+    """Send back what was saved, or why nothing could be."""
     job: Callable[..., Saved] = salvage
     try:
         answer.send(job(*work))

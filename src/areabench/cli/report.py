@@ -1,13 +1,15 @@
-"""What `areabench report` does, once argv and the environment have been read."""
+"""`areabench report`: write one HTML page about runs and sweeps."""
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from areabench import __version__
+from areabench.cli.context import CommandContext
 from areabench.errors import UserError
 from areabench.files import refuse_existing, write_text
 from areabench.progress import Style, SweepProgress
@@ -16,57 +18,53 @@ from areabench.views.report.page import page_text
 from areabench.views.report.records import ReportPage
 from areabench.views.report.series import Arranged, arranged, series_of
 from areabench.views.report.sources import Sources, gather
-from areabench.views.terminal import Output
-
-_PLAIN = Output()
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the page shall show, and how."""
+class ReportOptions:
+    """What the page shows."""
 
     target: float = 80.0  # test accuracy in percent
     title: str = ""
-    window_s: tuple[float, float] = (0.0, math.inf)  # of the timelines
-    style: Style = Style.NONE
+    window_s: tuple[float, float] = (0.0, math.inf)  # part of the runs that the timelines show
 
 
-def report(
-    paths: Sequence[Path], page: Path, cache: Path, wishes: Wishes, output: Output = _PLAIN, *, force: bool
-) -> int:
+def report(options: argparse.Namespace, context: CommandContext) -> int:
     """Write the page of some runs and sweeps."""
-    refuse_existing(page, force=force)
-    sources = _gather(paths, wishes.style)
-    text = page_text(build_report(sources, cache, wishes))
-    write_text(page, text)
+    refuse_existing(options.output, force=options.force)
+    sources = _gather(options.paths, context.progress)
+    text = page_text(
+        build_report(sources, context.cache, ReportOptions(options.target, options.title, options.timeline))
+    )
+    write_text(options.output, text)
     size = len(text.encode())
-    output.answer(
-        lambda: f"report: {page} ({_counts(sources)}, {size / 1e6:.2f} MB)\n",
-        lambda: {"page": page, "bytes": size, "runs": len(sources.trials), "absent": sources.absent},
+    context.output.answer(
+        lambda: f"report: {options.output} ({_counts(sources)}, {size / 1e6:.2f} MB)\n",
+        lambda: {"page": options.output, "bytes": size, "runs": len(sources.trials), "absent": sources.absent},
     )
     return 0
 
 
-def build_report(sources: Sources, cache: Path, wishes: Wishes) -> ReportPage:
-    """All that the page shows."""
+def build_report(sources: Sources, cache: Path, options: ReportOptions) -> ReportPage:
+    """Everything that the page shows."""
     found = arranged(sources)
     runs = chosen(found.places)
     return ReportPage(
-        title=wishes.title or _title(sources),
+        title=options.title or _title(sources),
         subtitle=_subtitle(sources, found),
         version=__version__,
-        target=wishes.target,
+        target=options.target,
         settings=found.settings,
-        series=tuple(series_of(found.places, sources, wishes.target)),
+        series=tuple(series_of(found.places, sources, options.target)),
         absent=sources.absent,
         labels=tuple(labels_of(found.pages, cache)),
-        details=tuple(details_of(runs, Window(*wishes.window_s))),
+        details=tuple(details_of(runs, Window(*options.window_s))),
         not_detailed=len(sources.trials) - len(runs),
     )
 
 
 def _gather(paths: Sequence[Path], style: Style) -> Sources:
-    """Read everything, with a line on the terminal that says how far."""
+    """Read everything, with a progress line."""
     lines: dict[int, SweepProgress] = {}
 
     def show(runs: int) -> None:

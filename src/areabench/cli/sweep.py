@@ -1,24 +1,27 @@
-"""What `areabench sweep` does, once argv and the environment have been read."""
+"""`areabench sweep`: run grids of experiments, and print what became of them."""
 
 from __future__ import annotations
 
+import argparse
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areabench.cli.context import CommandContext
 from areabench.engine.diagnosis import Cause
 from areabench.errors import UserError
 from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
-from areabench.progress import duration
+from areabench.launch.ranks import on_ranks
+from areabench.progress import Style, duration
 from areabench.runfile.read import open_run
 from areabench.sweeps.folder import check_transport, sweep_state
-from areabench.sweeps.plan import SweepPlan, load_sweep
+from areabench.sweeps.plan import SweepPlan, load_sweep, read_share
 from areabench.sweeps.pool import group_passes
 from areabench.sweeps.read import Failure
 from areabench.sweeps.run import (
@@ -36,73 +39,85 @@ if TYPE_CHECKING:
 
 
 _MOST_FAILURES_SHOWN = 20
-_GOOD = Cause.DELAYS.value
+_KEPT_DELAYS = Cause.DELAYS.value
 
 
-def sweep(
-    files: Sequence[Path],
-    overrides: Sequence[str],
-    trials: int | None,
-    options: SweepOptions,
-    around: RunOptions,
-    *,
-    dry: bool,
-) -> int:
-    """Run sweeps, or say what there is to run."""
-    plans = [options.share.taken_from(with_code_checked(load_sweep(path, overrides, trials))) for path in files]
-    folders = [_folder(plan, around.output, options, alone=len(plans) == 1) for plan in plans]
-    if dry:
-        return _describe(plans, folders, options)
-    begun_s = time.perf_counter()
-    report = run_sweep(plans, folders, options, around)
-    if report.interrupted:
-        _say_interrupted(report, options)
-    else:
-        for part in report.folders:
-            _say_ended(part)
-            if options.transport == MPI and part.done:
-                _say_verdicts(part.folder)
-        _say_cost(sum(part.now for part in report.folders), time.perf_counter() - begun_s, options)
-        if report.stopped:
-            _say_stopped(report, options)
-    return report.exit_code
+def sweep(options: argparse.Namespace, context: CommandContext) -> int:
+    """Run sweeps, or print what there is to run; with --on-ranks called on every rank."""
+    sweep_options = _sweep_options(options, context)
+    run_options = RunOptions(
+        options.output, context.cache, context.command_line, context.threads, force=True, progress=Style.NONE
+    )
+    if not options.on_ranks:
+        return _run(options, sweep_options, run_options)
 
-
-def leading(run: Callable[[SweepOptions], int], options: SweepOptions, around: RunOptions) -> Callable[[World], int]:
-    """What makes sweeps on the ranks of a launch: rank 0 does what `run` does without, the others follow it."""
-
-    def play(world: World) -> int:
+    def on_rank(world: World) -> int:
+        """Rank 0 runs the sweeps, and the other ranks follow it."""
         from areabench.sweeps.mpi_leader import Leader
         from areabench.sweeps.mpi_ranks import follow
 
         if world.rank:
-            return follow(world, around)
-        leader = Leader(world, around)
-        exit_code = 2
+            return follow(world, run_options)
         if world.size == 1:
             print(
                 "areabench: --on-ranks: 1 rank, which is the server's, leaves none for the clients; type "
                 "`mpirun -n 9 areabench sweep ... --transport mpi --on-ranks`, or leave --on-ranks out",
                 file=sys.stderr,
             )
-            return exit_code
+            return 2
+        leader, exit_code = Leader(world, run_options), 2
         try:
-            exit_code = run(replace(options, leader=leader))
+            exit_code = _run(options, replace(sweep_options, leader=leader), run_options)
         except UserError as error:
             print(f"areabench: {error}", file=sys.stderr)
         leader.dismiss(exit_code)
         return exit_code
 
-    return play
+    return on_ranks(on_rank, context.started)
+
+
+def _sweep_options(options: argparse.Namespace, context: CommandContext) -> SweepOptions:
+    """How the sweeps are run, if the options fit each other."""
+    if options.jobs is not None and options.transport == MPI:
+        raise UserError(f"--jobs {options.jobs}: on MPI there is one run at a time, with all cores; leave --jobs out")
+    if (options.ranks is not None or options.on_ranks) and options.transport != MPI:
+        raise UserError("--ranks and --on-ranks are for runs on MPI; add --transport mpi or leave them out")
+    if options.ranks is not None and (options.on_ranks or options.ranks < 2):
+        raise UserError(f"--ranks {options.ranks}: is for a launch by this command, of 2 ranks or more; leave it out")
+    jobs, share = options.jobs or context.cores, read_share(options.share)
+    return SweepOptions(jobs, options.transport, options.force, context.progress, share, options.ranks)
+
+
+def _run(options: argparse.Namespace, sweep_options: SweepOptions, run_options: RunOptions) -> int:
+    """Run the sweeps, or print what would be run; returns the exit code."""
+    whole = [load_sweep(path, options.overrides, options.trials) for path in options.sweeps]
+    plans = [sweep_options.share.taken_from(with_code_checked(plan)) for plan in whole]
+    folders = [_folder(plan, options.output, sweep_options, alone=len(plans) == 1) for plan in plans]
+    if options.dry_run:
+        return _describe(plans, folders, sweep_options)
+    began_s = time.perf_counter()
+    report = run_sweep(plans, folders, sweep_options, run_options)
+    if report.interrupted:
+        _say_interrupted(report, sweep_options)
+        return report.exit_code
+    for part in report.folders:
+        _say_ended(part)
+        if sweep_options.transport == MPI and part.done:
+            _say_verdicts(part.folder)
+    _say_cost(sum(part.now for part in report.folders), time.perf_counter() - began_s, sweep_options)
+    if report.stopped:
+        _say_stopped(report, sweep_options)
+    return report.exit_code
 
 
 def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
-    """Say how long it took, and how large the largest process became."""
+    """Print how long it took, and the memory of the largest process."""
     if runs:
         whose = resource.RUSAGE_CHILDREN if options.leader is None else resource.RUSAGE_SELF
-        gigabytes = peak_bytes(whose) / 1e9
-        how = f"{options.jobs} processes at a time" if options.transport != MPI else "one run at a time"
-        print(f"{runs:,} runs in {duration(elapsed_s)}, {how}, the largest took {gigabytes:.2f} GB of memory")
+        processes = f"{options.jobs} process{'es' * (options.jobs != 1)} at a time"
+        how = "one run at a time" if options.transport == MPI else processes
+        memory = f"{peak_bytes(whose) / 1e9:.2f} GB"
+        print(f"{_counted(runs)} in {duration(elapsed_s)}, {how}, the largest took {memory} of memory")
 
 
 def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alone: bool) -> Path:
@@ -114,7 +129,7 @@ def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alon
 
 
 def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions) -> int:
-    """Say what would be run; 1 where something cannot be run."""
+    """Print what would be run; 1 where something cannot be run."""
     check_folders(folders)
     impossible = 0
     for plan, folder in zip(plans, folders, strict=True):
@@ -124,7 +139,7 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
         in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
         steps = sum(each.steps for each in passes)
         print(
-            f"{folder}: {found.runs:,} runs: {found.done:,} done, {len(found.pending):,} pending{in_passes}, about "
+            f"{folder}: {_counted(found.runs)}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, about "
             f"{steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
         _list(found.invalid)
@@ -133,24 +148,25 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
 
 
 def _say_ended(report: FolderReport) -> None:
-    """Say what has become of a sweep."""
+    """Print what became of a sweep."""
     print(
-        f"{report.folder}: {report.runs:,} runs: {report.now:,} done now, {report.before:,} done before, "
+        f"{report.folder}: {_counted(report.runs)}: {report.now:,} done now, {report.before:,} done before, "
         f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
     )
     _list(report.failures)
 
 
 def _say_verdicts(folder: Path) -> None:
-    """Say what decided the cycles of the runs in real time, and name one of each kind that did not keep its delays."""
+    """Print what decided the cycle times of the runs, and name one run of each kind that did not keep its delays."""
     runs: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.h5")):
         with open_run(path) as run:
             verdict = "without diagnosis" if run.diagnosis is None else run.diagnosis.verdict
             runs.setdefault(verdict, []).append(path.name)
-    told = [f"{len(names):,} {verdict}" for verdict, names in runs.items()]
-    told += [f"see `areabench diagnose {folder / names[0]}`" for verdict, names in runs.items() if verdict != _GOOD]
-    print(f"  {', '.join(told)}")
+    others = [names[0] for verdict, names in runs.items() if verdict != _KEPT_DELAYS]
+    parts = [f"{len(names):,} {verdict}" for verdict, names in runs.items()]
+    parts += [f"see `areabench diagnose {folder / name}`" for name in others]
+    print(f"  {', '.join(parts)}")
 
 
 def _list(failures: Sequence[Failure]) -> None:
@@ -162,20 +178,24 @@ def _list(failures: Sequence[Failure]) -> None:
 
 def _say_interrupted(report: SweepReport, options: SweepOptions) -> None:
     done, runs = sum(part.done for part in report.folders), sum(part.runs for part in report.folders)
-    with suppress(OSError):  # the terminal may be what has gone
-        print(f"areabench: interrupted: {done:,} of {runs:,} runs are done; {_remedy(options)}", file=sys.stderr)
+    with suppress(OSError):  # the terminal may be gone
+        print(f"areabench: interrupted: {done:,} of {_counted(runs)} are done; {_remedy(options)}", file=sys.stderr)
 
 
 def _say_stopped(report: SweepReport, options: SweepOptions) -> None:
     print(
-        f"areabench: stopped early: {report.stopped}; {report.not_attempted:,} runs were not attempted; when that is "
-        f"mended, {_remedy(options)}",
+        f"areabench: stopped early: {report.stopped}; {_counted(report.not_attempted)} not attempted; when that is "
+        f"fixed, {_remedy(options)}",
         file=sys.stderr,
     )
 
 
 def _remedy(options: SweepOptions) -> str:
-    """How to go on."""
+    """How to continue."""
     if not options.force:
-        return "the same command goes on from there"
+        return "the same command continues from there"
     return "leave --force out to run only what has no result, old or new; with it, everything is run again"
+
+
+def _counted(runs: int) -> str:
+    return f"{runs:,} run{'s' * (runs != 1)}"

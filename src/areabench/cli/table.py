@@ -1,23 +1,23 @@
-"""What `areabench table` does, once argv has been read."""
+"""`areabench table`: print or write the tables of sweeps."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from areabench.cli.context import CommandContext
 from areabench.errors import UserError
 from areabench.files import write_text
 from areabench.results.grouping import Page, build_tables
-from areabench.results.retention import Rule
+from areabench.results.retention import Rule, named_rule
 from areabench.results.table import cell_values
 from areabench.sweeps.read import Sweep, open_finished
 from areabench.views.styled import Styled
 from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
 from areabench.views.tables.sheets import paper_sheet, plain_sheet
-from areabench.views.terminal import Output
 
-FORMS = ("text", "markdown", "latex", "csv")
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
@@ -30,43 +30,37 @@ class TitledTable:
     table: Page
 
     def sheet(self, *, with_paper: bool) -> Sheet:
-        """The table in words."""
+        """The table with every cell as text."""
         make = paper_sheet if with_paper else plain_sheet
         return make(self.table, self.title, self.sweep)
 
 
-def answer_tables(folders: Sequence[Path], rule: Rule, target: float, answer: Output, *, with_paper: bool) -> int:
-    """Print the tables of some sweeps as text or as JSON."""
-    _check_target(target)
-    tables = [titled for sweep in open_finished(folders) for titled in _titled(sweep, rule, target)]
-    cells = [(titled.sweep, titled.table) for titled in tables]
-    answer.answer(
-        lambda: render(tables, "text", with_paper=with_paper),
-        lambda: {"target_accuracy": target, "cells": list(cell_values(cells, with_paper=with_paper))},
-    )
-    return 0
-
-
-def print_tables(
-    folders: Sequence[Path], rule: Rule, target: float, form: str, output: Path | None, *, with_paper: bool
-) -> int:
-    """Print the tables of some sweeps in a form for other programs, or write them."""
-    _check_target(target)
+def table(options: argparse.Namespace, context: CommandContext) -> int:
+    """Print the tables of some sweeps, or write them."""
+    form, output, with_paper = options.format, options.output, options.paper
+    if options.json and (output or form != "text"):
+        raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
+    rule = named_rule(options.keep, options.metric, options.bound, options.gap, options.target)
+    _check_target(options.target)
     if output is not None:
         _check_output(output, form)
-    by_sweep = [_titled(sweep, rule, target) for sweep in open_finished(folders)]
-    everything = [titled for of_sweep in by_sweep for titled in of_sweep]
-    if output is None:
-        print(render(everything, form, with_paper=with_paper), end="")
-    elif not _is_folder(output):
-        _write(output, render(everything, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
+    by_sweep = [_titled(sweep, rule, options.target) for sweep in open_finished(options.folders)]
+    tables = [titled for of_sweep in by_sweep for titled in of_sweep]
+    if output is not None:
+        write_tables(by_sweep, output, with_paper=with_paper)
+    elif form != "text":
+        print(render(tables, form, with_paper=with_paper), end="")
     else:
-        _write_folder(output, by_sweep, with_paper=with_paper)
+        cells = [(titled.sweep, titled.table) for titled in tables]
+        context.output.answer(
+            lambda: render(tables, form, with_paper=with_paper),
+            lambda: {"target_accuracy": options.target, "cells": list(cell_values(cells, with_paper=with_paper))},
+        )
     return 0
 
 
 def render(tables: Sequence[TitledTable], form: str, *, with_paper: bool) -> str:
-    """Tables in one of FORMS."""
+    """Tables in a printed form: text, markdown, latex or csv."""
     if form == "csv":
         return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
     forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
@@ -83,7 +77,7 @@ def _check_target(target: float) -> None:
 
 
 def _check_output(output: Path, form: str) -> None:
-    """The suffix is known, and a form that is asked for (text is the default) is the one that is written."""
+    """Refuse an unknown suffix, and a form (text is the default) that is not the suffix's."""
     if _is_folder(output):
         if form != "text":
             raise UserError(f"{output}: a folder gets Markdown, LaTeX and CSV, not only {form}; leave --format out")
@@ -113,24 +107,30 @@ def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
 
 
 def _title(sweep: Sweep, table: Page) -> str:
-    """The sweep's own title and the setting, without saying the same twice; how many runs failed."""
+    """The sweep's own title and the setting, without repetition, and how many runs failed."""
     own = sweep.plan.title or sweep.plan.name
     title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
     clock = "" if sweep.transport == "simulator" else ", in real time"
-    failed = f" ({len(sweep.failures):,} runs failed, see failures.csv)" if sweep.failures else ""
+    count = len(sweep.failures)
+    failed = f" ({count:,} run{'s' * (count != 1)} failed, see failures.csv)" if count else ""
     return title + clock + failed
 
 
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def _write_folder(folder: Path, by_sweep: Sequence[Sequence[TitledTable]], *, with_paper: bool) -> None:
+def write_tables(by_sweep: Sequence[Sequence[TitledTable]], output: Path, *, with_paper: bool) -> None:
+    """Write all tables to a file, or those of each sweep to three files in a folder."""
+    if not _is_folder(output):
+        tables = [titled for of_sweep in by_sweep for titled in of_sweep]
+        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
+        return
     names = [of_sweep[0].sweep for of_sweep in by_sweep]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{folder}: two sweeps are called {twice[0]}; write them to two folders")
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{output}: two sweeps are called {repeated[0]}; write them to two folders")
     for name, of_sweep in zip(names, by_sweep, strict=True):
         for suffix in (".md", ".tex", ".csv"):
-            _write(folder / f"{name}{suffix}", render(of_sweep, _FORM_OF_SUFFIX[suffix], with_paper=with_paper))
+            _write(output / f"{name}{suffix}", render(of_sweep, _FORM_OF_SUFFIX[suffix], with_paper=with_paper))
 
 
 def _write(path: Path, text: str) -> None:

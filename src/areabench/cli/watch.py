@@ -1,14 +1,15 @@
-"""What `areabench watch` does, once argv and the environment have been read."""
+"""`areabench watch`: follow a run under way by reading its file again and again."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
+from areabench.cli.context import CommandContext
 from areabench.errors import harmless
 from areabench.views.json import to_json
 from areabench.views.terminal import Output
@@ -22,43 +23,41 @@ _UNDER_WAY = ("running", WAITING)
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How to watch: seconds between looks and to wait for news, whether to evaluate, and whose code to call for it."""
+class WatchOptions:
+    """When a run file is read."""
 
     interval_s: float = 1.0
     once: bool = False
-    wait_s: float = 60.0
-    evaluate: bool = True
-    trusted: tuple[str, ...] = ()
 
 
-def watch(path: Path, wishes: Wishes, cache: Path, output: Output) -> int:
-    """Follow a run to its end; the exit code tells how it ended."""
-    evaluator = Evaluator(path, cache, wishes.trusted) if wishes.evaluate else None
-    follower = Follower(path, wishes.wait_s, evaluator, once=wishes.once)
+def watch(options: argparse.Namespace, context: CommandContext) -> int:
+    """Follow a run to its end; the exit code says how it ended."""
+    wait_s = options.wait if options.wait is not None else 0.0 if options.once else 60.0
+    evaluator = Evaluator(options.run, context.cache, options.trusted) if options.evaluate else None
+    follower = Follower(options.run, wait_s, evaluator, once=options.once)
     state = WAITING
     with ExitStack() as stack:
-        show = _shower(output, stack, once=wishes.once)
-        for frame in frames(follower, wishes):
+        show = _shower(context.output, stack, once=options.once)
+        for frame in frames(follower, WatchOptions(options.interval, options.once)):
             show(frame)
             state = frame.state
     return _CODES.get(state, 0)
 
 
-def frames(follower: Follower, wishes: Wishes, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
-    """Frames until the run has ended, at equal distances as far as looking leaves time."""
+def frames(follower: Follower, options: WatchOptions, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
+    """Frames until the run has ended, at equal intervals as far as reading leaves time."""
     while True:
         began_s = time.monotonic()
         frame = follower.frame()
-        if not (wishes.once and frame.state == WAITING):
+        if not (options.once and frame.state == WAITING):
             yield frame
-            if wishes.once or frame.state not in _UNDER_WAY:
+            if options.once or frame.state not in _UNDER_WAY:
                 return
-        pause(max(0.0, began_s + wishes.interval_s - time.monotonic()))
+        pause(max(0.0, began_s + options.interval_s - time.monotonic()))
 
 
 def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame], None]:
-    """What shows a frame: JSON, a page on a terminal, or plain words."""
+    """The function that shows a frame: as JSON, as a page on a terminal, or as plain text."""
     if output.as_json:
         return lambda frame: _write(to_json(frame, in_one_line=not once))
     if not output.is_terminal and not (once and output.colours):
@@ -72,4 +71,4 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
 
 def _write(text: str) -> None:
     sys.stdout.write(harmless(text))
-    sys.stdout.flush()  # who reads our lines wants them now
+    sys.stdout.flush()  # a program that reads the lines gets each at once

@@ -11,18 +11,23 @@ import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from areabench.engine.plugins.modules import HARMLESS
-from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
 from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
 from areabench.experiment.records import Experiment
+
+if TYPE_CHECKING:
+    from areabench.engine.scenario import Scenario
 
 OPTION = "--trust-module"
 
 
 def scenario_of(experiment: Experiment, path: Path, cache: Path, trusted: Sequence[str] = ()) -> Scenario:
     """The parts of the run in file `path`, built again; a UserError if it names code that the user does not trust."""
+    from areabench.engine.scenario import build_scenario  # loads all methods and problems; the checks below do not
+
     check_trusted(experiment, path, trusted)
     return build_scenario(experiment, cache, trusted_folders(trusted))
 

@@ -1,0 +1,111 @@
+"""`areabench completion`, and what the printed script asks for at each tabulator: argcomplete does both.
+
+argcomplete knows commands, options and choices from the parser. This module adds what may stand for files, for
+`--set section.key=value` and for `--step-size METHOD=ALPHA`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+import argcomplete
+from argcomplete.completers import BaseCompleter, ChoicesCompleter, DirectoriesCompleter, FilesCompleter
+
+from areabench.cli.context import CommandContext
+from areabench.cli.parser import commands_of
+
+_EXPERIMENTS = ("experiment", "sweeps", "split", "file")  # options that take an experiment or a sweep file
+_RUNS = ("run", "runs", "first", "second", "ended_in", "measured_in")  # options that take a run file
+
+
+def completion(options: argparse.Namespace, context: CommandContext) -> int:
+    """Print the script that makes a shell ask areabench for completions."""
+    del context  # every command has one
+    print(argcomplete.shellcode(["areabench"], True, options.shell), end="")
+    return 0
+
+
+def complete(parser: argparse.ArgumentParser) -> NoReturn:
+    """Answer the shell that has set _ARGCOMPLETE and COMP_LINE, and end the process."""
+    for command in commands_of(parser).values():
+        for action in command._actions:
+            if (completer := _completer(action)) is not None:
+                action.completer = completer  # type: ignore[attr-defined]
+    nothing = ChoicesCompleter({})  # for plain values
+    argcomplete.autocomplete(parser, always_complete_options=False, exclude=("batch",), default_completer=nothing)
+    sys.exit(1)
+
+
+def _completer(action: argparse.Action) -> BaseCompleter | None:
+    """What may stand for an option or argument; None where the parser says it all, or nobody can."""
+    if action.choices is not None or action.nargs == 0:
+        return None
+    if action.dest == "overrides":
+        return _Words(override_words)
+    if action.dest == "step_sizes":
+        return _Words(_method_words)
+    if action.type is not Path:
+        return None
+    if action.metavar == "DIR":
+        return DirectoriesCompleter()
+    return FilesCompleter(_suffixes(action))
+
+
+def _suffixes(action: argparse.Action) -> tuple[str, ...]:
+    if action.dest in _EXPERIMENTS:
+        return ("toml",)
+    return ("h5",) if action.dest in _RUNS and action.metavar != "PATH" else ()
+
+
+class _Words(BaseCompleter):
+    """Words from a function that is called only when a shell asks for them."""
+
+    def __init__(self, words: Callable[[], Iterable[str]]) -> None:
+        self._words = words
+
+    def __call__(self, **_: object) -> Iterable[str]:
+        return tuple(self._words())
+
+
+def _method_words() -> Iterator[str]:
+    from areabench.experiment.labels import METHOD_NAMES
+
+    return (f"{method}=" for method in METHOD_NAMES)
+
+
+def override_words() -> list[str]:
+    """What may follow `--set`: `section.key=value` where the values are known, else `section.key=`; each once."""
+    from areabench.experiment.records import Experiment
+
+    return sorted(set(_record_words(Experiment, "")))
+
+
+def _record_words(record: type, prefix: str) -> Iterator[str]:
+    from areabench.experiment.parse import hints_of, options_of
+
+    names = {item.name for item in fields(record)}
+    for name, kind in hints_of(record).items():
+        if name in names:
+            yield from _key_words(prefix + name, options_of(kind))
+
+
+def _key_words(key: str, options: tuple[Any, ...]) -> Iterator[str]:
+    """The words of one key, or of all variants of a section."""
+    from areabench.experiment.parse import name_of
+
+    if is_dataclass(options[0]):
+        if len(options) > 1:
+            yield from (f"{key}.name={name_of(option)}" for option in options)
+        for option in options:
+            yield from (word for word in _record_words(option, f"{key}.") if not word.startswith(f"{key}.name="))
+    elif get_origin(options[0]) is Literal:
+        yield from (f"{key}={value}" for value in get_args(options[0]))
+    elif options[0] is bool:
+        yield from (f"{key}=true", f"{key}=false")
+    else:
+        yield f"{key}="
