@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import argcomplete
 from argcomplete.completers import BaseCompleter, ChoicesCompleter, DirectoriesCompleter, FilesCompleter
+from argcomplete.shell_integration import shellcode
 
 from areabench.cli.context import CommandContext
 from areabench.cli.parser import commands_of
@@ -26,7 +27,7 @@ _RUNS = ("run", "runs", "first", "second", "ended_in", "measured_in")  # options
 def completion(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the script that makes a shell ask areabench for completions."""
     del context  # every command has one
-    print(argcomplete.shellcode(["areabench"], True, options.shell), end="")
+    print(shellcode(["areabench"], True, options.shell), end="")
     return 0
 
 

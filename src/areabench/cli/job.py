@@ -26,7 +26,6 @@ from areabench.experiment.records import EveryPeriod, Experiment, PoissonAggrega
 from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing, write_text
 from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import ask_launcher, find_mpirun
 from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_per_second
 
 # The walltime is estimated from these, on the safe side.
@@ -129,8 +128,13 @@ def _request(options: argparse.Namespace) -> JobRequest:
 
 def _mpi_here() -> str:
     """The MPI that mpi4py uses here, or else that of the mpirun."""
+    family = mpi4py_family()
+    if family is not None:
+        return MPICH if family == Family.MPICH else OPEN_MPI
+    from areabench.launch.mpirun import ask_launcher, find_mpirun
+
     try:
-        family = mpi4py_family() or ask_launcher(find_mpirun()).family
+        family = ask_launcher(find_mpirun()).family
     except UserError as error:
         raise UserError(
             f"--mpi: cannot be found out from the mpirun here: {error}; or give --mpi openmpi or --mpi mpich"
