@@ -239,7 +239,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),
-        (["table", "grid"], "areabench.cli.table.open_sweep"),
+        (["table", "grid"], "areabench.cli.table.open_finished"),
         (["figures", "grid"], "areabench.cli.figures.open_sweep"),
         (["watch", "tiny.h5"], "areabench.views.watch.tail.Tail.look"),
         (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
