@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from bias_tables import limit_table, server_rate_table, slowness_table
-from studies.figure_limits import draw_limits
-from studies.figure_server_rates import draw_server_rates
-from studies.figure_slowness import draw_slowness
-from studies.limits import limit_of
+import numpy as np
+from paper.page_tables import markdown_table
+from studies.limits import NAMES, Limit, draw_limits, limit_of
 from studies.points import gaps_and_bounds, read_points
-from studies.server_rates import server_rates
-from studies.slowness import final_distances, slowness_of, theorem1_bound
+from studies.server_rates import ServerRates, draw_server_rates, server_rates
+from studies.slowness import Slowness, draw_slowness, final_distances, slowness_of, theorem1_bound
+from studies.statistics import spread
 
 from areabench.views.figures.style import save
 
@@ -24,8 +24,8 @@ the trials.
 
 ## The limits: only AREA's is the minimiser
 
-[bias_ratio.toml](../../experiments/studies/bias_ratio.toml): quadratics without noise whose minimiser x* is known, eight clients whose rates are
-in geometric progression, the same number of iterations for all. Updates that count as often as they come lead to the
+[bias_ratio.toml](../../experiments/studies/bias_ratio.toml): quadratics without noise whose minimiser x* is known,
+eight clients whose rates are in geometric progression, the same number of iterations for all. Updates that count as often as they come lead to the
 minimiser of Σ p_i f_i (dotted), not to that of the mean of f_i. Its distance from x* grows with the ratio of the rates
 and with zeta, the distance of the clients' own minimisers. At ratio 1 nothing is uneven, and what FedBuff and AS-FedAvg
 show there is their fluctuation. What AREA shows at the largest ratio is the work that the slowest client, with some
@@ -38,8 +38,8 @@ The limit is the mean model of the last tenth of a run:
 {limits}
 ## p_min or q_bar?
 
-[bias_probabilities.toml](../../experiments/studies/bias_probabilities.toml) and [its twin](../../experiments/studies/bias_probabilities_lipschitz.toml): one or four of
-eight clients are slow, at the same rates. Theorem 1's bound and step sizes depend on the slowest client (p_min);
+[bias_probabilities.toml](../../experiments/studies/bias_probabilities.toml) and
+[its twin](../../experiments/studies/bias_probabilities_lipschitz.toml): one or four of eight clients are slow, at the same rates. Theorem 1's bound and step sizes depend on the slowest client (p_min);
 Theorem 2's on the mean of 1/p_i (q_bar). Where the two lines of a panel fall together, its axis is what counts.
 
 ![Errors of AREA over the least event probability and over the mean inverse one](probabilities.svg)
@@ -52,13 +52,51 @@ l1 regression, Theorem 2's step size, E[f(average) - f*]:
 {lipschitz}
 ## The best server rate
 
-[server_rate.toml](../../experiments/studies/server_rate.toml): the same number of iterations at nine server rates about lambda_s*, with
-Theorem 2's step size at each. Up to a term of order 1/K the bound is least at lambda_s* =
+[server_rate.toml](../../experiments/studies/server_rate.toml): the same number of iterations at nine server rates about
+lambda_s*, with Theorem 2's step size at each. Up to a term of order 1/K the bound is least at lambda_s* =
 sqrt(Σ lambda_i/((2/n) Σ 1/lambda_i)).
 
 ![Gap of AREA over the server's rate, measured and by the bound](server_rate.svg)
 
 {rates}"""
+
+
+def limit_table(limits: Sequence[Limit]) -> str:
+    """Distances by ratio and method, for each zeta."""
+    heading = ["zeta", "ratio", *NAMES.values(), "minimiser of Σ p_i f_i"]
+    rows = []
+    for zeta, ratio in sorted({(limit.zeta, limit.ratio) for limit in limits}):
+        here = {limit.method: limit for limit in limits if (limit.zeta, limit.ratio) == (zeta, ratio)}
+        found = [spread(here[method].distances) for method in NAMES]
+        rows.append([f"{zeta:g}", f"{ratio:.0f}", *found, f"{here['fedbuff'].predicted:.3g}"])
+    return markdown_table(heading, rows)
+
+
+def slowness_table(found: Sequence[Slowness], bound: Sequence[float]) -> str:
+    """Errors with p_min and q_bar, and what the bound says."""
+    heading = ["slow clients", "p_min", "q_bar", "measured: mean (95 %)", "the theorem's bound"]
+    rows = [
+        [
+            f"{each.slow}",
+            f"{each.events.minimum:.4g}",
+            f"{each.events.mean_inverse:.4g}",
+            spread(each.errors),
+            f"{value:.3g}",
+        ]
+        for each, value in zip(found, bound, strict=True)
+    ]
+    return markdown_table(heading, rows)
+
+
+def server_rate_table(found: Sequence[ServerRates]) -> str:
+    """Measured best rates beside the closed form."""
+    heading = ["client rates", "lambda_s*, 1/s", "measured best / lambda_s* (95 %)", "gap at lambda_s* / least gap"]
+    rows = []
+    for each in found:
+        means = each.gaps.mean(axis=0)
+        middle = int(np.argmin(np.abs(np.log(each.factors))))
+        rows.append([each.title, f"{each.best:.4g}", str(each.measured_best), f"{means[middle] / means.min():.3f}"])
+    return markdown_table(heading, rows)
 
 
 def main(runs: Path, page: Path) -> None:

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 from paper.page_tables import markdown_table
-from studies.figure_rates import draw_rates
 from studies.points import read_points
-from studies.rates import FITTED_FROM, Curve, theorem1_curve, theorem2_curves
+from studies.rates import FITTED_FROM, Curve, draw_rates, theorem1_curve, theorem2_curves
 
 from areabench.views.figures.style import save
 
@@ -32,8 +31,8 @@ def table(curves: list[Curve], power: str) -> str:
 PAGE = """\
 # The rates of the two theorems, measured
 
-`make study-rates` runs [rates_smooth.toml](../../experiments/studies/rates_smooth.toml) and [rates_lipschitz.toml](../../experiments/studies/rates_lipschitz.toml) in the
-simulator and writes this page. AREA has the theorems' own step sizes, the server steps at the arrivals of a Poisson
+`make study-rates` runs [rates_smooth.toml](../../experiments/studies/rates_smooth.toml) and
+[rates_lipschitz.toml](../../experiments/studies/rates_lipschitz.toml) in the simulator and writes this page. AREA has the theorems' own step sizes, the server steps at the arrivals of a Poisson
 process with the rate lambda_s* of each setting. Intervals are 95 %, by resampling the trials.
 
 ![Measured errors of AREA over iterations, with the bounds of both theorems above them](rates.svg)

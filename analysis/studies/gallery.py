@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from studies.figure_limits import draw_limits
-from studies.figure_rates import draw_theorem
-from studies.figure_server_rates import draw_server_rates
-from studies.limits import limit_of
+from studies.limits import draw_limits, limit_of
 from studies.points import points_of
-from studies.rates import theorem1_curve, theorem2_curves
-from studies.server_rates import server_rates
+from studies.rates import draw_theorem, theorem1_curve, theorem2_curves
+from studies.server_rates import draw_server_rates, server_rates
 
 from areabench import Sweep
 from areabench.views.figures.style import Width, inches

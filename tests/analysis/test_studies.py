@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from areabench.problems.quadratic import quadratic_from
+
+pytest.importorskip("matplotlib")
+
 from studies import statistics
 from studies.limits import weighted_minimiser
 from studies.server_rates import ServerRates
-
-from areabench.problems.quadratic import quadratic_from
 
 
 def test_slope_of_a_power_law_is_its_exponent() -> None:

@@ -1,20 +1,24 @@
-"""The figures of limits and server rates, of numbers made by hand."""
+"""The figures of the studies: of numbers made by hand, and what they say of a sweep that does not fit."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from studies.limits import Limit
-from studies.points import Point, Trace
-from studies.server_rates import ServerRates
 
+from areabench.cli.main import main
+from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
+from areabench.sweeps.read import Sweep, open_sweep
 
 pytest.importorskip("matplotlib")
 
-from studies.figure_limits import draw_limits
-from studies.figure_server_rates import draw_server_rates
+from studies import gallery
+from studies.limits import Limit, draw_limits
+from studies.points import Point, Trace
+from studies.server_rates import ServerRates, draw_server_rates
 
 EXPERIMENT = """
 [problem]
@@ -62,3 +66,44 @@ def test_gaps_are_relative_to_that_at_the_best_rate_of_the_closed_form() -> None
     assert shown["measured, 95 % interval"] == pytest.approx([3.0, 1.0, 2.0])
     assert shown["bound of Theorem 2"] == pytest.approx([3.0, 1.0, 2.0])
     assert axes.get_title() == r"equal rates: $\lambda_s^*$ = 20 1/s"
+
+
+def sweep_of(folder: Path, problem: str, more: str = "") -> Sweep:
+    """A sweep of one short run on a problem, with a server that steps after two updates."""
+    text = f"""
+[problem]
+name = "{problem}"
+{more}
+[clients]
+count = 2
+[method]
+name = "area"
+step_size = 0.1
+[stop]
+horizon_s = 0.5
+[sweep]
+trials = 1
+"""
+    (folder / f"{problem}.toml").write_text(text)
+    assert main(["sweep", str(folder / f"{problem}.toml"), "--output", str(folder / problem), "--jobs", "1"]) == 0
+    return open_sweep(folder / problem)
+
+
+def test_a_study_says_which_sweep_it_needs(tmp_path: Path) -> None:
+    quadratic, robust = sweep_of(tmp_path, "quadratic", "dimension = 2"), sweep_of(tmp_path, "robust", "dimension = 2")
+    with pytest.raises(UserError, match=r"needs a sweep of smooth, strongly convex problems \(quadratic\), not robust"):
+        gallery.theorem1(robust)
+    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "robust", not "quadratic"'):
+        gallery.theorem2(quadratic)
+    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "quadratic" with a problem.zeta'):
+        gallery.limits(quadratic)
+    with pytest.raises(UserError, match=r'needs a sweep over aggregation.rate, with aggregation.name = "poisson"'):
+        gallery.server_rate(robust)
+
+
+def test_a_study_needs_a_problem_that_draws_its_own_data(tmp_path: Path) -> None:
+    data = '[data]\nname = "synthetic"\n[split]\nname = "dirichlet"'
+    logistic = sweep_of(tmp_path, "logistic", data)
+    for draw in (gallery.theorem1, gallery.theorem2, gallery.limits, gallery.server_rate):
+        with pytest.raises(UserError, match=r"this study needs a sweep of a problem that draws its own data"):
+            draw(logistic)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from studies import gallery
 from studies.points import points_of
 
 from areabench.cli.main import main
 from areabench.sweeps.read import open_sweep
-from areabench.views import figures
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,9 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (folder / f"{name}.toml").write_text(text.format(studies=ROOT / "benchmarks" / "experiments" / "studies"))
     files = [str(folder / f"{name}.toml") for name in ("rates_smooth", "rates_lipschitz")]
     assert main(["sweep", *files, "--output", str(folder / "runs"), "--jobs", "2"]) == 0
-    sys.path.insert(0, str(ROOT / "analysis"))
-    yield importlib.import_module("study_rates"), folder
-    sys.path.remove(str(ROOT / "analysis"))
+    return importlib.import_module("study_rates"), folder
 
 
 @pytest.mark.slow
@@ -72,11 +69,11 @@ def test_theorem2_falls_as_one_over_root_k_below_its_bound(study: Any) -> None:
 
 
 @pytest.mark.slow
-def test_public_figures_show_the_measured_means_and_the_bounds(study: Any) -> None:
+def test_figures_show_the_measured_means_and_the_bounds(study: Any) -> None:
     module, folder = study
     sweeps = [open_sweep(folder / "runs" / name) for name in ("rates_smooth", "rates_lipschitz")]
     curves = [module.theorem1_curve(points_of(sweeps[0])[0]), module.theorem2_curves(points_of(sweeps[1]))[0]]
-    drawn = [figures.theorem1(sweeps[0], width="column"), figures.theorem2(sweeps[1], width="column")]
+    drawn = [gallery.theorem1(sweeps[0], width="column"), gallery.theorem2(sweeps[1], width="column")]
     for curve, figure in zip(curves, drawn, strict=True):
         lines = {str(line.get_label()): np.asarray(line.get_ydata()) for line in figure.axes[0].lines}
         np.testing.assert_allclose(lines["measured, 95 % interval"], curve.values.mean(axis=0))
@@ -87,13 +84,3 @@ def test_public_figures_show_the_measured_means_and_the_bounds(study: Any) -> No
 def _bound(curve: Any) -> float:
     """What is drawn first: the closed form where there is one."""
     return float((curve.bound if curve.closed is None else curve.closed)[-1])
-
-
-@pytest.mark.slow
-def test_page_has_both_tables_and_the_figure(study: Any, tmp_path: Path) -> None:
-    module, folder = study
-    first = [module.theorem1_curve(point) for point in module.read_points(folder / "runs" / "rates_smooth")]
-    second = module.theorem2_curves(module.read_points(folder / "runs" / "rates_lipschitz"))
-    assert "| M = 1, equal rates | 10 |" in module.table(first, "-1")
-    assert "0 of 3 |" in module.table(second, "-1/2")
-    assert len(module.draw_rates([first, second]).axes) == 2

@@ -102,26 +102,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return open_sweep(folder / "runs")
 
 
-def misfits(folder: Path, problem: str) -> Sweep:
-    """A sweep of one run on a problem, with a server that steps after two updates."""
-    text = TWO.replace('"quadratic"', f'"{problem}"') + "[sweep]\ntrials = 1\n"
-    (folder / f"{problem}.toml").write_text(text)
-    assert main(["sweep", str(folder / f"{problem}.toml"), "--output", str(folder / problem), "--jobs", "1"]) == 0
-    return open_sweep(folder / problem)
-
-
-def test_a_study_says_which_sweep_it_needs(tmp_path: Path) -> None:
-    quadratic, robust = misfits(tmp_path, "quadratic"), misfits(tmp_path, "robust")
-    with pytest.raises(UserError, match=r"needs a sweep of smooth, strongly convex problems \(quadratic\), not robust"):
-        figures.theorem1(robust)
-    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "robust", not "quadratic"'):
-        figures.theorem2(quadratic)
-    with pytest.raises(UserError, match=r'needs a sweep of problem.name = "quadratic" with a problem.zeta'):
-        figures.limits(quadratic)
-    with pytest.raises(UserError, match=r'needs a sweep over aggregation.rate, with aggregation.name = "poisson"'):
-        figures.server_rate(robust)
-
-
 def overhanging(figure: Figure) -> list[str]:
     """Texts that are not wholly inside the figure once it is laid out; numbers at an axis may be cut by its ends."""
     figure.draw_without_rendering()
@@ -286,9 +266,6 @@ def test_errors_say_what_to_give(two: Run, swept: Sweep, record: Callable[[Exper
         figures.class_shares(two)
     with pytest.raises(UserError, match=r"time to a target: needs runs with a horizon and an accuracy"):
         figures.time_to_target(two)
-    for draw in (figures.theorem1, figures.theorem2, figures.limits, figures.server_rate):
-        with pytest.raises(UserError, match=r"this study needs a sweep of a problem that draws its own data"):
-            draw(swept)
     with pytest.raises(AttributeError, match=r"no attribute 'histogram'"):
         _ = figures.histogram
 
