@@ -43,8 +43,10 @@ def main(folder: str) -> None:
     seeds = max(map(len, found.values()))
     print(f"The same methods simulated with {seeds} seeds (other data splits, rates and delays), accuracy at the end:")
     for method, values in found.items():
-        spread = spread_of(list(values.values()))
-        name = METHOD_NAMES[method]
+        spread, name = spread_of(list(values.values())), METHOD_NAMES[method]
+        if spread is None:
+            print(f"  {name:<10} diverged with every seed")
+            continue
         print(f"  {name:<10} mean {spread.mean:5.1f} %, range {spread.minimum:.1f} to {spread.maximum:.1f} %")
     for better, other in pairwise(found):
         difference, half_width = compared(found[better], found[other])

@@ -32,7 +32,8 @@ PAGE = """\
 # The rates of the two theorems, measured
 
 `make study-rates` runs [rates_smooth.toml](../../experiments/studies/rates_smooth.toml) and
-[rates_lipschitz.toml](../../experiments/studies/rates_lipschitz.toml) in the simulator and writes this page. AREA has the theorems' own step sizes, the server steps at the arrivals of a Poisson
+[rates_lipschitz.toml](../../experiments/studies/rates_lipschitz.toml) in the simulator and writes this page.
+AREA has the theorems' own step sizes, the server steps at the arrivals of a Poisson
 process with the rate lambda_s* of each setting. Intervals are 95 %, by resampling the trials.
 
 ![Measured errors of AREA over iterations, with the bounds of both theorems above them](rates.svg)
