@@ -185,8 +185,8 @@ def test_tables_and_frames_show_settings_of_ones_own(tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert main(["table", "sweep", "--keep", "all"]) == 0
     table = capsys.readouterr().out
-    assert "make, gain = 0.5" in table
-    assert "make, gain = 1" in table
+    assert "make (gain = 0.5)" in table
+    assert "make (gain = 1" in table
     frame = areabench.open_sweep("sweep").frame
     assert frame["method.settings.gain"].tolist()[:2] == [0.5, 1.0]
     assert frame["method"].tolist() == ["mine:make", "mine:make", "area"]

@@ -19,7 +19,7 @@ from areabench.experiment.module_paths import named_code
 from areabench.progress import ProgressLine
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import open_run
-from areabench.runfile.recover import Limits, Saved, salvage
+from areabench.runfile.recover import RecoveryLimits, Saved, salvage
 from areabench.transports.replay import Replay, ReplayResult, repeat
 from areabench.views.json import plain
 
@@ -82,7 +82,7 @@ def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
         return saved, f"; not replayed: {error}"
     if outcome is None or outcome.difference is None:
         return saved, ""
-    again = _in_a_process(path, made, Limits(outcome.difference.event, outcome.snapshots))
+    again = _in_a_process(path, made, RecoveryLimits(outcome.difference.event, outcome.snapshots))
     return again, f"; then a replay differs: {outcome.difference.what}"
 
 
@@ -104,7 +104,7 @@ def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
 # ------------------------------------------------------------------------------------------------ in a process
 
 
-def _in_a_process(damaged: Path, made: Path, limits: Limits | None) -> Saved:
+def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     """Salvage in a process of its own: on damaged files HDF5 may crash or never return."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from areabench.arrays import Vector
 from areabench.engine.events import (
@@ -25,9 +25,6 @@ from areabench.errors import RunFailure
 from areabench.experiment.records import Experiment
 from areabench.methods.criteria import Criterion
 
-if TYPE_CHECKING:
-    pass
-
 
 class Handling(NamedTuple):
     """How long an update waited after it was seen, and how long the server took to answer it or to step."""
@@ -37,10 +34,10 @@ class Handling(NamedTuple):
 
 
 class TargetWatch(Protocol):
-    """Looks at snapshots for the target that ends a run."""
+    """Checks snapshots for the target that ends a run."""
 
     def offer(self, time_s: float, model: Vector) -> None:
-        """Here is a snapshot."""
+        """Take a snapshot to check."""
         ...
 
     def reached(self) -> str | None:
@@ -48,12 +45,12 @@ class TargetWatch(Protocol):
         ...
 
     def conclude(self) -> str | None:
-        """The same when the run is over and there is time to look at the last snapshot."""
+        """The same when the run is over, with the last snapshot checked too."""
         ...
 
 
 class Recording(Protocol):
-    """Takes what a run leaves behind."""
+    """Takes events and snapshots of a run."""
 
     tally: Tally  # counts all events
     snapshots: int  # so far
@@ -64,7 +61,7 @@ class Recording(Protocol):
         ...
 
     def event(self, event: Event) -> None:
-        """Keep this in the event log."""
+        """Add an event to the event log."""
         ...
 
     def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
@@ -88,7 +85,7 @@ class Recording(Protocol):
         ...
 
 
-_PATIENCE = 3  # refusals at least, before a run ends in which nobody sends anything else
+_LEAST_REFUSALS = 3  # before a run ends in which every client sends nothing but refused updates
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 
 
@@ -154,13 +151,13 @@ class Conductor:
         )
         if self._refusals:
             self._refusals.pop(client, None)
-        self._see_end()
+        self._check_end()
         self._step_if_due(time_s)
 
     def refuse(self, client: int, reason: Reason, time_s: float, update: Update | None = None) -> None:
-        """Use an update for nothing, and have its client work again; without an update it could not even be read.
+        """Refuse an update, and send its client a new order; without `update`, the message could not be read.
 
-        The client takes its memory back to where it was before that update, which is where the server has it.
+        The client restores the memory from before that update, as the server has it.
         """
         self.pass_time(time_s)
         open_order = self._open_orders.end(client)
@@ -169,25 +166,25 @@ class Conductor:
         self._note(Kind.REFUSED, header, time_s, step_size, digest_of=update, reason=reason)
         what = f"an update of client {client} has {reason.text}"
         if self._faults.bad_update == "stop":
-            raise RunFailure(f'{what}; look for the cause, or go on without it: faults.bad_update = "refuse"')
+            raise RunFailure(f'{what}; look for the cause, or continue without it: faults.bad_update = "refuse"')
         if open_order is not None:
             self._refusals[client] = self._refusals.get(client, 0) + 1
             self._send([self._server.again(client)], time_s)
-            self._see_hopelessness(reason, what)
+            self._end_if_all_refused(reason, what)
 
-    def _see_hopelessness(self, reason: Reason, what: str) -> None:
-        """End a run in which nobody at work sends anything that can be used."""
+    def _end_if_all_refused(self, reason: Reason, what: str) -> None:
+        """End a run in which the last update of every client with an open order was refused."""
         refusals = self._refusals
-        if sum(refusals.values()) < _PATIENCE or any(client not in refusals for client in self._open_orders.out):
+        if sum(refusals.values()) < _LEAST_REFUSALS or any(client not in refusals for client in self._open_orders.out):
             return
         said = f"the last update of every client at work was refused: {what}"
         if reason != Reason.NOT_FINITE:
             raise RunFailure(f"{said}; start all ranks from one installation")
         self._diverged = said
-        self._see_end()
+        self._check_end()
 
     def lose(self, clients: Sequence[int], time_s: float) -> None:
-        """Go on without these clients, which are gone; those that were lost before the run was resumed may be again."""
+        """Continue without these clients, which are lost; some may have been lost before the run was resumed."""
         self.pass_time(time_s)
         for client in clients:
             if client not in self._lost:
@@ -212,7 +209,7 @@ class Conductor:
 
     @property
     def lost(self) -> Sequence[int]:
-        """The clients that are gone, in the order in which they went."""
+        """The lost clients, in the order in which they were lost."""
         return self._lost
 
     @property
@@ -223,7 +220,7 @@ class Conductor:
 
     @property
     def rounds_under_way(self) -> dict[int, int]:
-        """The clients that are left, each with the round it is in or will be in next."""
+        """The clients that are not lost, each with its current or next round."""
         rounds = self._open_orders.rounds
         return {client: rounds.get(client, 0) for client in range(self._clients) if client not in self._lost}
 
@@ -240,13 +237,13 @@ class Conductor:
         self._note(Kind.REMOVED, UpdateHeader(self._lost[-1], count, -1), time_s, math.nan, digest_of=memories)
 
     def timer(self, time_s: float) -> None:
-        """The clock says that the server steps."""
+        """The server steps by the clock."""
         self.pass_time(time_s)
         self._criterion.advance()
         self._step(time_s)
 
     def discard(self, update: Update, time_s: float) -> None:
-        """An update came in after the end: count it, use it for nothing; what is wrong with it is told all the same."""
+        """Count an update that arrived after the end; it is logged as refused if something is wrong with it."""
         open_order = self._open_orders.end(update.header.client)
         used, reason = (
             math.nan if open_order is None else open_order.order.step_size,
@@ -290,7 +287,7 @@ class Conductor:
         return self._recorder.status(status.state, status.reason, status.end_s)
 
     def run_state(self, time_s: float) -> RunState:
-        """Everything that is needed to go on from here, but for what the clients remember."""
+        """Everything that is needed to continue from here, except what the clients remember."""
         recorder = self._recorder
         return RunState(
             time_s, self._server.run_state(), dict(self._open_orders.rounds), tuple(self._open_orders.out.values()),
@@ -299,7 +296,7 @@ class Conductor:
         )  # fmt: skip
 
     def resume(self, run_state: RunState) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self._server.resume(run_state.server)
         self._open_orders.rounds = dict(run_state.rounds)
         self._open_orders.out = run_state.orders_by_client()
@@ -313,7 +310,7 @@ class Conductor:
         self.updates = run_state.tally.status(State.RUNNING, "").updates
 
     def _step_if_due(self, time_s: float) -> None:
-        """Step if enough updates have come in."""
+        """Step if enough updates have arrived."""
         server = self._server
         if self._criterion.counted(server.updates_since_step + self._short) and server.iteration < self._iterations:
             self._step(time_s)
@@ -327,7 +324,7 @@ class Conductor:
         step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
         self._note(Kind.STEP, _NO_UPDATE, time_s, step_size, handling=handling)
         self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
-        self._see_end()
+        self._check_end()
         self._recorder.relieve()
         if self._record.snapshots == "aggregations":
             self._snapshot(time_s)
@@ -357,8 +354,8 @@ class Conductor:
                 )
             )  # fmt: skip
 
-    def _see_end(self) -> None:
-        """Note the time once an event has ended the run: what comes in later is later than the end."""
+    def _check_end(self) -> None:
+        """Set the time of the end once an event has ended the run; what arrives later is after the end."""
         if self._over_s is None and (self._diverged or self._server.iteration >= self._iterations):
             self._over_s = self._clock()
 

@@ -15,7 +15,7 @@ from areabench.problems.base import Metrics, Problem
 
 
 def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
-    """Which of a run's snapshots have their training loss computed: each `loss_every`-th and the last."""
+    """Which of a run's snapshots have their training loss computed: every `loss_every`-th and the last."""
     wanted: NDArray[np.bool_] = np.arange(count) % loss_every == 0
     wanted[-1:] = True
     return wanted
@@ -50,10 +50,10 @@ def target_met(stop: Stop, metrics: Metrics) -> str | None:
 
 
 class NoTarget:
-    """Nothing to watch for."""
+    """The watch of a run without target."""
 
     def offer(self, time_s: float, model: Vector) -> None:
-        """Look away."""
+        """Ignore the snapshot."""
 
     def reached(self) -> str | None:
         """Never."""
@@ -86,7 +86,7 @@ class VirtualWatch:
 
 
 class BackgroundWatch:
-    """Evaluates snapshots on a thread of its own; those that come while it is busy are passed over."""
+    """Evaluates snapshots on a thread of its own; snapshots that are offered while it is busy are skipped."""
 
     def __init__(self, stop: Stop, problem: Problem) -> None:
         self._stop, self._problem = stop, problem

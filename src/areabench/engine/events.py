@@ -42,14 +42,14 @@ class Reason(IntEnum):
 
 
 class State(IntEnum):
-    """How a run stands; the text goes to the file."""
+    """The state of a run; the run file has its text."""
 
     RUNNING = 0
     DONE = 1
     TARGET = 2
     DIVERGED = 3
     FAILED = 4
-    STOPPED = 5  # by a signal; `areabench resume` goes on
+    STOPPED = 5  # by a signal; `areabench resume` continues it
 
     @property
     def text(self) -> str:
@@ -57,7 +57,7 @@ class State(IntEnum):
         return ("running", "done", "target reached", "diverged", "failed", "stopped")[self]
 
 
-ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need not be run again, or go on
+ENDED = (State.DONE, State.TARGET, State.DIVERGED)  # states of a run that need be neither repeated nor continued
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Provenance:
     seed: int
     lanes: int = 1  # runs that were simulated together; a wide matrix product may round differently
     lane: int = 0  # which of them this one was
-    resumed_at: str = ""  # UTC, ISO 8601, each time that it went on from a checkpoint
+    resumed_at: str = ""  # UTC, ISO 8601, each time that it was resumed
     modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
 
 

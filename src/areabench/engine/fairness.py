@@ -37,7 +37,7 @@ class Expected:
 
 
 def traces_of(experiment: Experiment, clients: int) -> Traces:
-    """The delays (s) of each client that a trace tells; none where there is no trace, or where it is gone."""
+    """The delays (s) of each client from its trace; none if there is no trace, or if it is gone."""
     try:
         return read_trace(Path(experiment.delays.file), clients) if isinstance(experiment.delays, TraceDelays) else ()
     except UserError:  # the run is long over and its trace may be gone
@@ -56,7 +56,7 @@ def expected_updates(
 
     Cycles may be longer than their delays by the share `tolerance`: the lower end of the interval allows for that.
     Of a method that calls its clients, the number of all `updates` is taken as given.
-    `traces` are those of `traces_of`: who asks again and again reads them once.
+    `traces` are those of `traces_of`, so that a caller who asks repeatedly reads them once.
     """
     method, clients = experiment.method, len(rates)
     if isinstance(method, SFedAvg):
@@ -82,7 +82,7 @@ def expected_updates(
 
 
 def _unknown(clients: int) -> Expected:
-    """Where nobody can tell: a trace that is gone, a method or delays from outside the package."""
+    """For a trace that is gone, or a method or delays of the user's own."""
     unknown = np.full(clients, np.nan)
     return Expected(unknown, unknown, unknown)
 

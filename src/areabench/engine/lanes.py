@@ -80,8 +80,10 @@ def _can_share(experiment: Experiment) -> bool:
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
     if experiment.faults.lost or isinstance(experiment.method, OwnMethod):
-        return False  # a method from outside need not take stacks of models, nor call the clients in the same order
-    if isinstance(experiment.data, OwnPart):  # nobody knows how much memory a lane takes
+        return (
+            False  # an own method need not take stacks of models, nor call the clients in the same order
+        )
+    if isinstance(experiment.data, OwnPart):  # the memory of a lane is not known
         return False
     if record.snapshots == "none":
         return True
@@ -164,7 +166,7 @@ def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
 class LaneScenario(Scenario):
     """The parts of one pass: a scenario whose models are stacks."""
 
-    step_sizes: Any  # one a lane, shape (lanes,); elsewhere a step size is a single number
+    step_sizes: Any  # one per lane, shape (lanes,); elsewhere a step size is a single number
 
     def server(self) -> Server:
         """The server, before its first event."""

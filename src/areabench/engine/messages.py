@@ -1,4 +1,4 @@
-"""The whole protocol: what the server tells a client, what a client tells the server, tags and header layouts.
+"""The protocol between server and clients: tags, headers and the content of each message.
 
     tag     from -> to         content
     ORDER   server -> client   an order header and the model in one message, or a header alone (stop)
@@ -163,7 +163,7 @@ def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
 
 
 def message_refusal_reason(buffer: bytearray | memoryview, client: int, payload_bytes: int) -> Reason:
-    """Why a message cannot be an update, a farewell or a failure of this client; NONE where it can."""
+    """Why a message is no update, farewell or failure of this client; NONE if it is one."""
     protocol, flags, size, sender = _START.unpack_from(buffer)
     if protocol != PROTOCOL_VERSION or flags not in _FROM_CLIENTS:
         return Reason.PROTOCOL

@@ -1,4 +1,4 @@
-"""From an experiment to the objects that run it; every transport and every rank builds the same ones."""
+"""An experiment's parts as objects: problem, method, delays, clients; every transport and rank builds the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from areabench.experiment.records import (
 )
 from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Method, Report, Step
+from areabench.methods.base import Method
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import s_fedavg
@@ -51,8 +51,6 @@ from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
-
-__all__ = ["Method", "Report", "Step", "area", "as_fedavg", "build_method", "fedbuff", "s_fedavg"]
 
 
 def build_method(experiment: Experiment) -> Method:
@@ -77,9 +75,9 @@ class Scenario:
     problem: Problem
     method: Method
     start: Vector
-    rates: NDArray[np.float64]  # updates a second, one a client
-    samples: NDArray[np.int64]  # training samples held, one entry a client
-    data_digest: str  # of a data set from outside the package; empty for all others
+    rates: NDArray[np.float64]  # updates per second, one entry per client
+    samples: NDArray[np.int64]  # training samples held, one entry per client
+    data_digest: str  # of a data set of the user's own; empty for all others
 
     @cached_property
     def theorem(self) -> Schedule | None:
@@ -111,7 +109,7 @@ class Scenario:
         return build_criterion(self.experiment, self.method)
 
     def client_table(self, placement: Placement | None = None, hosts: Sequence[str] = ()) -> NDArray[Any]:
-        """One row of CLIENT a client; on MPI there is a placement, and `hosts` has one entry a rank."""
+        """One row of CLIENT per client; on MPI there is a placement, and `hosts` has one entry per rank."""
         table = np.zeros(self.experiment.clients.count, CLIENT)
         table["client"] = np.arange(len(table))
         table["rate"], table["samples"] = self.rates, self.samples
@@ -144,8 +142,8 @@ class ClientPool(dict[int, Client]):
 def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] = ()) -> Scenario:
     """Load the data and build every part; a UserError for what does not fit together.
 
-    Modules that the experiment names are looked for in `folders` first. An experiment out of a run file names folders
-    too, which nobody vouches for: the caller says where to look.
+    Modules that the experiment names are looked for in `folders` first. The folders that an experiment in
+    a run file names are not trusted: the caller says where to look.
     """
     if named_code(experiment):
         look_in(folders)
@@ -164,7 +162,7 @@ def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] =
 
 
 def try_parts(scenario: Scenario, cache: Path) -> None:
-    """Build data and problem from outside the package a second time, which must come out the same; try the problem."""
+    """Build the user's own data and problem a second time, which must give the same; try the problem."""
     experiment, settings, data = scenario.experiment, scenario.experiment.problem, scenario.experiment.data
     if not isinstance(settings, OwnPart) and not isinstance(data, OwnPart):
         return
@@ -194,7 +192,7 @@ def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Pro
 
 
 def _load(experiment: Experiment, cache: Path) -> ClientData | None:
-    """The data and who holds what of it, where there is any."""
+    """The data and which client holds what of it, if there is any."""
     if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
         return None
     data, problem = load_data(experiment.data, cache), experiment.problem

@@ -55,7 +55,7 @@ class Server:
 
     @property
     def average(self) -> Vector | None:
-        """The mean of the models of all iterations so far, where it is kept."""
+        """The mean of the models of all iterations so far, if it is kept."""
         return None if self._mean is None else self._mean.value(self.model, self.iteration)
 
     @property
@@ -68,7 +68,7 @@ class Server:
         return self._follow(self._method.start(self._start), Flag.FIRST)
 
     def receive(self, client: int, payload: Vector) -> list[Order]:
-        """An update came in."""
+        """An update arrived."""
         self.iteration += 1
         self.updates_since_step += 1
         return self._follow(self._method.receive(self._state, client, payload), Flag.REPLY)
@@ -87,7 +87,7 @@ class Server:
         return Order(client, self.model, self._schedule(self.iteration), self.version, self.iteration, AGAIN)
 
     def lose(self, client: int, *, at_work: bool) -> list[Order]:
-        """A client is gone; who works in its place."""
+        """A client is lost; the orders to those who work in its place."""
         if self._method.lose is None:
             return []
         return self._follow(self._method.lose(self._state, client, at_work), Flag.NONE)
@@ -118,7 +118,7 @@ class Server:
         return ServerState(self._state, self.iteration, self.version, self.updates_since_step, mean)
 
     def resume(self, run_state: ServerState) -> None:
-        """Go on from there."""
+        """Continue from a saved state."""
         self._state, self.iteration, self.version = run_state.state, run_state.iteration, run_state.version
         self.updates_since_step = run_state.updates_since_step
         if self._mean is not None and run_state.mean is not None:

@@ -1,4 +1,7 @@
-"""What a run has counted so far: events by kind, how stale the updates were, and whose they were."""
+"""The state of a run between two events: what the server knows, which orders are open, and what was counted.
+
+`RunState` is everything that a run is resumed from, except what the clients remember.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +28,18 @@ class OpenOrder(NamedTuple):
 
 
 class OpenOrders:
-    """All orders under way; a client has one at most."""
+    """All open orders; a client has one at most."""
 
     def __init__(self) -> None:
         self.out: dict[int, OpenOrder] = {}
-        self.rounds: dict[int, int] = {}  # that each client has come back from
+        self.rounds: dict[int, int] = {}  # that each client has completed
 
     def begin(self, order: Order, time_s: float) -> None:
-        """An order goes out."""
+        """An order is sent."""
         self.out[order.client] = OpenOrder(order, self.rounds.get(order.client, 0), time_s)
 
     def end(self, client: int) -> OpenOrder | None:
-        """A client came back; from which order, if it had one."""
+        """A client has answered; its order, if it had one."""
         open_order = self.out.pop(client, None)
         if open_order is not None:
             self.rounds[client] = open_order.round + 1
@@ -44,7 +47,7 @@ class OpenOrders:
 
 
 def refusal_reason(update: Update, open_order: OpenOrder | None) -> Reason:
-    """Why an update cannot be used as the answer to an order; NONE where it can."""
+    """Why an update cannot be used as the answer to an order; NONE if it can."""
     header, payload = update
     if open_order is None or header.round != open_order.round:
         return Reason.ROUND
@@ -58,12 +61,12 @@ def refusal_reason(update: Update, open_order: OpenOrder | None) -> Reason:
 
 
 def _finite(payload: Vector) -> bool:
-    """Whether all entries are finite; the sum of their squares nearly always tells, in a tenth of the time."""
+    """Whether all entries are finite; the sum of their squares nearly always decides, in a tenth of the time."""
     return math.isfinite(np.dot(payload, payload)) or bool(np.isfinite(payload).all())
 
 
 class Tally:
-    """Counts that go on with every event."""
+    """Counts of events: by kind, and of updates by staleness and by client."""
 
     def __init__(self) -> None:
         self.kinds = [0] * len(Kind)
@@ -73,7 +76,7 @@ class Tally:
 
     @classmethod
     def of(cls, kinds: Sequence[int], staleness: Sequence[int], served: Sequence[int], last_time_s: float) -> Tally:
-        """A tally that goes on from these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ..."""
+        """A tally that continues these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ..."""
         tally = cls()
         tally.kinds, tally.last_time_s = list(kinds), last_time_s
         tally._staleness = Counter({value: count for value, count in enumerate(staleness) if count})
@@ -81,7 +84,7 @@ class Tally:
         return tally
 
     def count(self, kind: Kind, time_s: float, client: int = -1, staleness: int = 0) -> None:
-        """One event more."""
+        """Count an event."""
         self.kinds[kind] += 1
         self.last_time_s = time_s
         if kind == Kind.UPDATE:
@@ -103,7 +106,7 @@ class Tally:
         return _dense(self._served, clients)
 
     def status(self, state: State, reason: str, end_s: float | None = None) -> Status:
-        """A status with the counts so far; the end is that of the last event unless given."""
+        """A status with the counts so far; `end_s` is the time of the last event unless given."""
         end_s = self.last_time_s if end_s is None else end_s
         return counted_status(state, reason, end_s, self.kinds)
 
@@ -146,8 +149,8 @@ class RunState:
 
     time_s: float
     server: ServerState
-    rounds: dict[int, int]  # that each client has come back from; random streams are where these leave them
-    open_orders: tuple[OpenOrder, ...]  # orders under way
+    rounds: dict[int, int]  # that each client has completed; they say where its random streams are
+    open_orders: tuple[OpenOrder, ...]
     refusals: dict[int, int]  # in a row, by client
     lost: tuple[int, ...]
     removed: int  # lost clients that were taken out of the average
@@ -159,5 +162,5 @@ class RunState:
     snapshots: int
 
     def orders_by_client(self) -> dict[int, OpenOrder]:
-        """The orders under way, by client."""
+        """The open orders by client."""
         return {open_order.order.client: open_order for open_order in self.open_orders}

@@ -1,4 +1,4 @@
-"""The times of updates, kept in bounded memory while a run goes on: all of them, or an even sample of very many."""
+"""The times of updates, kept in bounded memory during a run: all of them, or an even sample of very many."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Timings:
         self._draw = random.Random(0)
 
     def add(self, header: UpdateHeader, queue_s: float, service_s: float) -> None:
-        """One update more."""
+        """Add an update."""
         self._compute_s[header.client] += header.compute_s
         if header.flags == _OVERRUN:  # a comparison of integers; `in` takes longer than all the rest
             self.overruns += 1

@@ -30,7 +30,7 @@ class Claim:
         self.path = path
         self._target = Path(os.path.realpath(path))  # a link stays a link
         self.making = self._target.with_name(f".{self._target.name}.new")
-        held = _Held(self.making)
+        held = _Descriptors(self.making)
         self._held, self._finalize = held, weakref.finalize(self, held.release)
         try:
             self._take(force=force)
@@ -77,7 +77,7 @@ class Claim:
         self._finalize()
 
 
-class _Held:
+class _Descriptors:
     """What a claim holds, apart from it so that it can be let go when the claim is forgotten."""
 
     def __init__(self, making: Path) -> None:

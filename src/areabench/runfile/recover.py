@@ -155,7 +155,7 @@ _UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0}  # the other fields of
 
 
 @dataclass(frozen=True)
-class Limits:
+class RecoveryLimits:
     """How many events and snapshots may be saved at most."""
 
     events: int
@@ -184,7 +184,7 @@ class Saved:
         return not self.missing and (self.events, self.snapshots) == (self.all_events, self.all_snapshots)
 
 
-def salvage(damaged: Path, made: Path, limits: Limits | None) -> Saved:
+def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     """Write what can be saved of a file into a new one."""
     source = Source(damaged)
     record = source.experiment.record
