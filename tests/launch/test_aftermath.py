@@ -12,7 +12,7 @@ from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.launch.mpirun import Ending, FileBefore, file_before, settle
+from areabench.launch.mpirun import FileStamp, LauncherExit, file_stamp, settle
 from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
 
@@ -61,7 +61,7 @@ def test_the_run_file_knows_better_than_mpirun(
     state: State, code: int, expected: int, done: bytes, tmp_path: Path
 ) -> None:
     path = left(tmp_path, done, state)
-    assert settle(path, FileBefore(), Ending(code), trusted=False) == expected
+    assert settle(path, FileStamp(), LauncherExit(code), trusted=False) == expected
     with open_run(path) as run:
         assert run.status.reason == "so it was"
 
@@ -69,16 +69,16 @@ def test_the_run_file_knows_better_than_mpirun(
 @pytest.mark.parametrize(
     ("ending", "expected", "reason"),
     [
-        (Ending(137), 137, "the server ended without a word, mpirun returned 137 (a rank was killed)"),
-        (Ending(0), 1, "the server ended without a word, mpirun returned 0"),
-        (Ending(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
+        (LauncherExit(137), 137, "the server ended without a word, mpirun returned 137 (a rank was killed)"),
+        (LauncherExit(0), 1, "the server ended without a word, mpirun returned 0"),
+        (LauncherExit(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
     ],
 )
 def test_a_run_that_was_killed_is_marked_as_failed(
-    ending: Ending, expected: int, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ending: LauncherExit, expected: int, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = left(tmp_path, done, State.RUNNING)
-    assert settle(path, FileBefore(), ending, trusted=True) == expected
+    assert settle(path, FileStamp(), ending, trusted=True) == expected
     assert capsys.readouterr().err == f"areabench: {path}: failed: {reason}\n"
     with open_run(path) as run:
         assert (run.status.state, run.status.reason) == (State.FAILED, reason)
@@ -87,7 +87,7 @@ def test_a_run_that_was_killed_is_marked_as_failed(
 
 def test_a_file_of_an_earlier_run_is_left_alone(done: bytes, tmp_path: Path) -> None:
     path = left(tmp_path, done, State.RUNNING)
-    assert settle(path, file_before(path), Ending(2), trusted=True) == 2
+    assert settle(path, file_stamp(path), LauncherExit(2), trusted=True) == 2
     with open_run(path) as run:
         assert run.status.state == State.RUNNING
 
@@ -95,19 +95,19 @@ def test_a_file_of_an_earlier_run_is_left_alone(done: bytes, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("ending", "trusted", "expected"),
     [
-        (Ending(0), True, 0),
-        (Ending(0), False, 1),
-        (Ending(2), True, 2),
-        (Ending(0, signal.SIGINT), False, 130),
-        (Ending(-15, signal.SIGTERM), False, 143),
+        (LauncherExit(0), True, 0),
+        (LauncherExit(0), False, 1),
+        (LauncherExit(2), True, 2),
+        (LauncherExit(0, signal.SIGINT), False, 130),
+        (LauncherExit(-15, signal.SIGTERM), False, 143),
     ],
 )
-def test_no_run_file_at_all(ending: Ending, trusted: bool, expected: int, tmp_path: Path) -> None:
-    assert settle(tmp_path / "run.h5", FileBefore(), ending, trusted=trusted) == expected
+def test_no_run_file_at_all(ending: LauncherExit, trusted: bool, expected: int, tmp_path: Path) -> None:
+    assert settle(tmp_path / "run.h5", FileStamp(), ending, trusted=trusted) == expected
 
 
 def test_a_run_file_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
     path.write_bytes(b"no run file")
-    assert settle(path, FileBefore(), Ending(137), trusted=True) == 137
+    assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 137
     assert str(path) in capsys.readouterr().err

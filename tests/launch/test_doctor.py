@@ -8,7 +8,9 @@ import shutil
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from areabench.cli import doctor as commands
@@ -16,7 +18,7 @@ from areabench.cli.doctor import findings_text
 from areabench.cli.main import main
 from areabench.launch import doctor as machine
 from areabench.launch import doctor as mpi
-from areabench.launch.doctor import End, Ended, Finding, Mark, run_limited, to_record
+from areabench.launch.doctor import Finding, Mark, ProgramEnd, ProgramResult, run_limited, to_record
 from areabench.launch.families import Family
 from areabench.views.json import to_json
 
@@ -51,23 +53,23 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_message_that_passes(bare: Path) -> None:
     launcher(bare, f"echo '{FIRST}'\necho '[1,1]: {SECOND}'\n")
-    finding = mpi.look_at_two_ranks({}, 10.0)
+    finding = mpi.check_two_ranks({}, 10.0)
     assert finding == Finding("two ranks", Mark.OK, "a message passes both ways, 0.8 us one way")
 
 
 @pytest.mark.usefixtures("bare")
 def test_no_launcher_at_all() -> None:
-    finding = mpi.look_at_two_ranks({})
+    finding = mpi.check_two_ranks({})
     assert (finding.mark, finding.text) == (Mark.FAIL, "not started: no mpirun found")
-    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    finding = mpi.check_launcher(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.FAIL, "no mpirun found")
     assert finding.remedy.startswith("install one with `make install`")
-    assert mpi.look_at_path(Family.OPEN_MPI).text == "no mpirun, mpiexec or srun"
+    assert mpi.check_path(Family.OPEN_MPI).text == "no mpirun, mpiexec or srun"
 
 
 def test_ranks_that_are_each_alone(bare: Path) -> None:
     path = launcher(bare, f"echo '{ALONE}'\necho '{ALONE}'\n")
-    finding = mpi.look_at_two_ranks({}, 10.0)
+    finding = mpi.check_two_ranks({}, 10.0)
     assert finding.mark == Mark.FAIL
     assert finding.text == f"{path} starts 2 ranks that are each alone: it is of another MPI than mpi4py"
     assert finding.remedy
@@ -75,22 +77,22 @@ def test_ranks_that_are_each_alone(bare: Path) -> None:
 
 def test_a_launcher_that_fails(bare: Path) -> None:
     path = launcher(bare, "echo ------ >&2\necho 'no slots on this host' >&2\nexit 7\n")
-    finding = mpi.look_at_two_ranks({}, 10.0)
+    finding = mpi.check_two_ranks({}, 10.0)
     assert (finding.mark, finding.text) == (Mark.FAIL, f"{path} ended with exit code 7: no slots on this host")
     launcher(bare, "echo Traceback >&2\necho ' in x' >&2\necho 'RuntimeError: no library' >&2\nexit 1\n")
-    assert mpi.look_at_two_ranks({}, 10.0).text == f"{path} ended with exit code 1: RuntimeError: no library"
+    assert mpi.check_two_ranks({}, 10.0).text == f"{path} ended with exit code 1: RuntimeError: no library"
 
 
 def test_a_launcher_that_succeeds_without_ranks(bare: Path) -> None:
     launcher(bare, "exit 0\n")
-    finding = mpi.look_at_two_ranks({}, 10.0)
+    finding = mpi.check_two_ranks({}, 10.0)
     assert finding.mark == Mark.FAIL
-    assert finding.text.endswith("ended with exit code 0: without a word")
+    assert finding.text.endswith("ended with exit code 0: no message")
 
 
 def test_ranks_that_hang_are_ended_with_what_they_have_started(bare: Path) -> None:
     launcher(bare, f"/bin/sleep 100 &\necho $! > {bare}/started\nwait\n")
-    finding = mpi.look_at_two_ranks({}, 0.5)
+    finding = mpi.check_two_ranks({}, 0.5)
     assert (finding.mark, finding.text) == (Mark.FAIL, "no message within 0.5 s; the ranks were ended")
     state = Path("/proc") / (bare / "started").read_text().strip() / "stat"
     assert not state.exists() or state.read_text().split()[2] == "Z"
@@ -99,12 +101,12 @@ def test_ranks_that_hang_are_ended_with_what_they_have_started(bare: Path) -> No
 def test_a_launcher_that_is_no_program(bare: Path) -> None:
     path = launcher(bare, "")
     path.write_bytes(b"\0\1\2")
-    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    finding = mpi.check_launcher(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.FAIL, f"{path}: cannot be started: Exec format error")
-    assert mpi.look_at_path(Family.OPEN_MPI).text == f"{path} (does not tell its version)"
-    assert mpi.look_at_path(Family.OPEN_MPI).mark == Mark.WARN
-    assert mpi.look_at_two_ranks({}).text == f"not started: {path}: cannot be started: Exec format error"
-    gone = Ended(End.NOT_STARTED, 0, "", "No such file or directory")
+    assert mpi.check_path(Family.OPEN_MPI).text == f"{path} (version not known)"
+    assert mpi.check_path(Family.OPEN_MPI).mark == Mark.WARN
+    assert mpi.check_two_ranks({}).text == f"not started: {path}: cannot be started: Exec format error"
+    gone = ProgramResult(ProgramEnd.NOT_STARTED, 0, "", "No such file or directory")
     assert mpi.judge_message(gone, "mpirun", 1.0).text == "mpirun cannot be started: No such file or directory"
 
 
@@ -113,50 +115,50 @@ def test_a_launcher_that_is_no_program(bare: Path) -> None:
 
 def test_a_launcher_of_another_mpi(bare: Path) -> None:
     path = launcher(bare, "", "HYDRA build details:\n    Version: 4.0.2")
-    finding = mpi.look_at_launcher(Family.OPEN_MPI)
+    finding = mpi.check_launcher(Family.OPEN_MPI)
     assert finding.mark == Mark.FAIL
     assert finding.text.startswith(f"mpi4py uses Open MPI, but {path} (MPICH 4.0.2) would start ranks of another MPI")
-    finding = mpi.look_at_path(Family.OPEN_MPI)
+    finding = mpi.check_path(Family.OPEN_MPI)
     assert (finding.mark, finding.text) == (Mark.WARN, f"{path} (MPICH 4.0.2)")
     assert finding.remedy.startswith(f"not of the MPI that mpi4py uses (Open MPI): {path}; ")
 
 
 def test_a_launcher_that_does_not_say_whose_it_is(bare: Path) -> None:
     launcher(bare, "", "site launcher")
-    assert mpi.look_at_launcher(Family.OPEN_MPI).mark == Mark.WARN
-    assert mpi.look_at_launcher(None).mark == Mark.WARN
-    assert mpi.look_at_path(Family.OPEN_MPI) == Finding("on the path", Mark.OK, f"{bare}/mpirun (site launcher)")
+    assert mpi.check_launcher(Family.OPEN_MPI).mark == Mark.WARN
+    assert mpi.check_launcher(None).mark == Mark.WARN
+    assert mpi.check_path(Family.OPEN_MPI) == Finding("on the path", Mark.OK, f"{bare}/mpirun (site launcher)")
 
 
 @pytest.mark.parametrize(
     ("ended", "text"),
     [
-        (Ended(End.TIME_OUT, 0, "", ""), "not loaded within 30 s"),
-        (Ended(End.NOT_STARTED, 0, "", "Permission denied"), "cannot be loaded: Permission denied"),
+        (ProgramResult(ProgramEnd.TIME_OUT, 0, "", ""), "not loaded within 30 s"),
+        (ProgramResult(ProgramEnd.NOT_STARTED, 0, "", "Permission denied"), "cannot be loaded: Permission denied"),
         (
-            Ended(End.EXITED, 1, "", "Traceback\n  File\nRuntimeError: cannot load MPI library\n"),
+            ProgramResult(ProgramEnd.EXITED, 1, "", "Traceback\n  File\nRuntimeError: cannot load MPI library\n"),
             "cannot be loaded: RuntimeError: cannot load MPI library",
         ),
     ],
 )
-def test_a_library_that_cannot_be_loaded(ended: Ended, text: str) -> None:
-    finding = mpi.look_at_library(ended)
+def test_a_library_that_cannot_be_loaded(ended: ProgramResult, text: str) -> None:
+    finding = mpi.check_library(ended)
     assert (finding.mark, finding.text) == (Mark.FAIL, text)
     assert finding.remedy
 
 
 def test_where_the_library_is_from() -> None:
     beside = f"{Path(sys.prefix).resolve()}/lib/libmpi.so.40"
-    assert mpi.look_at_library(mpi.Library("Open MPI v5.0.11, package", beside)).text == (
+    assert mpi.check_library(mpi.Library("Open MPI v5.0.11, package", beside)).text == (
         f"Open MPI 5.0.11, from a wheel beside this Python: {beside}"
     )
     debian = mpi.Library("MPICH Version:\t4.0.2", "/usr/lib/libmpich.so.12")
-    assert mpi.look_at_library(debian).text == "MPICH 4.0.2, the system's: /usr/lib/libmpich.so.12"
+    assert mpi.check_library(debian).text == "MPICH 4.0.2, the system's: /usr/lib/libmpich.so.12"
 
 
 def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mpi, "mpi4py_folder", lambda: None)
-    finding = mpi.look_at_mpi4py()
+    finding = mpi.check_mpi4py()
     assert (finding.mark, finding.text) == (Mark.FAIL, "not installed")
     assert "make install" in finding.remedy
 
@@ -170,16 +172,16 @@ def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_schedulers(environment: dict[str, str], text: str) -> None:
-    assert mpi.look_at_scheduler(environment).text == text
+    assert mpi.check_scheduler(environment).text == text
 
 
 # --------------------------------------------------------------------------------------------------------- machine
 
 
 def test_more_ranks_than_cores() -> None:
-    assert machine.look_at_cores(2, 2) == Finding("cores", Mark.OK, "2 usable for 2 ranks")
-    finding = machine.look_at_cores(2, 129)
-    assert (finding.mark, finding.text) == (Mark.WARN, "2 usable for 129 ranks: 64.5 ranks a core")
+    assert machine.check_cores(2, 2) == Finding("cores", Mark.OK, "2 usable for 2 ranks")
+    finding = machine.check_cores(2, 129)
+    assert (finding.mark, finding.text) == (Mark.WARN, "2 usable for 129 ranks: 64.5 ranks per core")
 
 
 @pytest.mark.parametrize(
@@ -192,30 +194,30 @@ def test_more_ranks_than_cores() -> None:
     ],
 )
 def test_threads(threads: str, ranks: int, mark: Mark, remedy: str) -> None:
-    finding = machine.look_at_threads({"OMP_NUM_THREADS": threads}, 8, ranks)
+    finding = machine.check_threads({"OMP_NUM_THREADS": threads}, 8, ranks)
     assert finding.mark == mark
     assert finding.remedy.startswith(remedy)
 
 
 def test_a_timer_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_late_s", lambda: 0.004)
-    finding = machine.look_at_sleep()
+    finding = machine.check_sleep()
     assert finding.mark == Mark.WARN
     assert finding.text == "1 ms of sleep is 4.00 ms late (median of 50), 4.00 ms at worst"
 
 
 def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     folder = Path("/proc/self")  # takes no file, not even root's
-    assert machine.look_at_cache(tmp_path / "new" / "cache").mark == Mark.OK
+    assert machine.check_cache(tmp_path / "new" / "cache").mark == Mark.OK
     assert not (tmp_path / "new").exists()  # looking changes nothing
-    for finding in (machine.look_at_cache(folder), machine.look_at_hdf5(folder)):
+    for finding in (machine.check_cache(folder), machine.check_hdf5(folder)):
         assert finding.mark == Mark.FAIL
         assert finding.remedy
-    assert machine.look_at_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
+    assert machine.check_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
 
 
 def test_hdf5_is_tried_where_runs_will_be_and_leaves_nothing(tmp_path: Path) -> None:
-    finding = machine.look_at_hdf5(tmp_path / "runs")
+    finding = machine.check_hdf5(tmp_path / "runs")
     assert finding.mark == Mark.OK
     assert "HDF5" in finding.text
     assert list(tmp_path.iterdir()) == []
@@ -225,21 +227,19 @@ def test_hdf5_is_tried_where_runs_will_be_and_leaves_nothing(tmp_path: Path) -> 
 def test_room_on_the_disc(free: float, mark: Mark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=int(free))
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    assert machine.look_at_disc(tmp_path).mark == mark
+    assert machine.check_disc(tmp_path).mark == mark
 
 
-def test_room_in_memory(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    assert machine.look_at_memory(2, meminfo).text == "not told by this system"
-    meminfo.write_text("MemTotal: 2000000 kB\nMemAvailable: 1000000 kB\n")
-    assert machine.look_at_memory(16, meminfo) == Finding("memory", Mark.OK, "1.02 GB free")
-    assert machine.look_at_memory(18, meminfo).mark == Mark.FAIL
+def test_little_memory_for_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1_024_000_000))
+    assert machine.check_memory(16) == Finding("memory", Mark.OK, "1.02 GB free")
+    assert machine.check_memory(18).mark == Mark.FAIL
 
 
 def test_little_room_for_what_ranks_share(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=64_000_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    finding = machine.look_at_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
+    finding = machine.check_temporary({"TMPDIR": str(tmp_path)}, shared=tmp_path)
     assert finding.mark == Mark.WARN
     assert "--shm-size=1g" in finding.remedy
 
@@ -283,7 +283,7 @@ def test_a_look_that_fails_itself_is_a_finding() -> None:
 
 def test_a_program_that_takes_too_long() -> None:
     ended = run_limited(["/bin/sh", "-c", "echo begun; exec sleep 100"], os.environ, 0.3)
-    assert (ended.end, ended.output) == (End.TIME_OUT, "begun\n")
+    assert (ended.end, ended.output) == (ProgramEnd.TIME_OUT, "begun\n")
 
 
 def test_a_machine_without_mpi(

@@ -92,7 +92,7 @@ def test_an_mpirun_that_does_not_start(machine: Path) -> None:
 def test_an_mpirun_that_is_no_program(machine: Path) -> None:
     path = stand_in(machine / "python", OPEN_MPI)  # beside Python, so that the path is not asked
     path.chmod(0o644)
-    with pytest.raises(UserError, match=f"{path}: cannot be started: Permission denied; install MPI anew"):
+    with pytest.raises(UserError, match=f"{path}: cannot be started: Permission denied; install MPI again"):
         mpirun_command(2, [])
 
 
@@ -100,7 +100,7 @@ def test_an_mpirun_that_does_not_answer(machine: Path, monkeypatch: pytest.Monke
     path = stand_in(machine / "path", OPEN_MPI)
     path.write_text("#!/bin/sh\nexec /bin/sleep 100\n", encoding="utf-8")
     monkeypatch.setattr("areabench.launch.mpirun._VERSION_LIMIT_S", 0.1)
-    with pytest.raises(UserError, match=r"mpirun --version: no answer within 0.1 s; install MPI anew"):
+    with pytest.raises(UserError, match=r"mpirun --version: no answer within 0.1 s; install MPI again"):
         mpirun_command(2, [])
 
 
@@ -187,7 +187,7 @@ def test_flags_for_the_death_of_a_rank(version: str, wish: str, flags: list[str]
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 4.1.4", MPICH])
 def test_an_mpi_that_cannot_go_on_without_a_rank(version: str, machine: Path) -> None:
     launcher = ask_launcher(str(stand_in(machine / "path", version)))
-    with pytest.raises(UserError, match="--fault-tolerant on: .* cannot go on .*; use Open MPI 5 or newer"):
+    with pytest.raises(UserError, match="--fault-tolerant on: .* cannot continue .*; use Open MPI 5 or newer"):
         tolerance_flags(launcher, Tolerance.ON)
 
 

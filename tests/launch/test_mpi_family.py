@@ -128,7 +128,7 @@ def test_a_launcher_of_another_mpi_is_refused_with_the_right_one() -> None:
         foreign_launcher(started_by(OPEN_MPI_RANK), Family.MPICH, remedy)
     assert str(caught.value) == (
         "Open MPI's mpirun has started 3 ranks (OMPI_COMM_WORLD_SIZE = 3), but mpi4py uses MPICH: each of them would "
-        "be alone; use /right/mpirun; `areabench doctor` tells more"
+        "be alone; use /right/mpirun; `areabench doctor` says more"
     )
 
 

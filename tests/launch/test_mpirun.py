@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from areabench.launch import mpirun
-from areabench.launch.mpirun import Ending, supervise
+from areabench.launch.mpirun import LauncherExit, supervise
 
 _LOOP = "echo up > {up}; while :; do sleep 0.02; done"
 PATIENT = "trap 'echo usr1 >> {heard}; exit 4' USR1; " + _LOOP
@@ -85,28 +85,28 @@ def test_mpirun_does_not_outlive_a_supervisor_that_is_killed(tmp_path: Path) -> 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mpirun, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(mpirun, "_LAST_GRACE_S", 0.05)
+    monkeypatch.setattr(mpirun, "_KILL_DELAY_S", 0.05)
     up = tmp_path / "up"
     tell = f"(while [ ! -e {up} ]; do sleep 0.02; done; kill -TERM {os.getpid()}) & " + DEAFER.format(up=up)
     ending = supervise(["/bin/sh", "-c", tell], live=False)
-    assert ending == Ending(-signal.SIGKILL, signal.SIGTERM)
+    assert ending == LauncherExit(-signal.SIGKILL, signal.SIGTERM)
     assert ending.shell_code == 137
 
 
 def test_signals_are_given_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == Ending(3)
+    assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == LauncherExit(3)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_launcher_that_stays_without_ranks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts a process, waits for its end, and stays."""
-    monkeypatch.setattr("areabench.launch.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    monkeypatch.setattr("areabench.launch.mpirun._LAUNCHER_END_S", 1)
     script = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1.5)']); "
-    assert supervise([sys.executable, "-c", script + "time.sleep(100)"], live=False) == Ending(0)
+    assert supervise([sys.executable, "-c", script + "time.sleep(100)"], live=False) == LauncherExit(0)
 
 
 def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.launch.mpirun._LOOKS_WITHOUT_RANKS", 1)
+    monkeypatch.setattr("areabench.launch.mpirun._LAUNCHER_END_S", 1)
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
-    assert supervise([sys.executable, "-c", script], live=False) == Ending(3)
+    assert supervise([sys.executable, "-c", script], live=False) == LauncherExit(3)

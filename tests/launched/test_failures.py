@@ -217,7 +217,7 @@ def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic:
     foreign.chmod(0o755)
     line = told_once(quadratic.start([str(foreign)]))
     assert f"has started 3 ranks ({size} = 3), but mpi4py uses {mpi4py_family()}: each of them would be alone" in line
-    assert f"use {command[0]}; `areabench doctor` tells more" in line
+    assert f"use {command[0]}; `areabench doctor` says more" in line
     assert not quadratic.run_file.exists()
 
 

@@ -24,7 +24,7 @@ from areabench.launch.mpirun import find_launcher, rank_command
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(150)]
 
 ADDRESSES = ("10.213.77.1", "10.213.77.2")
 LIMIT_S = 20.0  # for a command that makes or removes a part of the network

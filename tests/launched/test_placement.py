@@ -24,7 +24,7 @@ def used(events: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("ranks", [3, 5])
 def test_the_models_do_not_depend_on_the_placement(quadratic: Launcher, ranks: int) -> None:
     """One client works at a time, so that the order of events is the same on every clock, and so is every bit."""
     settings = (*ONE_A_ROUND, "stop.iterations=60", "stop.horizon_s=60")
@@ -39,7 +39,7 @@ def test_the_models_do_not_depend_on_the_placement(quadratic: Launcher, ranks: i
     assert quadratic.replay() == 0
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2])
 def test_clients_that_share_a_rank_draw_what_they_draw_alone(quadratic: Launcher, ranks: int) -> None:
     settings = ("clients.count=6", "rates.rate=20", "stop.horizon_s=1")
     ended = quadratic.run(ranks, *settings)
@@ -56,14 +56,14 @@ def test_clients_that_share_a_rank_draw_what_they_draw_alone(quadratic: Launcher
     assert quadratic.replay() == 0
 
 
-@pytest.mark.parametrize("ranks", [33, 4])
-def test_thirty_two_clients_run_on_any_number_of_ranks(logistic: Launcher, ranks: int) -> None:
-    ended = logistic.run(ranks, "clients.count=32", "rates.rate=5", "stop.horizon_s=2", "data.train_samples=640")
+@pytest.mark.parametrize("ranks", [17, 4])
+def test_sixteen_clients_run_on_any_number_of_ranks(logistic: Launcher, ranks: int) -> None:
+    ended = logistic.run(ranks, "clients.count=16", "rates.rate=5", "stop.horizon_s=1", "data.train_samples=320")
     assert (ended.code, ended.errors) == (0, "")
     with logistic.recorded() as run:
         assert (run.status.state, run.provenance.ranks) == (State.DONE, ranks)
-        assert np.count_nonzero(run.served) > 16
-        assert np.bincount(run.clients_array["rank"], minlength=ranks)[1:].min() >= 32 // (ranks - 1)
+        assert np.count_nonzero(run.served) > 8
+        assert np.bincount(run.clients_array["rank"], minlength=ranks)[1:].min() >= 16 // (ranks - 1)
     assert logistic.replay() == 0
 
 
@@ -95,12 +95,12 @@ def test_a_model_beyond_the_size_of_a_message_is_refused(quadratic: Launcher) ->
 
 
 def test_a_stretched_clock_keeps_the_times_of_the_experiment(quadratic: Launcher) -> None:
-    ended = quadratic.run(3, "clock.stretch=8", "delays.name=fixed", "rates.rate=10", "stop.horizon_s=0.55")
+    ended = quadratic.run(3, "clock.stretch=4", "delays.name=fixed", "rates.rate=10", "stop.horizon_s=0.55")
     assert (ended.code, ended.errors) == (0, "")
-    assert ended.wall_s > 8 * 0.55
+    assert ended.wall_s > 4 * 0.55
     with quadratic.recorded() as run:
         updates = run.events_array[run.events_array["kind"] == Kind.UPDATE]
-        assert (run.status.end_s, run.experiment.clock.stretch) == (0.55, 8.0)
+        assert (run.status.end_s, run.experiment.clock.stretch) == (0.55, 4.0)
         assert run.status.updates == 10
         assert (updates["drawn_delay_s"] == 0.1).all()
         assert (updates["realised_delay_s"] < 0.2).all()

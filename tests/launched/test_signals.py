@@ -128,7 +128,7 @@ def test_a_signal_stops_the_run_and_it_can_go_on(
 
 def test_a_client_that_is_killed(quadratic: Launcher, launched: Callable[..., Launched]) -> None:
     if not find_launcher(mpi4py_family()).survives:
-        pytest.skip("this MPI cannot go on without a rank")
+        pytest.skip("this MPI cannot continue without a rank")
     run = launched("--set", "stop.horizon_s=2")
     os.kill(run.rank(2), signal.SIGKILL)
     assert run.ended() == 0, run.output
@@ -152,7 +152,7 @@ def test_a_client_that_is_killed_without_fault_tolerance(
 
 @pytest.mark.parametrize("tolerance", ["auto", "off"])
 def test_a_server_that_is_killed(quadratic: Launcher, launched: Callable[..., Launched], tolerance: str) -> None:
-    run = launched("--set", "stop.horizon_s=4", "--fault-tolerant", tolerance)
+    run = launched("--set", "stop.horizon_s=3", "--fault-tolerant", tolerance)
     os.kill(run.rank(0), signal.SIGKILL)
     assert run.ended() != 0, run.output
     with quadratic.recorded() as recorded:

@@ -76,7 +76,7 @@ ABORTING = """
 def survived(launcher: Launcher, part: str, ranks: int = RANKS) -> Ended:
     """Run a part of the script on so many ranks of a fault-tolerant MPI."""
     if not find_launcher(mpi4py_family()).survives:
-        pytest.skip("this MPI cannot go on without a rank")
+        pytest.skip("this MPI cannot continue without a rank")
     return started(launcher, part, ranks, Tolerance.ON)
 
 
@@ -86,7 +86,7 @@ def started(launcher: Launcher, part: str, ranks: int, tolerance: Tolerance) -> 
     return launcher.start(rank_command(ranks, [str(script)], tolerance=tolerance))
 
 
-@pytest.mark.parametrize("victim", [1, 3])
+@pytest.mark.parametrize("victim", [2])
 def test_survivors_meet_without_a_rank_that_died_on_the_way_there(quadratic: Launcher, victim: int) -> None:
     ended = survived(quadratic, MEETING.format(victim=victim))
     left = [rank for rank in range(RANKS) if rank != victim]

@@ -30,32 +30,28 @@ def test_s_fedavg_on_2_ranks_with_three_local_steps(quadratic: Launcher) -> None
     check(quadratic, 1, "s-fedavg", "method.clients_per_round=1", "clients.local_steps=3")
 
 
-def test_area_on_5_ranks_with_three_local_steps(logistic: Launcher) -> None:
-    check(logistic, 4, "area", *EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")
+def test_area_on_3_ranks_with_three_local_steps(logistic: Launcher) -> None:
+    check(logistic, 2, "area", *EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")
 
 
-def test_fedbuff_on_5_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
-    check(quadratic, 4, "fedbuff", *EVERY_50_MS)
-
-
-def test_as_fedavg_on_5_ranks_with_a_torch_module(perceptron: Launcher) -> None:
-    check(perceptron, 4, "as-fedavg", *EVERY_TWO)
+def test_fedbuff_on_3_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
+    check(quadratic, 2, "fedbuff", *EVERY_50_MS)
 
 
 def test_area_on_3_ranks_with_a_torch_module(perceptron: Launcher) -> None:
     check(perceptron, 2, "area", *EVERY_TWO)
 
 
-def test_area_on_5_ranks_with_mnist(logistic: Launcher) -> None:
-    check(logistic, 4, "area", *EVERY_TWO, "data={name = 'mnist'}", "split={name = 'dirichlet'}")
+def test_area_on_3_ranks_with_mnist(logistic: Launcher) -> None:
+    check(logistic, 2, "area", *EVERY_TWO, "data={name = 'mnist'}", "split={name = 'dirichlet'}")
 
 
-def test_s_fedavg_on_5_ranks_draws_two_clients_a_round(logistic: Launcher) -> None:
+def test_s_fedavg_on_5_ranks_draws_two_clients_per_round(logistic: Launcher) -> None:
     check(logistic, 4, "s-fedavg", "method.clients_per_round=2", "stop.horizon_s=1")
 
 
-def test_fedbuff_on_9_ranks_with_three_local_steps(logistic: Launcher) -> None:
-    check(logistic, 8, "fedbuff", *POISSON, "clients.local_steps=3", "rates.rate=20")
+def test_fedbuff_on_5_ranks_with_three_local_steps(logistic: Launcher) -> None:
+    check(logistic, 4, "fedbuff", *POISSON, "clients.local_steps=3", "rates.rate=20")
 
 
 def test_as_fedavg_on_9_ranks_with_unequal_rates(quadratic: Launcher) -> None:

@@ -34,21 +34,21 @@ def _examine(options: argparse.Namespace, context: CommandContext) -> Iterator[F
     library = checks.find_library(environment)
     family = library.family if isinstance(library, checks.Library) else None
     every: dict[str, Callable[[], Finding]] = {
-        "areabench": checks.look_at_versions,
-        "mpi4py": checks.look_at_mpi4py,
-        "MPI library": lambda: checks.look_at_library(library),
-        "launcher": lambda: checks.look_at_launcher(family),
-        "on the path": lambda: checks.look_at_path(family),
-        "two ranks": lambda: checks.look_at_two_ranks(environment),
-        "scheduler": lambda: checks.look_at_scheduler(environment),
-        "cores": lambda: checks.look_at_cores(cores, ranks),
-        "threads": lambda: checks.look_at_threads(environment, cores, ranks),
-        "sleep": checks.look_at_sleep,
-        "cache": lambda: checks.look_at_cache(context.cache),
-        "HDF5": lambda: checks.look_at_hdf5(runs),
-        "disc": lambda: checks.look_at_disc(runs),
-        "memory": lambda: checks.look_at_memory(ranks),
-        "temporary": lambda: checks.look_at_temporary(environment),
+        "areabench": checks.check_versions,
+        "mpi4py": checks.check_mpi4py,
+        "MPI library": lambda: checks.check_library(library),
+        "launcher": lambda: checks.check_launcher(family),
+        "on the path": lambda: checks.check_path(family),
+        "two ranks": lambda: checks.check_two_ranks(environment),
+        "scheduler": lambda: checks.check_scheduler(environment),
+        "cores": lambda: checks.check_cores(cores, ranks),
+        "threads": lambda: checks.check_threads(environment, cores, ranks),
+        "sleep": checks.check_sleep,
+        "cache": lambda: checks.check_cache(context.cache),
+        "HDF5": lambda: checks.check_hdf5(runs),
+        "disc": lambda: checks.check_disc(runs),
+        "memory": lambda: checks.check_memory(ranks),
+        "temporary": lambda: checks.check_temporary(environment),
     }
     for name, check in every.items():
         yield guarded(name, check)

@@ -136,10 +136,10 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
 
 def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine."""
-    from areabench.launch.mpirun import file_before, settle
+    from areabench.launch.mpirun import file_stamp, settle
 
     assert run_options.output is not None
-    live, before = run_options.progress in (Style.LIVE, Style.COLOURED), file_before(run_options.output)
+    live, before = run_options.progress in (Style.LIVE, Style.COLOURED), file_stamp(run_options.output)
     passed = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{run_options.checkpoint_s:g}"]
     command = mpirun_command(ranks, [*arguments, *passed], tolerance)
     try:

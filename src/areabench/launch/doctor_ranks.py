@@ -1,7 +1,4 @@
-"""What the doctor starts: `python -m areabench.launch.doctor_ranks facts` alone, `... message` on two ranks.
-
-The doctor itself must not load MPI: that would start it, and where it is broken end the doctor.
-"""
+"""What the doctor starts: `python -m areabench.launch.doctor_ranks facts` alone, `... message` on two ranks."""
 
 from __future__ import annotations
 
@@ -31,14 +28,14 @@ def facts() -> dict[str, str]:
 
 def _loaded_library() -> str:
     """The file of the MPI library in this process; empty where the system does not list them."""
-    maps = Path("/proc/self/maps")
-    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines() if maps.exists() else []
-    files = [line.split(maxsplit=5)[5] for line in lines if "/libmpi" in line]
+    import psutil
+
+    files = [each.path for each in psutil.Process().memory_maps()] if psutil.LINUX else []
     return next((file for file in files if Path(file).name.startswith(("libmpi.", "libmpich."))), "")
 
 
 def message() -> dict[str, int | float | str]:
-    """What a rank finds: its world, and on rank 0 of two or more the time that a small message takes one way, in us."""
+    """What a rank finds: its world, and on rank 0 the time of a small message one way, in microseconds."""
     from areabench.transports.world import World
 
     world = World()
@@ -48,7 +45,7 @@ def message() -> dict[str, int | float | str]:
 
 
 def _exchange(world: World) -> float:
-    """Send a message to the other rank and get it back, many times; half the median of a round, in us."""
+    """Send a message to the other rank and back, many times; half the median time, in microseconds."""
     other, times_s = 1 - world.rank, [time.perf_counter()]
     for number in range(_ROUNDS):
         if world.rank == 0:

@@ -1,4 +1,4 @@
-"""Which MPI: launchers and libraries of one family work together, those of two leave every rank alone."""
+"""MPI families: a launcher starts ranks that know each other only for libraries of its own family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary inter
 _SHARED_OBJECTS = {b"libmpi.so.40": "Open MPI", b"libmpich.so": "MPICH", b"libmpi.so.12": "MPICH"}
 
 
-MPI_DEFAULTS = {  # a message of up to 64 kB leaves before its receiver looks: twice as many a second
+MPI_DEFAULTS = {  # messages of up to 64 kB are sent eagerly: twice as many per second
     "OMPI_MCA_btl_sm_eager_limit": "65536",
     "OMPI_MCA_btl_sm_max_send_size": "65536",
     "MPIR_CVAR_CH4_SHM_POSIX_IQUEUE_CELL_SIZE": "65536",
@@ -25,7 +25,7 @@ MPI_DEFAULTS = {  # a message of up to 64 kB leaves before its receiver looks: t
     "MPIR_CVAR_CH4_IPC_CMA_P2P_THRESHOLD": "65536",
 }
 
-ONE_MACHINE = {  # messages go through memory: to look for networks takes Open MPI a second, a third of a large start
+ONE_MACHINE = {  # messages go through memory: looking for networks takes Open MPI 1 s
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^ofi,tcp",
 }
@@ -39,14 +39,14 @@ class Family(StrEnum):
 
 
 def family_in(text: str) -> Family | None:
-    """The family that a library or a launcher names when asked for its version."""
+    """The family in the version text of a library or a launcher."""
     if any(word in text for word in _OPEN_MPI_WORDS):
         return Family.OPEN_MPI
     return Family.MPICH if any(word in text for word in _MPICH_WORDS) else None
 
 
 def version_in(text: str) -> str:
-    """The first version number in what a library or a launcher says; empty where there is none."""
+    """The first version number in the version text of a library or a launcher; empty where there is none."""
     found = re.search(r"\d+(\.\d+)+", text)
     return found.group() if found else ""
 
@@ -58,12 +58,12 @@ def mpi4py_folder() -> Path | None:
 
 
 def is_wheel(folder: Path) -> bool:
-    """Whether this mpi4py is a wheel: one extension a family, and the library at hand decides."""
+    """Whether this mpi4py is a wheel, which has one extension per family; the library at hand decides."""
     return any(folder.glob("MPI.openmpi.*")) or any(folder.glob("MPI.mpich.*"))
 
 
 def mpi4py_family() -> Family | None:
-    """The family that mpi4py uses, read from files; None where they do not tell."""
+    """The family that mpi4py uses, read from its files; None where not known."""
     folder = mpi4py_folder()
     if folder is None:
         return None
@@ -85,18 +85,18 @@ def _family_linked(extension: Path) -> Family | None:
 
 @dataclass(frozen=True)
 class StartedBy:
-    """A launcher, and what it says: how many ranks there are, and which of them this one is."""
+    """The launcher of this process: how many ranks it has started, and which of them this one is."""
 
     launcher: str
     family: Family | None  # None where it starts ranks of several families
     variable: str
     ranks: int
     rank: int
-    fault_tolerant: bool = False  # the death of a rank is to be survived
+    fault_tolerant: bool = False  # the run continues when a rank dies
 
 
 _FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # what `mpirun --with-ft ulfm` sets for the ranks
-_SIGNS = (  # launcher, family, variables of size and rank; the more telling first: srun's are seen under mpirun too
+_SIGNS = (  # launcher, family, variables of size and rank; mpirun first: under it, srun's are set too
     ("Open MPI's mpirun", Family.OPEN_MPI, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("srun", None, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     ("MPICH's mpirun", Family.MPICH, "PMI_SIZE", "PMI_RANK"),
@@ -115,7 +115,7 @@ def started_by(environment: Mapping[str, str]) -> StartedBy | None:
 
 
 def foreign_launcher(started: StartedBy | None, family: Family | None, remedy: Callable[[], str]) -> None:
-    """Refuse a launcher of another MPI before MPI starts, which some libraries answer with an abort."""
+    """Refuse a launcher of another MPI before MPI starts, because some libraries abort then."""
     if started is not None and family is not None and started.family not in (None, family):
         _refuse(started, f"but mpi4py uses {family}: each of them would be alone", remedy)
 
@@ -127,8 +127,8 @@ def lone_ranks(started: StartedBy | None, world_size: int, remedy: Callable[[], 
 
 
 def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:
-    """Raise on the first rank, and end the others without a word: one error is enough."""
+    """Raise on the first rank, and end the others silently: one error is enough."""
     if started.rank > 0:
         raise SystemExit(2)
     says = f"{started.launcher} has started {started.ranks} ranks ({started.variable} = {started.ranks})"
-    raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` tells more")
+    raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` says more")

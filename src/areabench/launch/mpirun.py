@@ -1,8 +1,12 @@
-"""mpirun as our child: it hears of our signals in a form that lets a run end well, and it never outlives us."""
+"""`areabench launch`: find the launcher of the MPI at hand, start it as a child, and read how the run ended.
+
+The child gets our signals in a form that lets a run stop with a checkpoint, and it never outlives us.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import shutil
 import signal
@@ -26,16 +30,22 @@ from areabench.host import Handlers, restore_handlers, set_handlers
 from areabench.launch.families import Family, family_in, mpi4py_family, version_in
 from areabench.progress import relay, write_coloured, write_live
 
-MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and a tenth of a second to start
-PATIENCE_S = 30.0  # how long a run may take to end when it is told to: a checkpoint is written, clients are heard out
-_VERSION_LIMIT_S = 30.0  # for a launcher to tell its version; a tenth of a second where nothing is wrong
+MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
+PATIENCE_S = 30.0  # how long a run may take to stop: it writes a checkpoint and waits for its clients
+_VERSION_LIMIT_S = 30.0  # for `mpirun --version`, which usually takes 0.1 s
 _FIRST_WITH_ULFM = 5  # version of Open MPI
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+_LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
+_WATCH_INTERVAL_S = 0.5
+_KILL_DELAY_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
+_KILLED = 128 + signal.SIGKILL
 _NAMES = ("mpirun", "mpiexec")
 _NAMES_BESIDE_ANOTHER = ("mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra")  # Debian's, where both are installed
 
 
 class Tolerance(StrEnum):
-    """Whether a run shall go on when a rank dies: where the MPI can, in any case, or not."""
+    """Whether a run continues when a rank dies: where the MPI can, always (else an error), or never."""
 
     AUTO = "auto"
     ON = "on"
@@ -43,8 +53,8 @@ class Tolerance(StrEnum):
 
 
 @dataclass(frozen=True)
-class LaunchWishes:
-    """How ranks are started: how many (None for one a client and the server), and what shall be when one dies."""
+class LaunchOptions:
+    """How ranks are started: how many (None: one per client and the server), and what happens when one dies."""
 
     ranks: int | None = None
     tolerance: Tolerance = Tolerance.AUTO
@@ -52,25 +62,25 @@ class LaunchWishes:
 
 @dataclass(frozen=True)
 class Launcher:
-    """An mpirun or mpiexec, and what it says when asked for its version."""
+    """An mpirun or mpiexec, and the output of its `--version`."""
 
     path: str
     says: str
 
     @property
     def family(self) -> Family | None:
-        """Whose ranks it starts; None where it does not say."""
+        """The family of the ranks that it starts; None where not known."""
         return family_in(self.says)
 
     @property
     def survives(self) -> bool:
-        """Whether a run can go on when one of its ranks dies: ULFM came with Open MPI 5."""
+        """Whether a run can continue when one of its ranks dies: ULFM came with Open MPI 5."""
         major = version_in(self.says).partition(".")[0]
         return self.family == Family.OPEN_MPI and major.isdecimal() and int(major) >= _FIRST_WITH_ULFM
 
     def __str__(self) -> str:
         what = f"{self.family} {version_in(self.says)}" if self.family else " ".join(self.says.split()[:2])
-        return f"{self.path} ({what.strip() or 'does not tell its version'})"
+        return f"{self.path} ({what.strip() or 'version not known'})"
 
 
 def find_mpirun() -> str:
@@ -79,7 +89,7 @@ def find_mpirun() -> str:
 
 
 def right_launcher() -> str:
-    """What to type instead of a launcher that does not fit."""
+    """The remedy for a launcher that does not fit, for an error message."""
     try:
         return f"use {find_mpirun()}"
     except UserError as error:
@@ -87,20 +97,20 @@ def right_launcher() -> str:
 
 
 def find_launcher(family: Family | None) -> Launcher:
-    """The first launcher that can start ranks of a family; where none says so, the first that does not say."""
+    """The first launcher of a family; where there is none, the first whose family is not known."""
     found = []
     for path in launcher_paths():
         launcher = ask_launcher(path)
         if family is None or launcher.family == family:
             return launcher
         found.append(launcher)
-    silent = [launcher for launcher in found if launcher.family is None]
-    if silent:
-        return silent[0]
+    unknown = [launcher for launcher in found if launcher.family is None]
+    if unknown:
+        return unknown[0]
     if found:
         raise UserError(
             f"mpi4py uses {family}, but {', '.join(map(str, found))} would start ranks of another MPI, each alone; "
-            f"put the mpirun of {family} on the path, or choose the MPI anew with `make install MPI=...`"
+            f"put the mpirun of {family} on the path, or choose the MPI again with `make install MPI=...`"
         )
     raise UserError("no mpirun found; install one with `make install` or load your site's MPI module")
 
@@ -114,7 +124,7 @@ def launcher_paths() -> Iterator[str]:
 
 def ask_launcher(path: str) -> Launcher:
     """A launcher with its version."""
-    remedy = "install MPI anew or load another"
+    remedy = "install MPI again or load another"
     try:
         asked = subprocess.run(
             [path, "--version"], capture_output=True, check=False, timeout=_VERSION_LIMIT_S, stdin=subprocess.DEVNULL
@@ -127,9 +137,9 @@ def ask_launcher(path: str) -> Launcher:
 
 
 def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
-    """The command that starts `areabench ARGUMENTS` on so many ranks of this machine.
+    """The command that starts `areabench ARGUMENTS` on a number of ranks of this machine.
 
-    Without a `tolerance` the launcher ends all ranks when one dies, as it would by itself.
+    Without a `tolerance` the launcher ends all ranks when one dies, which is its default.
     """
     return rank_command(ranks, ["-m", "areabench", *arguments], tolerance=tolerance)
 
@@ -137,7 +147,7 @@ def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: Tolerance | 
 def rank_command(
     ranks: int, python_arguments: Sequence[str], extra: Sequence[str] = (), tolerance: Tolerance | None = None
 ) -> list[str]:
-    """The command that starts this Python on so many ranks of this machine."""
+    """The command that starts this Python on a number of ranks of this machine."""
     if ranks > MOST_RANKS:
         raise UserError(
             f"{ranks:,} ranks on one machine are more than {MOST_RANKS:,}; share them out with --ranks, use "
@@ -153,7 +163,7 @@ def rank_command(
 
 
 def launcher_flags(launcher: Launcher) -> list[str]:
-    """Open MPI must be told that ranks may outnumber cores and that root is meant; MPICH needs nothing."""
+    """Open MPI needs flags for more ranks than cores and for root; MPICH needs none."""
     if launcher.family != Family.OPEN_MPI:
         return []
     root = ["--allow-run-as-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
@@ -161,45 +171,39 @@ def launcher_flags(launcher: Launcher) -> list[str]:
 
 
 def tolerance_flags(launcher: Launcher, tolerance: Tolerance) -> list[str]:
-    """What makes the launcher leave the other ranks alone when one dies.
+    """The flags with which the launcher does not end the other ranks when one dies.
 
-    With Open MPI 5 the run goes on without it. MPICH's Hydra kills all ranks at once, unless it is told to tell them:
-    then the server ends the run, and the run file says why.
+    With Open MPI 5 the run continues without it. MPICH's Hydra kills all ranks at once unless told otherwise; with the
+    flag, the server ends the run and the run file says why.
     """
     if launcher.survives and tolerance != Tolerance.OFF:
         return ["--with-ft", "ulfm"]
     if tolerance == Tolerance.ON:
         raise UserError(
-            f"--fault-tolerant on: {launcher} cannot go on without a rank that has died; use Open MPI 5 or newer "
+            f"--fault-tolerant on: {launcher} cannot continue without a rank that has died; use Open MPI 5 or newer "
             "(`make install MPI=openmpi`), or leave the option out: then a lost client ends the run"
         )
     return ["-disable-auto-cleanup"] if "HYDRA" in launcher.says else []
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
-_PR_SET_PDEATHSIG = 1
-_LOOKS_WITHOUT_RANKS = 6  # half seconds that mpirun may take to end after its ranks
-_LAST_GRACE_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
-
-
-class Ending(NamedTuple):
-    """How mpirun ended: what it returned, and which signal had come to us before (0: none)."""
+class LauncherExit(NamedTuple):
+    """How mpirun ended: its exit code, and the signal that had come to us before (0: none)."""
 
     code: int
     signal: int = 0
 
     @property
     def shell_code(self) -> int:
-        """The code as a shell tells it: 128 and more for an end by a signal."""
+        """The code as a shell reports it: 128 and more for an end by a signal."""
         return self.code if self.code >= 0 else 128 - self.code
 
 
-def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> Ending:
-    """Start mpirun and wait for its end; its progress lines are shown where `live`, in colour where asked for.
+def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> LauncherExit:
+    """Start mpirun and wait for its end; with `live`, show its progress lines, in colour if `coloured`.
 
-    It has a session of its own: an interrupt from the keyboard would reach it beside us, and end its ranks at once.
+    It has its own session, because an interrupt from the keyboard would reach it too and end its ranks at once.
     """
-    with own_folder() as surroundings, _PassedOn() as passed_on:
+    with private_tmpdir() as environment, _SignalForwarder() as forwarder:
         mpirun = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -207,34 +211,34 @@ def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> 
             text=True,
             errors="replace",
             start_new_session=True,
-            preexec_fn=tether(),
-            env=surroundings,
+            preexec_fn=end_with_parent(),
+            env=environment,
         )
         with mpirun:
-            passed_on.to(mpirun)
-            watch = _Watch(mpirun)
+            forwarder.attach(mpirun)
+            watch = _LauncherWatch(mpirun)
             watch.start()
             if mpirun.stderr is not None:
                 relay(mpirun.stderr, write_coloured if coloured else write_live)
             code = mpirun.wait()
-            return Ending(0 if watch.has_ended_it else code, passed_on.first)
+            return LauncherExit(0 if watch.has_ended_it else code, forwarder.first)
 
 
 @contextmanager
-def own_folder() -> Iterator[dict[str, str]]:
-    """An environment in which mpirun has a temporary folder of its own, which only we can read.
+def private_tmpdir() -> Iterator[dict[str, str]]:
+    """An environment in which mpirun has its own temporary folder, which only this user can read.
 
-    Those of one user share a folder otherwise: one that ends now and then removes what another has just made, and one
-    that is killed leaves everything there.
+    Otherwise all mpiruns of a user share a folder: one that ends sometimes removes what another has just made, and
+    one that is killed leaves everything there.
     """
     with tempfile.TemporaryDirectory(prefix="areabench-", ignore_cleanup_errors=True) as folder:
         yield {**os.environ, "TMPDIR": folder}
 
 
-class _Watch(threading.Thread):
-    """Ends an mpirun that has no ranks any more: in fault-tolerant mode Open MPI's now and then stays for ever.
+class _LauncherWatch(threading.Thread):
+    """Ends an mpirun whose ranks have all ended: in fault-tolerant mode Open MPI's sometimes stays for ever.
 
-    That happens where ranks have returned something other than 0; the run file tells what became of the run.
+    That happens where ranks have returned something other than 0; the run file says how the run ended.
     """
 
     def __init__(self, mpirun: subprocess.Popen[str]) -> None:
@@ -243,32 +247,31 @@ class _Watch(threading.Thread):
 
     def run(self) -> None:
         """Look twice a second until mpirun has ended."""
-        looks = -1  # without any rank, since there were some
+        last_seen_s = math.inf  # when ranks were seen last
         while self._mpirun.poll() is None:
             if has_children(self._mpirun.pid):
-                looks = 0
-            elif looks >= 0:
-                looks += 1
-            if looks > _LOOKS_WITHOUT_RANKS:
+                last_seen_s = time.monotonic()
+            elif time.monotonic() > last_seen_s + _LAUNCHER_END_S:
                 self.has_ended_it = True
                 self._mpirun.kill()
                 return
-            time.sleep(0.5)
+            time.sleep(_WATCH_INTERVAL_S)
 
 
 def has_children(pid: int) -> bool:
-    """Whether a process has any; also where the system does not tell."""
+    """Whether a process has any children; also true where the system does not say."""
+    import psutil  # only a launch needs it
+
     try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        return any((task / "children").read_text().strip() for task in tasks)
-    except OSError:
+        return bool(psutil.Process(pid).children())
+    except psutil.Error:
         return True
 
 
-def tether() -> Callable[[], None] | None:
-    """What a child does before it becomes mpirun: have it told to end when we end, even by SIGKILL. Linux only.
+def end_with_parent() -> Callable[[], None] | None:
+    """What a child calls before it becomes mpirun, so that it gets SIGTERM when we end, even by SIGKILL. Linux only.
 
-    The thread that starts the child counts as us, so that must be the main one.
+    The parent is the thread that starts the child, so that must be the main one.
     """
     if sys.platform != "linux":
         return None
@@ -282,10 +285,10 @@ def tether() -> Callable[[], None] | None:
     return tie
 
 
-class _PassedOn:
-    """Passes our signals on to mpirun while it is used as a context.
+class _SignalForwarder:
+    """A context that forwards our signals to mpirun.
 
-    The first becomes SIGUSR1, which mpirun gives to all ranks: the server writes a checkpoint, and ends the run. If
+    The first becomes SIGUSR1, which mpirun passes to all ranks: the server writes a checkpoint and ends the run. If
     that takes longer than PATIENCE_S, or another signal comes, mpirun is told to end its ranks, and at last killed.
     """
 
@@ -295,9 +298,9 @@ class _PassedOn:
         self._timer: threading.Timer | None = None
         self._before: Handlers = {}
 
-    def __enter__(self) -> _PassedOn:
-        ours = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
-        self._before = set_handlers(ours, self._hear)
+    def __enter__(self) -> _SignalForwarder:
+        ours = [each for each in FORWARDED_SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
+        self._before = set_handlers(ours, self._handle)
         return self
 
     def __exit__(
@@ -307,25 +310,25 @@ class _PassedOn:
         if self._timer is not None:
             self._timer.cancel()
 
-    def to(self, mpirun: subprocess.Popen[str]) -> None:
-        """This is mpirun; a signal may have come already."""
+    def attach(self, mpirun: subprocess.Popen[str]) -> None:
+        """Forward to this mpirun; a signal may have come already."""
         self._mpirun = mpirun
         if self.first:
-            self._pass_on(mpirun)
+            self._forward(mpirun)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         mpirun, again = self._mpirun, bool(self.first)
         self.first = self.first or number
         if mpirun is not None:
-            (self._end if again else self._pass_on)(mpirun)
+            (self._end if again else self._forward)(mpirun)
 
-    def _pass_on(self, mpirun: subprocess.Popen[str]) -> None:
+    def _forward(self, mpirun: subprocess.Popen[str]) -> None:
         mpirun.send_signal(signal.SIGUSR1)
         self._later(PATIENCE_S, lambda: self._end(mpirun))
 
     def _end(self, mpirun: subprocess.Popen[str]) -> None:
         mpirun.terminate()
-        self._later(_LAST_GRACE_S, mpirun.kill)
+        self._later(_KILL_DELAY_S, mpirun.kill)
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
@@ -335,34 +338,31 @@ class _PassedOn:
         self._timer.start()
 
 
-_KILLED = 128 + signal.SIGKILL
-
-
-class FileBefore(NamedTuple):
-    """A file as it was: which, and when it was written; to tell whether it is another by now."""
+class FileStamp(NamedTuple):
+    """Which file is at a path and when it was written, to see later whether it has changed; zeros: no file."""
 
     inode: int = 0
     written_ns: int = 0
 
 
-def file_before(path: Path) -> FileBefore:
-    """The file at a path, if there is one."""
+def file_stamp(path: Path) -> FileStamp:
+    """The stamp of the file at a path."""
     with suppress(OSError):
         found = path.stat()
-        return FileBefore(found.st_ino, found.st_mtime_ns)
-    return FileBefore()
+        return FileStamp(found.st_ino, found.st_mtime_ns)
+    return FileStamp()
 
 
-def settle(output: Path, before: FileBefore, ending: Ending, *, trusted: bool) -> int:
-    """The exit code of a launch: the run file knows better than mpirun, which may have ended ranks that were done.
+def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bool) -> int:
+    """The exit code of a launch, from the run file first: mpirun may have ended ranks whose run was done.
 
-    A run that is still `running` there was ended before it could say so, and is marked as failed. Not `trusted` is an
-    mpirun that returns 0 also where all its ranks were killed.
+    A run that is still `running` in its file was killed, and is marked as failed. An mpirun that returns 0 even where
+    all its ranks were killed is not `trusted`.
     """
-    status = _read(output) if file_before(output) not in (before, FileBefore()) else None
+    status = _read_status(output) if file_stamp(output) not in (before, FileStamp()) else None
     if status is not None and status.state == State.RUNNING:
         reason = reason_of(ending)
-        _mark(output, replace(status, state=State.FAILED, reason=reason))
+        _mark_failed(output, replace(status, state=State.FAILED, reason=reason))
         print(f"areabench: {output}: failed: {reason}", file=sys.stderr)
         return ending.shell_code or 1
     if status is not None and status.state == State.STOPPED and ending.signal == signal.SIGINT:
@@ -374,8 +374,8 @@ def settle(output: Path, before: FileBefore, ending: Ending, *, trusted: bool) -
     return ending.shell_code
 
 
-def reason_of(ending: Ending) -> str:
-    """Why a run has failed whose server ended without a word, as far as mpirun tells."""
+def reason_of(ending: LauncherExit) -> str:
+    """Why a run has failed whose server was killed, as far as mpirun reports it."""
     if ending.signal:
         name = signal.Signals(ending.signal).name
         return f"{name} came, and the run was ended before it could stop"
@@ -383,7 +383,7 @@ def reason_of(ending: Ending) -> str:
     return f"the server ended without a word, mpirun returned {ending.shell_code}{killed}"
 
 
-def _read(path: Path) -> Status | None:
+def _read_status(path: Path) -> Status | None:
     from areabench.runfile.read import open_run
 
     try:
@@ -394,7 +394,7 @@ def _read(path: Path) -> Status | None:
         return None
 
 
-def _mark(path: Path, status: Status) -> None:
+def _mark_failed(path: Path, status: Status) -> None:
     from areabench.runfile.layout import mark
 
     try:

@@ -1,4 +1,4 @@
-"""What the commands do that are called on every rank of a launch.
+"""What every rank of a launch does first and last: start MPI, run an action, and end together.
 
 Worker ranks load this module, so it loads nothing that only the server needs.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from areabench.transports.world import World
 
 
-START_LIMIT_S = 600  # for MPI to start on all ranks; a thousand on one machine take a hundred seconds
-END_LIMIT_S = 10  # for a fault-tolerant MPI to end: a tenth of a second, but now and then it waits for ever
+START_LIMIT_S = 600  # for MPI to start on all ranks; 1,000 ranks on one machine take 100 s
+END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits for ever
 
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
-    """Do something on all ranks of this launch, each of which calls this; what goes wrong on one ends all."""
+    """Run an action on all ranks of this launch, each of which calls this; a failure on one ends all."""
     foreign_launcher(started, mpi4py_family(), _right_launcher)
-    _end_after(START_LIMIT_S, started)  # a rank that has died would be waited for
+    _end_after(START_LIMIT_S, started)  # MPI would wait for a rank that has died
     try:
         from areabench.transports.world import AbortRequired, SharedFailure, World
     except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
@@ -36,7 +36,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
 
     world = World(fault_tolerant=started is not None and started.fault_tolerant)
     _end_after(0, started)
-    if started is not None:  # a run listens to it; before and after, Hydra may send it because another rank has ended
+    if started is not None:  # a run handles it; before and after, Hydra may send it because another rank has ended
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     lone_ranks(started, world.size, _right_launcher)
     try:
@@ -46,11 +46,11 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             where = f"rank {failure.failure.rank}: " if failure.failure.rank else ""
             print(f"areabench: {where}{failure.failure.message}", file=sys.stderr, flush=True)
         return _end(world, 2 if failure.failure.user_error else 1, started)
-    except ServerGone as error:  # every rank finds that out by itself, and one of them tells it
+    except ServerGone as error:  # every rank finds it by itself, and one of them reports it
         if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
-        os._exit(1)  # an abort adds a page to that, and MPI's own end would wait for the server
-    except BaseException as error:  # an interrupt, or what cannot be shared; the other ranks would wait for ever
+        os._exit(1)  # an abort would print a page, and MPI's finalisation would wait for the server
+    except BaseException as error:  # an interrupt, or a failure that needs an abort; the others would wait for ever
         if isinstance(error, AbortRequired):
             print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
         elif not isinstance(error, KeyboardInterrupt):
@@ -61,22 +61,22 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
 
 
 def _end(world: World, code: int, started: StartedBy | None) -> int:
-    """All that this rank had to do with others is done: the exit code.
+    """The exit code of a rank that has finished its work with the others.
 
-    In its own end, which all wait for each other in, Open MPI may wait for ranks that are lost too; so it is left out.
+    MPI's finalisation is collective, and Open MPI may wait in it for lost ranks too; after a loss it is left out.
     """
     if world.lost_ranks:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    _end_after(END_LIMIT_S if world.fault_tolerant else 0, started)  # one may be lost even now
+    _end_after(END_LIMIT_S if world.fault_tolerant else 0, started)  # a rank may be lost even now
     return code
 
 
 def _end_after(limit_s: int, started: StartedBy | None) -> None:
-    """Have the system end this rank after so many seconds, also inside of MPI, where nothing else is heard; 0: never.
+    """Have the system end this rank after `limit_s`, also inside MPI, where no handler runs; 0: never.
 
-    The other ranks notice it: MPI tells all of an end by a signal, but not of one with an exit code.
+    The other ranks notice it: MPI reports an end by a signal to all, but not an end with an exit code.
     """
     if started is not None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -20,7 +20,7 @@ from typing import IO, Any
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.launch.mpirun import PATIENCE_S, mpirun_command, own_folder, tether
+from areabench.launch.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
 from areabench.progress import SweepProgress
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass, Task
@@ -120,7 +120,7 @@ class _Launch:
 
     def _lines(self, errors: IO[str]) -> Iterator[str]:
         """What rank 0 prints, line by line, until it ends or an interrupt comes; mpirun is ended in any case."""
-        with own_folder() as environment:
+        with private_tmpdir() as environment:
             yield from self._read_lines(environment, errors)
 
     def _read_lines(self, environment: dict[str, str], errors: IO[str]) -> Iterator[str]:
@@ -131,7 +131,7 @@ class _Launch:
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            preexec_fn=tether(),
+            preexec_fn=end_with_parent(),
             env=environment,
         )
         assert mpirun.stdout is not None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from areabench.errors import harmless
 from areabench.progress import Style
-from areabench.views.json import to_json
 from areabench.views.styled import Styled
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ class Output:
     def answer(self, text: Callable[[], str], record: Callable[[], Any]) -> None:
         """Print the record as JSON, or the text; a styled text in its colours."""
         if self.as_json:
+            from areabench.views.json import to_json  # with HDF5, which a worker's rank must not load
+
             sys.stdout.write(to_json(record()))
         else:
             self.print(text())
