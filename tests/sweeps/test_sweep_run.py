@@ -63,7 +63,7 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture(autouse=True)
-def private_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps are run in the test's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
