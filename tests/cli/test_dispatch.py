@@ -1,0 +1,51 @@
+"""From a command's name to its function, and what is loaded for it."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from areabench.cli.main import COMMANDS, _function
+from areabench.cli.parser import EXIT_CODES, TYPED, build_parser, commands_of
+
+HEAVY = ("numpy", "h5py", "scipy", "torch", "mpi4py", "matplotlib", "pandas", "rich", "argcomplete", "psutil")
+DEMO = Path(__file__).parents[2] / "benchmarks" / "experiments" / "demo" / "demo.toml"
+
+
+def loaded(*arguments: str) -> set[str]:
+    """All modules that are loaded when a command ends."""
+    script = (
+        "import atexit, sys\natexit.register(lambda: print(*sys.modules, sep='\\n', file=sys.stderr))\n"
+        "from areabench.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return set(done.stderr.split())
+
+
+def test_every_command_has_a_function_a_parser_and_exit_codes() -> None:
+    assert set(COMMANDS) == set(commands_of(build_parser())) == {*TYPED, "batch"}
+    assert set(EXIT_CODES) == set(TYPED)
+    for command in COMMANDS:
+        assert list(inspect.signature(_function(command)).parameters) == ["options", "context"], command
+
+
+def test_help_loads_the_parser_only() -> None:
+    modules = loaded("--help")
+    assert not modules.intersection(HEAVY)
+    assert {name for name in modules if name.startswith("areabench")} <= {
+        "areabench", "areabench.errors", "areabench.cli", "areabench.cli.context", "areabench.cli.main",
+        "areabench.cli.parser",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["--mpi", "openmpi"]], ids=["MPI of this machine", "MPI that is given"])
+def test_job_loads_neither_numbers_nor_methods(options: list[str]) -> None:
+    modules = loaded("job", str(DEMO), "--scheduler", "slurm", "--transport", "simulator", *options)
+    assert not modules.intersection(HEAVY)
+    assert not {name for name in modules if name.startswith(("areabench.methods", "areabench.transports"))}
+    assert not modules & {"areabench.sweeps.run", "areabench.sweeps.pool", "areabench.engine.scenario"}
