@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 import subprocess
 import sys
@@ -399,14 +398,7 @@ def test_a_plot_that_cannot_be_written(name: str, run: Path, capsys: pytest.Capt
 def test_a_plot_without_matplotlib(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any) -> Any:
-        if name.startswith(("matplotlib", "areabench.views.figures.runs")):
-            raise ImportError("No module named 'matplotlib'")
-        return real(name, *arguments)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["summary", str(run), "--plot", "runs.png"]) == 2
     assert "needs matplotlib" in capsys.readouterr().err
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from areabench.cli.watch import WatchOptions, frames
 from areabench.engine.events import State
-from areabench.views.watch.frame import Evaluator, Follower, Frame
+from areabench.views.watch.follower import Follower
+from areabench.views.watch.frame import Frame
+from areabench.views.watch.quality import Evaluator
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
