@@ -45,7 +45,7 @@ method.step_size = [1e-2, 1e-1, 1.0, 1e1, 1e2]
 
 
 def measure() -> int:
-    """Make the sweep, which goes on where it was interrupted, and its report."""
+    """Make the sweep, which continues where it was interrupted, and its report."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     sweep, page = FOLDER / "bench.toml", FOLDER / "report.html"
     sweep.write_text(SWEEP, encoding="utf-8")

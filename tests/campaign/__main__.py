@@ -1,6 +1,6 @@
 """The fault campaign: python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md.
 
-Runs that are in the log already are not run again, so that an interrupted campaign goes on; --fresh forgets them.
+Runs that are in the log already are not run again, so that an interrupted campaign continues; --fresh forgets them.
 """
 
 from __future__ import annotations
@@ -130,5 +130,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; the same command continues from here", file=sys.stderr)
         sys.exit(130)

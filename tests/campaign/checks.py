@@ -25,7 +25,7 @@ ENDED = (State.DONE, State.TARGET, State.DIVERGED)
 
 
 def check_ended(finding: Finding, ended: Ended, what: str) -> None:
-    """A command has ended by itself, left nobody behind and shown no traceback."""
+    """A command has ended by itself, left no process behind and shown no traceback."""
     if ended.hung:
         finding.no_hang = False
         finding.fail(f"{what} hung")
@@ -115,7 +115,7 @@ def _check_events(case: Case, finding: Finding, expected: Expected, run: Run) ->
         later = events[(events["time_s"] > lost["time_s"][0]) & (events["kind"] == Kind.UPDATE)]
         others = set(later["client"]) - {case.victim}
         late = lost["time_s"][0] > case.drawn.horizon_s - LATE_S
-        finding.require(bool(others) or late, "nobody went on after the loss")
+        finding.require(bool(others) or late, "no client continued after the loss")
         finding.require(run.status.end_s == case.drawn.horizon_s, f"ended at {run.status.end_s} s, before its horizon")
         finding.require(case.victim not in set(later["client"]), "the lost client sent updates after it was lost")
 
@@ -159,7 +159,7 @@ def read_whole(path: Path) -> Status:
 
 
 def check_resume(case: Case, room: Room, finding: Finding) -> None:
-    """Where there is a checkpoint of a run that has not ended, it goes on to its end."""
+    """Where there is a checkpoint of a run that has not ended, it continues to its end."""
     if not room.checkpoint.exists() or finding.state in {state.text for state in ENDED}:
         return
     resumed = room.call("resume", "resume", str(room.run_file))

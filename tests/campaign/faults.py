@@ -30,7 +30,7 @@ class Disc:
     mounted: bool
 
     def fill(self, process: int | None, run_file: Path) -> bool:
-        """Take all room that is left; returns whether there was anybody to take it from."""
+        """Take all room that is left; returns whether there was a process to take it from."""
         if self.mounted:
             return self._write_ballast()
         if process is None:
@@ -99,7 +99,7 @@ def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: flo
 
 
 def _act(case: Case, room: Room, started: Started, disc: Disc) -> bool:
-    """Returns whether there was anybody to strike."""
+    """Returns whether there was a process to strike."""
     match case.kind.act:
         case Act.SIGNAL_LAUNCH:
             return send_signal(started.process.pid, signal.Signals[case.kind.detail])
@@ -119,7 +119,7 @@ def _server(case: Case, started: Started) -> int | None:
 
 
 def _pause(case: Case, started: Started) -> bool:
-    """Stop the client's rank for a while; whatever happens to the others meanwhile, it goes on after that."""
+    """Stop the client's rank for a while; whatever happens to the others meanwhile, it continues after that."""
     process = rank_process(started.token, case.victim + 1)
     stopped = send_signal(process, signal.SIGSTOP)
     time.sleep(case.pause_s)

@@ -59,11 +59,11 @@ class Kind:
 # A run that a signal stops leaves a checkpoint and says so; the clients may be in a round, and ranks share two cores.
 STOPPED = Expected((State.STOPPED,), (4,), ends_within_s=20.0, checkpoint=True)
 DONE = Expected((State.DONE,), (0,))
-# With fault-tolerant MPI the run goes on without the lost client, to its end.
+# With fault-tolerant MPI the run continues without the lost client, to its end.
 LOST_AND_DONE = Expected((State.DONE,), (0,), lost=1)
 # Without it the run ends at once and says why; mpirun decides about the exit code.
 LOST_AND_FAILED = Expected((State.FAILED,), None, says="client {victim} lost", ends_within_s=20.0, lost=1)
-# Nobody is left to write a status.
+# No process is left to write a status.
 SERVER_KILLED = Expected((State.RUNNING,), None, ends_within_s=20.0)
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)
 FULL_DISC = Expected((State.FAILED,), (1,), ends_within_s=20.0)

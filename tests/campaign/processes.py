@@ -1,4 +1,4 @@
-"""Processes with a token in their environment: starting, finding, signalling and ending them, and nobody else."""
+"""Processes with a token in their environment: starting, finding, signalling and ending them, and no others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _is_python(process: int) -> bool:
 
 
 def send_signal(process: int | None, number: signal.Signals) -> bool:
-    """Send a signal; returns whether there was anybody to take it."""
+    """Send a signal; returns whether there was a process to take it."""
     if process is None:
         return False
     with suppress(ProcessLookupError):
@@ -136,7 +136,7 @@ class Started:
         return Ended(code, self.text("stdout"), self.text("stderr"), hung, killed, ended_at)
 
     def _wait_for_the_rest(self, limit_s: float) -> bool:
-        """Whether somebody is left after so many seconds."""
+        """Whether a process is left after so many seconds."""
         until_s = time.monotonic() + limit_s
         while processes_of(self.token):
             if time.monotonic() >= until_s:

@@ -60,7 +60,7 @@ def _run_in(case: Case, folder: Path, token: str, finding: Finding) -> None:
         if case.kind.act is Act.DEFECT:
             (folder / f"{MODULE}.py").write_text(defect_module(case, RANK_VARIABLES))
         _play(case, room, disc, finding)
-    except Exception:  # a case that cannot be judged has failed, and the campaign goes on
+    except Exception:  # a case that cannot be judged has failed, and the campaign continues
         finding.fail(traceback.format_exc())
     finally:
         end_all(token)

@@ -118,7 +118,7 @@ def _steps(block: Block) -> Iterator[Step]:
 
 
 def _commands(block: Block) -> Iterator[Step]:
-    """One a line; a line that ends in a backslash goes on in the next one."""
+    """One per line; a line that ends in a backslash continues in the next one."""
     begin, text = 0, ""
     for number, line in enumerate(block.lines, block.line):
         begin = begin if text else number
