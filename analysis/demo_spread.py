@@ -14,6 +14,7 @@ from scipy.stats import t as student
 
 from areabench import open_sweep
 from areabench.experiment.labels import METHOD_NAMES
+from areabench.results.statistics import spread_of
 
 CONFIDENCE = 0.95
 
