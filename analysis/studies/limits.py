@@ -16,11 +16,11 @@ from areabench.experiment.problem_records import Quadratic
 from areabench.problems.quadratic import QuadraticProblem
 from areabench.views.figures.style import (
     common_legend,
-    dress,
     entitle,
     grid,
+    label_axes,
     label_log_axis,
-    look_of,
+    method_style,
     styled,
     trials_name,
     typeset,
@@ -74,7 +74,7 @@ def draw_limits(limits: Sequence[Limit], points: Sequence[Point], *, width_in: f
     for limit, point in zip(limits, points, strict=True):
         if (limit.zeta, limit.ratio) == (shown.zeta, shown.ratio):
             _course(first, point)
-    dress(first, "iterations K", "|x_s - x*|, median trial")
+    label_axes(first, "iterations K", "|x_s - x*|, median trial")
     first.set_title(f"ratio of rates {shown.ratio:.0f}, zeta = {shown.zeta:g}", fontsize=size)
     for zeta, panel in zip(zetas, others, strict=True):
         _limit_panel(panel, [limit for limit in limits if limit.zeta == zeta])
@@ -108,7 +108,7 @@ def _nearest(limits: Sequence[Limit], zeta: float, ratio: float) -> Limit:
 
 
 def _course(axes: Axes, point: Point) -> None:
-    look, traces = look_of(point.experiment.method.name), point.traces
+    look, traces = method_style(point.experiment.method.name), point.traces
     shortest = min(len(trace.iterations) for trace in traces)
     distance = np.median([np.sqrt(trace.squared_distance[:shortest]) for trace in traces], axis=0)
     axes.set(yscale="log")
@@ -128,7 +128,7 @@ def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
     axes.set(xscale="log", yscale="log")
     for method in sorted({limit.method for limit in limits}, key=_place):
         own = sorted((limit for limit in limits if limit.method == method), key=lambda limit: limit.ratio)
-        look, ratios = look_of(method), [limit.ratio for limit in own]
+        look, ratios = method_style(method), [limit.ratio for limit in own]
         shown = band(np.array([limit.distances for limit in own]).T)
         axes.fill_between(ratios, shown.low, shown.high, color=look.colour, alpha=0.2, linewidth=0)
         axes.plot(
@@ -142,5 +142,5 @@ def _limit_panel(axes: Axes, limits: Sequence[Limit]) -> None:
         )
     uneven = sorted({(limit.ratio, limit.predicted) for limit in limits if limit.ratio > 1})
     axes.plot(*zip(*uneven, strict=True), color="black", linewidth=0.8, linestyle=":", label="minimiser of Σ p_i f_i")
-    dress(axes, "fastest rate / slowest rate", "|limit - x*|, mean and 95 %")
+    label_axes(axes, "fastest rate / slowest rate", "|limit - x*|, mean and 95 %")
     label_log_axis(axes.xaxis)

@@ -17,9 +17,9 @@ from areabench.theory.applied import event_probabilities, is_smooth, smooth_cons
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound
 from areabench.views.figures.style import (
     common_legend,
-    dress,
     entitle,
     grid,
+    label_axes,
     label_log_axis,
     styled,
     trials_name,
@@ -110,7 +110,7 @@ def draw_rates(rows: list[list[Curve]]) -> Figure:
             panel.set_axis_off()
         for curve, panel in zip(curves, line, strict=False):
             _panel(panel, curve, 1.0 if number == 0 else 0.5, 9)
-            dress(panel, "iterations K", _NAMES[number] if curve is curves[0] else "")
+            label_axes(panel, "iterations K", _NAMES[number] if curve is curves[0] else "")
         free = len(curves) < len(line)  # a panel without curve has room for the legend
         handles, labels = line[0].get_legend_handles_labels()
         line[-1 if free else 0].legend(
@@ -128,7 +128,7 @@ def draw_theorem(curves: Sequence[Curve], theorem: int, *, width_in: float) -> F
     entitle(figure, f"Theorem {theorem}: AREA and the bound, {trials_name(least)}")
     for curve, panel in zip(curves, panels, strict=True):
         _panel(panel, curve, 1 / theorem, "small")
-        dress(panel, "iterations K", _NAMES[theorem - 1])
+        label_axes(panel, "iterations K", _NAMES[theorem - 1])
     _same_limits(panels)
     for panel in panels:
         label_log_axis(panel.xaxis, 5)

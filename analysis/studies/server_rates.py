@@ -15,11 +15,11 @@ from areabench.experiment.records import PoissonAggregation
 from areabench.theory.theorem2 import best_server_rate
 from areabench.views.figures.style import (
     common_legend,
-    dress,
     entitle,
     grid,
+    label_axes,
     label_log_axis,
-    look_of,
+    method_style,
     styled,
     trials_name,
     typeset,
@@ -97,7 +97,7 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
         best = each.measured_best
         panel.axvspan(best.low, best.high, color="#009E73", alpha=0.15, linewidth=0, label="measured best, 95 %")
         panel.set_title(f"{each.title}: lambda_s* = {each.best:.3g} 1/s", fontsize=10 if width_in is None else "small")
-        dress(panel, "server rate / lambda_s*", "gap / gap at lambda_s*")
+        label_axes(panel, "server rate / lambda_s*", "gap / gap at lambda_s*")
         label_log_axis(panel.xaxis)
         label_log_axis(panel.yaxis)
         if width_in is None:
@@ -109,6 +109,6 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
 
 
 def _relative(axes: Axes, factors: Floats, shown: Band) -> None:
-    colour = look_of("area").colour
+    colour = method_style("area").colour
     axes.fill_between(factors, shown.low, shown.high, color=colour, alpha=0.2, linewidth=0)
     axes.plot(factors, shown.mean, color=colour, marker="o", markersize=4, label="measured, 95 % interval")

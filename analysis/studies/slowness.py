@@ -14,7 +14,7 @@ from studies.statistics import Floats, band
 from areabench.theory.applied import event_probabilities, is_smooth, smooth_constants, start_distance
 from areabench.theory.probabilities import EventProbabilities
 from areabench.theory.theorem1 import Setting, recursion_bound
-from areabench.views.figures.style import dress, label_log_axis, styled
+from areabench.views.figures.style import label_axes, label_log_axis, styled
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def draw_slowness(smooth: Sequence[Slowness], lipschitz: Sequence[Slowness]) -> 
             panels[2 * number :], ("minimum", "mean_inverse"), ("p_min", "q_bar"), strict=False
         ):
             _slowness_panel(panel, found, key)
-            dress(panel, name, title if key == "minimum" else "")
+            label_axes(panel, name, title if key == "minimum" else "")
     panels[0].legend(frameon=False, fontsize=8)
     return figure
 

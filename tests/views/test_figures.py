@@ -52,7 +52,7 @@ from matplotlib.patches import Rectangle, StepPatch
 from areabench.cli.figures import read_step_sizes
 from areabench.experiment.labels import METHOD_COLOURS
 from areabench.views.figures.labels import MOST_CLIENTS, draw_labels
-from areabench.views.figures.style import look_of, save
+from areabench.views.figures.style import method_style, save
 from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
 
 METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
@@ -167,7 +167,7 @@ def test_variants_of_a_method_are_told_apart() -> None:
         "FedBuff (server_step_size = none)",
         "FedBuff (server_step_size = 0.5)",
     )
-    assert look_of("fedbuff", first.variant).marker != look_of("fedbuff", second.variant).marker
+    assert method_style("fedbuff", first.variant).marker != method_style("fedbuff", second.variant).marker
 
 
 def test_title_says_clients_steps_split_horizon_and_trials() -> None:

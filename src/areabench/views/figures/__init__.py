@@ -1,7 +1,7 @@
 """Figures of runs, sweeps and splits: `from areabench import figures`, then `figures.timeline(run)` and the like.
 
-Each figure is a function of `gallery`, which is imported when one is first asked for: it needs matplotlib. With
-`method_colour` and `method_label` a figure of your own shows the methods as these do.
+Each figure is a function of `gallery`, which is imported at the first use: it needs matplotlib. With `method_colour`
+and `method_label` a figure of your own shows the methods as these do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public figures when one is first asked for."""
+    """Import the public figures at the first use of one."""
     if name not in __all__:
         raise AttributeError(f"module 'areabench.figures' has no attribute {name!r}")
     from areabench.views.figures import gallery

@@ -18,7 +18,7 @@ from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
 from areabench.engine.fairness import CHANCE
 from areabench.experiment.labels import method_colour, method_label
 from areabench.experiment.records import Experiment
-from areabench.views.figures.style import dress, entitle, grid, label_log_axis, legend, styled
+from areabench.views.figures.style import entitle, grid, label_axes, label_log_axis, legend, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 _LIMIT: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2)), "zorder": 1}
@@ -68,7 +68,7 @@ def _heading(found: Diagnosis, experiment: Experiment, width: int) -> str:
 def _draw_clients(axes: Axes, found: Diagnosis) -> None:
     """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
     clients, span_s = found.clients, found.duration_s
-    dress(axes, "client", "updates/s")
+    label_axes(axes, "client", "updates/s")
     axes.set_title("Rates: achieved, and expected with interval", loc="left", fontsize="small", pad=20)
     axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
     axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")
@@ -85,7 +85,7 @@ def _draw_clients(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_delays(axes: Axes, found: Diagnosis) -> None:
     """Quantiles of realised delays over those of drawn ones: on the diagonal where delays were kept."""
-    dress(axes, "drawn delay (ms)", "realised delay (ms)")
+    label_axes(axes, "drawn delay (ms)", "realised delay (ms)")
     axes.set_title("Delays: quantiles from 1 to 99.9 %", loc="left", fontsize="small")
     inner = (found.quantiles["share"] >= 1) & (found.quantiles["share"] < 100)
     drawn_ms, realised_ms = (1e3 * found.quantiles[name][inner] for name in ("drawn_s", "realised_s"))
@@ -101,7 +101,7 @@ def _draw_delays(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_times(axes: Axes, found: Diagnosis) -> None:
     """How many updates were at most so late, answered in so long, and so on."""
-    dress(axes, "time (ms)", "share of updates up to it (%)")
+    label_axes(axes, "time (ms)", "share of updates up to it (%)")
     axes.set_title("Lateness, reply latency and its parts, computing", loc="left", fontsize="small", pad=36)
     share = found.quantiles["share"]
     for column, label, colour, line in _TIMES:
@@ -120,7 +120,7 @@ def _draw_cycle(axes: Axes, found: Diagnosis) -> None:
     rest_s = max(found.mean_realised_s - reply_s - found.mean_compute_s, 0.0)
     parts = (("reply", reply_s, _BLUE), ("computing", found.mean_compute_s, _ORANGE),
              ("idle until due", rest_s, "0.8"))  # fmt: skip
-    dress(axes, "mean (ms)", "")
+    label_axes(axes, "mean (ms)", "")
     axes.set_title("What a cycle is made of", loc="left", fontsize="small")
     axes.barh([1], [1e3 * found.mean_drawn_s], color=_GREEN, height=0.55, label="delay drawn")
     left_s = 0.0
@@ -154,7 +154,7 @@ def _draw_loads(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limit: float) -> None:
     """Bars from top to bottom with their values, and a limit as a dashed line."""
-    dress(axes, across, "")
+    label_axes(axes, across, "")
     longest = max([limit, *(value for value, _ in bars.values() if not math.isnan(value))])
     for row, (value, colour) in enumerate(bars.values()):
         known = 0.0 if math.isnan(value) else value
@@ -188,7 +188,7 @@ def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: fl
     axes = figure.subplots()
     _draw_counts(axes, clients, beyond, colour, 45 * width_in / len(clients))
     named = len(clients) <= _NAMED
-    dress(axes, "client" if named else "clients, by their expected numbers", "updates used")
+    label_axes(axes, "client" if named else "clients, by their expected numbers", "updates used")
     if named:
         axes.set_xticks(range(len(clients)), [str(client) for client in clients["client"]])
     axes.set_ylim(bottom=0)

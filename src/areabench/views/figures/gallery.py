@@ -1,7 +1,7 @@
 """The public figures: one function each, from an open run or sweep to a figure; `areabench.figures` has their names.
 
-`width` is in inches, or "column" (3.3) or "page" (6.9); `titled=False` leaves the title to a caption. `step_sizes` says
-which step size of a method to draw; of the others it is the best one. `page` counts the settings of a sweep from 0.
+`width` is in inches, or "column" (3.3) or "page" (6.9); `titled=False` leaves the title to a caption. `step_sizes` has
+the step size to draw of a method; of the others it is the best one. `page` counts the settings of a sweep from 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Runs = Run | Sequence[Run]
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure; the suffix says as what: .pdf and .svg for a paper, .png for a screen."""
+    """Write a figure; the suffix is its format: .pdf and .svg for a paper, .png for a screen."""
     save_as(figure, Path(path))
 
 
@@ -40,7 +40,7 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def quality(runs: Runs, target: float = 80.0, *, width: Width = "page", titled: bool = True) -> Figure:
-    """Test accuracy and training loss over time, a line a run; `target` is an accuracy in percent."""
+    """Test accuracy and training loss over time, one line per run; `target` is an accuracy in percent."""
     return _entitled(draw_runs(_several(runs), target, width_in=inches(width)), titled)
 
 
@@ -52,7 +52,7 @@ def timeline(
 
 
 def participation(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
-    """Updates used of each client, beside how many its rate makes expect and how many chance allows."""
+    """Updates used of each client, beside how many its rate lets expect and how many chance allows."""
     return _entitled(draw_participation(diagnosis_of(run), run.experiment, width_in=inches(width)), titled)
 
 
@@ -62,12 +62,12 @@ def verdict(run: Run, *, width: Width = "page", titled: bool = True) -> Figure:
 
 
 def two_clocks(first: Run, second: Run) -> Figure:
-    """Two runs of one experiment over each other, a simulated and a real one, say: four panels, ten inches wide."""
+    """Two runs of one experiment, such as a simulated and a real one, in four panels, ten inches wide."""
     return draw_comparison(first, second, compare_runs(first, second))
 
 
 def class_shares(run: Run, *, cache: Path | None = None, width: Width = "page", titled: bool = True) -> Figure:
-    """Which client holds how many samples of which class; `cache` holds the data set, by default that of commands."""
+    """Which client holds how many samples of which class; `cache` has the data set, as for commands."""
     experiment = run.experiment
     counts = recorded_labels(experiment, run.path, cache or default_cache(os.environ))
     return _entitled(draw_labels(counts, experiment, width_in=inches(width)), titled)
@@ -105,7 +105,7 @@ def staleness(
     width: Width = "page",
     titled: bool = True,
 ) -> Figure:
-    """How many steps the server made while an update was under way: a panel a method."""
+    """How many steps the server made while an update was under way: one panel per method."""
     return _entitled(draw_staleness(_page(sweep, page), step_sizes or {}, width_in=inches(width)), titled)
 
 
@@ -121,9 +121,6 @@ def time_to_target(
     """When a test accuracy was reached: median and trials; those that did not reach it stand at the horizon."""
     drawn = draw_time_to_target(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
     return _entitled(drawn, titled)
-
-
-# ---------------------------------------------------------------------------------------------------- theory
 
 
 # ---------------------------------------------------------------------------------------------------- shared
@@ -145,7 +142,7 @@ def _page(source: Sweep | Runs, number: int | None) -> Page:
     if number is None and len(pages) > 1:
         raise UserError(f"there are {len(pages)} settings to draw; choose one with page=0 to page={len(pages) - 1}")
     if not 0 <= (chosen := number or 0) < len(pages):
-        raise UserError(f"page {number}: must be from 0 to {len(pages) - 1}, one a setting")
+        raise UserError(f"page {number}: must be from 0 to {len(pages) - 1}, one per setting")
     return pages[chosen]
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from areabench.experiment.labels import describe_data
 from areabench.experiment.records import Experiment
-from areabench.views.figures.style import dress, entitle, styled
+from areabench.views.figures.style import entitle, label_axes, styled
 
-MOST_CLIENTS = 256  # that a dot can be seen of
+MOST_CLIENTS = 256  # more dots would be too small to see
 _MOST_TICKS = 20
 _ALL_NAMED = 10  # clients whose numbers have room in any figure
 _BESIDE_IN = 1.5  # what labels and legend take of the width
@@ -41,7 +41,7 @@ def _title(counts: Counts, experiment: Experiment) -> str:
 
 
 def _draw_totals(axes: Axes, counts: Counts) -> None:
-    dress(axes, "", "samples")
+    label_axes(axes, "", "samples")
     axes.bar(np.arange(len(counts)), counts.sum(axis=1), width=0.75, color="0.45")
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -50,7 +50,7 @@ def _draw_totals(axes: Axes, counts: Counts) -> None:
 
 def _draw_dots(axes: Axes, counts: Counts, column: float, row: float) -> None:
     """Dots as large as fit; `column` and `row` are the room of a dot in inches."""
-    dress(axes, "client", "class")
+    label_axes(axes, "client", "class")
     points = 72.0**2 * _largest_area(counts, column, row)
     client, label = np.nonzero(counts)
     areas = points * counts[client, label] / counts.max()

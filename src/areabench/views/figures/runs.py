@@ -1,4 +1,4 @@
-"""The figure of a few runs: accuracy and loss over time, a line a run. Figures of sweeps are in `figures`."""
+"""Figures of runs: accuracy and loss over time with one line per run, and two runs compared."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, 
 from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
 from areabench.views.figures.style import (
-    dress,
     entitle,
     grid,
+    label_axes,
     label_log_axis,
     legend,
-    look_of,
     mark_every,
+    method_style,
     save,
     styled,
 )
@@ -35,13 +35,13 @@ _LINES = ("-", "--", ":", "-.")
 
 
 def plot_runs(runs: Sequence[Run], path: Path, target: float) -> None:
-    """Accuracy and loss over time, a line a run, into one picture; `target` in percent."""
+    """Accuracy and loss over time, one line per run, into a file; `target` in percent."""
     save(draw_runs(runs, target), path)
 
 
 @styled
 def draw_runs(runs: Sequence[Run], target: float, *, width_in: float | None = None) -> Figure:
-    """Accuracy and loss over time, a line a run; `target` in percent."""
+    """Accuracy and loss over time, one line per run; `target` in percent."""
     if width_in is not None:
         return _draw_paper(runs, target, width_in)
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -49,7 +49,7 @@ def draw_runs(runs: Sequence[Run], target: float, *, width_in: float | None = No
     for index, (run, style) in enumerate(zip(runs, _styles(runs), strict=True)):
         _draw(run, style, index / len(runs), {"test_accuracy": accuracy, "train_loss": loss})
     for axes, label in ((accuracy, "test accuracy (%)"), (loss, "training loss")):
-        dress(axes, "time (s)", label)
+        label_axes(axes, "time (s)", label)
         axes.margins(x=0.01)
     accuracy.axhline(target, color="0.6", linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
     accuracy.legend(frameon=False, loc="lower right")
@@ -59,7 +59,7 @@ def draw_runs(runs: Sequence[Run], target: float, *, width_in: float | None = No
 
 
 def _draw_paper(runs: Sequence[Run], target: float, width_in: float) -> Figure:
-    """The same for a paper: what was measured, and a title that names the runs."""
+    """The same for a paper: only what was measured, with a title that names the runs."""
     measured = [name for name in _COLUMNS if any(np.isfinite(run.metrics_array[name]).any() for run in runs)]
     if not measured:
         raise UserError(f"{runs[0].path}: no run was evaluated, so there is no quality to draw; look at its status")
@@ -77,13 +77,13 @@ def _draw_paper(runs: Sequence[Run], target: float, width_in: float) -> Figure:
 
 
 def _names(runs: Sequence[Run]) -> str:
-    """What the runs are of, and on which clocks."""
+    """The experiments of the runs, and their transports."""
     settings = {f"{run.experiment.name}: {describe_setting(run.experiment)}" for run in runs}
     return f"{'; '.join(sorted(settings))}; {', '.join(sorted({run.provenance.transport for run in runs}))}"
 
 
 def _styles(runs: Sequence[Run]) -> list[str]:
-    """A line style a run: solid for a method's first run, others for its next ones."""
+    """One line style per run: solid for the first run of a method, others for its next ones."""
     seen: dict[str, int] = {}
     styles = []
     for run in runs:
@@ -99,9 +99,9 @@ def _draw(run: Run, style: str, shift: float, panels: Mapping[Quantity, Axes]) -
     if not len(metrics):
         return
     time_s = run.snapshot_index["time_s"][: len(metrics)]
-    look, label = look_of(method.name), f"{method_label(method.name)}, α = {method.step_size:g}"
+    look, label = method_style(method.name), f"{method_label(method.name)}, α = {method.step_size:g}"
     for column, axes in panels.items():
-        there = ~np.isnan(metrics[column])  # the loss may be asked for on few snapshots only
+        there = ~np.isnan(metrics[column])  # the loss may be evaluated on few snapshots only
         axes.plot(
             time_s[there], metrics[column][there], style, color=look.colour, label=label, linewidth=1.6,
             marker=look.marker, markevery=mark_every(int(there.sum()), shift), markersize=4.5,
@@ -113,7 +113,7 @@ _OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4
 
 
 def plot_comparison(first: Run, second: Run, found: RunComparison, path: Path) -> None:
-    """Draw two runs and write the figure; the suffix says as what."""
+    """Draw two runs and write the figure; the suffix is its format."""
     save(draw_comparison(first, second, found), path)
 
 
@@ -141,7 +141,7 @@ def _title(run: Run) -> str:
 
 def _draw_over(axes: Axes, first: Run, curves: tuple[tuple[Floats, Floats], tuple[Floats, Floats]]) -> None:
     """Two lines that may cover each other: the first broad and pale, the second thin and dashed on top of it."""
-    colour = look_of(first.experiment.method.name).colour
+    colour = method_style(first.experiment.method.name).colour
     axes.plot(*curves[0], color=colour, linewidth=4.0, alpha=0.45, solid_capstyle="butt", label="first")
     axes.plot(*curves[1], **_OVER, label="second")
 
@@ -160,7 +160,7 @@ def _draw_updates(axes: Axes, first: Run, second: Run, found: RunComparison) -> 
     indices = [run.snapshot_index for run in (first, second)]
     one, other = [(index["time_s"], (index["event"] - index["version"]).astype(np.float64)) for index in indices]
     _draw_over(axes, first, (one, other))
-    dress(axes, "time (s)", "updates so far")
+    label_axes(axes, "time (s)", "updates so far")
     axes.margins(x=0.02)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     pair = found.updates
@@ -170,14 +170,14 @@ def _draw_updates(axes: Axes, first: Run, second: Run, found: RunComparison) -> 
 def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> None:
     """Median and 5 to 95 % of the shift of common arrivals, in bins of equal length."""
     names = run_names(first, second)
-    dress(axes, f"time of the arrival, {names[0]} (s)", "shift of arrivals (ms)")
+    label_axes(axes, f"time of the arrival, {names[0]} (s)", "shift of arrivals (ms)")
     axes.margins(x=0.02)
     if found.shift is None or found.order is None or not found.order.common:
         axes.set(xticks=[], yticks=[])
         axes.text(0.5, 0.5, "no events in common", color="0.45", ha="center", va="center", transform=axes.transAxes)
         return
     centre_s, low, middle, high = binned(*time_shifts(arrivals(first.events_array), arrivals(second.events_array)))
-    colour = look_of(first.experiment.method.name).colour
+    colour = method_style(first.experiment.method.name).colour
     axes.fill_between(centre_s, 1e3 * low, 1e3 * high, color=colour, alpha=0.25, linewidth=0, label="5 to 95 %")
     axes.plot(centre_s, 1e3 * middle, color=colour, linewidth=1.6, label="median")
     axes.axhline(0.0, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
@@ -189,7 +189,7 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
 
 
 def binned(time_s: Floats, shift_s: Floats, bins: int = _BINS) -> tuple[Floats, ...]:
-    """Middles of the bins that hold something, and the 5th, 50th and 95th percentile of the shifts in each."""
+    """Middles of the bins that are not empty, and the 5th, 50th and 95th percentile of the shifts in each."""
     edges = np.linspace(0.0, time_s.max() or 1.0, bins + 1)
     places = np.clip(np.digitize(time_s, edges) - 1, 0, bins - 1)
     filled = np.unique(places)

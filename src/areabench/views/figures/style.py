@@ -1,6 +1,6 @@
-"""What all figures share: the look of each method, axes, and files that come out the same byte for byte.
+"""What all figures share: the style of each method, axes, legends, and files that are the same byte for byte.
 
-Marker and line tell the methods apart without colour.
+Marker and line distinguish the methods without colour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from areabench.experiment.labels import method_colour
 
 _LINES: dict[str, Any] = {"area": "-", "fedbuff": (0, (6, 1.5)), "as-fedavg": (0, (6, 1.5, 1, 1.5)), "s-fedavg": ":"}
 _MARKERS = {"area": "oPh", "fedbuff": "sX>", "as-fedavg": "^p8", "s-fedavg": "Dd<"}  # of its first, second ... variant
-_OTHER_LINE, _OTHER_MARKERS = (0, (3, 1.5)), "v*H"  # of a method from outside the package
+_OTHER_LINE, _OTHER_MARKERS = (0, (3, 1.5)), "v*H"  # of a user's own method
 
 _SETTINGS: Any = {
     "font.size": 10,
@@ -46,20 +46,31 @@ _PAPER: Any = {  # beside text of ten points
     "ytick.major.pad": 2.5,
 }
 _DOTS_PER_INCH = 150
-_DATES: dict[str, dict[str, None]] = {  # what would change a file without reason, by suffix
+_DATES: dict[str, dict[str, None]] = {  # metadata that would change a file without reason, by suffix
     ".svg": {"Date": None, "Creator": None},
     ".png": {"Software": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 _DECADES_ONLY = 150.0  # a logarithmic axis that spans more than this factor is labelled at powers of ten alone
-_MARKS_A_LINE = 8
-_ALL_MARKED = 15  # a line of so many points has a marker at each
-_EVEN_TICKS = 6.0  # one that spans less is labelled at even distances
+_MARKS_PER_LINE = 8
+_ALL_MARKED = 15  # a line of at most so many points has a marker at each
+_EVEN_TICKS = 6.0  # a logarithmic axis that spans less is labelled at even distances
+Width = float | Literal["column", "page"]
+WIDTHS_IN: dict[str, float] = {"column": 3.3, "page": 6.9}  # of a paper in two columns
+_LEAST_IN, _MOST_IN = 2.5, 20.0
+_NARROW_IN = 5.0  # below it a legend goes under its panel
+_LETTERS_PER_INCH = 15.5  # at the size of titles
+_LETTERS = {
+    "x_s,K": "$x_{s,K}$", "x_s": "$x_s$", "x*": "$x^*$", "f*": "$f^*$", "lambda_s*": r"$\lambda_s^*$", "zeta": "ζ",
+    "p_i f_i": "$p_i f_i$",
+}  # fmt: skip
+_PLAIN = re.compile("|".join(map(re.escape, _LETTERS)))
+_BELOW_POINTS = -28  # room for the labels of the axis that a legend goes under
 Parameters = ParamSpec("Parameters")
 
 
 @dataclass(frozen=True)
-class Look:
+class MethodStyle:
     """How a method is drawn."""
 
     colour: str
@@ -67,24 +78,24 @@ class Look:
     line: Any  # a line style of matplotlib
 
 
-def look_of(method: str, variant: int = 0) -> Look:
-    """The look of a method; `variant` counts the settings of one method beside its step size."""
+def method_style(method: str, variant: int = 0) -> MethodStyle:
+    """The style of a method; `variant` counts the settings of one method beside its step size."""
     markers = _MARKERS.get(method, _OTHER_MARKERS)
-    return Look(method_colour(method), markers[variant % len(markers)], _LINES.get(method, _OTHER_LINE))
+    return MethodStyle(method_colour(method), markers[variant % len(markers)], _LINES.get(method, _OTHER_LINE))
 
 
 def mark_every(points: int, shift: float) -> tuple[int, int]:
-    """Which points of a line get a marker: the first one, and each so many-th.
+    """Which points of a line get a marker: the first one, and the step to the next.
 
-    All of few, so that nobody takes the straight lines between them for data. `shift` keeps the markers of several
-    lines apart, as a share of their distance.
+    Of few points all do, so that nobody takes the straight lines between them for data. `shift` keeps the markers of
+    several lines apart, as a share of their distance.
     """
-    apart = 1 if points <= _ALL_MARKED else points // _MARKS_A_LINE
+    apart = 1 if points <= _ALL_MARKED else points // _MARKS_PER_LINE
     return int(shift * apart), apart
 
 
 def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Let a drawing function work under the settings of this module; with `width_in` under those for a paper."""
+    """Run a drawing function with the settings of this module; with `width_in`, with those for a paper."""
 
     @wraps(draw)
     def drawn(*arguments: Parameters.args, **named: Parameters.kwargs) -> Figure:
@@ -95,7 +106,7 @@ def styled(draw: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
     return drawn
 
 
-def dress(axes: Axes, across: str, upward: str) -> None:
+def label_axes(axes: Axes, across: str, upward: str) -> None:
     """Label the two axes and lay a light grid behind the data."""
     axes.set_xlabel(across)
     axes.set_ylabel(upward)
@@ -104,9 +115,9 @@ def dress(axes: Axes, across: str, upward: str) -> None:
 
 
 def label_log_axis(axis: Axis, most: int = 9) -> None:
-    """Plain numbers on a logarithmic axis, as many as its range has room for; call it when the limits stand.
+    """Plain numbers on a logarithmic axis, as many as its range has room for; call it when the limits are final.
 
-    Of powers of ten there are at most so many.
+    There are at most `most` powers of ten.
     """
     low, high = sorted(axis.get_view_interval())
     if high / low > _DECADES_ONLY:
@@ -121,7 +132,7 @@ def label_log_axis(axis: Axis, most: int = 9) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure; the suffix says as what (.png, .svg or .pdf)."""
+    """Write a figure; the suffix is its format (.png, .svg or .pdf)."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with mpl.rc_context(_SETTINGS):
@@ -130,21 +141,8 @@ def save(figure: Figure, path: Path) -> None:
         raise UserError(f"{path}: the plot cannot be written: {error}") from error
 
 
-Width = float | Literal["column", "page"]
-WIDTHS_IN: dict[str, float] = {"column": 3.3, "page": 6.9}  # of a paper in two columns
-_LEAST_IN, _MOST_IN = 2.5, 20.0
-_NARROW_IN = 5.0  # below it a legend goes under its panel
-_LETTERS_AN_INCH = 15.5  # at the size of titles
-_LETTERS = {
-    "x_s,K": "$x_{s,K}$", "x_s": "$x_s$", "x*": "$x^*$", "f*": "$f^*$", "lambda_s*": r"$\lambda_s^*$", "zeta": "ζ",
-    "p_i f_i": "$p_i f_i$",
-}  # fmt: skip
-_PLAIN = re.compile("|".join(map(re.escape, _LETTERS)))
-_BELOW_POINTS = -28  # room for the labels of the axis that a legend goes under
-
-
 def inches(width: Width) -> float:
-    """A width in inches, of its name or as it is."""
+    """A width in inches, from a number or a name."""
     wide = WIDTHS_IN.get(width, math.nan) if isinstance(width, str) else float(width)
     if not _LEAST_IN <= wide <= _MOST_IN:
         raise UserError(
@@ -156,18 +154,18 @@ def inches(width: Width) -> float:
 
 def entitle(figure: Figure, words: str) -> None:
     """Write a title in as many lines as it needs."""
-    letters = int(_LETTERS_AN_INCH * figure.get_figwidth())
+    letters = int(_LETTERS_PER_INCH * figure.get_figwidth())
     lines = [line for part in words.split("\n") for line in textwrap.wrap(part, letters)]
     figure.suptitle("\n".join(lines), fontsize="medium")
 
 
 def trials_name(count: int) -> str:
-    """So many trials in words."""
+    """A number of trials in words."""
     return "1 trial" if count == 1 else f"{count} trials"
 
 
 def grid(count: int, width_in: float, least_in: float, height_in: float) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, as many in a line as have `least_in` each; a line has `height_in`."""
+    """A figure with `count` panels, each at least `least_in` wide; a line of panels is `height_in` high."""
     across = min(count, max(1, int(width_in / least_in)))
     lines = math.ceil(count / across)
     figure = Figure(figsize=(width_in, 0.5 + height_in * lines), layout="constrained")
@@ -195,7 +193,7 @@ def legend(axes: Axes, handles: Sequence[Any]) -> None:
 
 
 def typeset(figure: Figure) -> None:
-    """Set the paper's letters, which stand in plain text so far, as formulas."""
+    """Turn the letters of the paper, which are plain text so far, into formulas."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         words = text.get_text()
@@ -204,7 +202,7 @@ def typeset(figure: Figure) -> None:
 
 
 def common_legend(figure: Figure, panel: Axes) -> None:
-    """The legend of one panel, for all of them, under the figure."""
+    """One legend for all panels, under the figure."""
     handles, labels = panel.get_legend_handles_labels()
     columns = max(1, int(figure.get_figwidth() / 1.6))
     figure.legend(

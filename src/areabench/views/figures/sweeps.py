@@ -1,4 +1,4 @@
-"""The figure of final quality over the step size."""
+"""Figures of sweeps: quality over time, staleness, final quality over the step size, and time to a target."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, Row, choose
 from areabench.results.statistics import Quantity, Reach, Values, band, reach_of, staleness_shares
 from areabench.views.figures.style import (
-    dress,
     entitle,
     is_narrow,
+    label_axes,
     label_log_axis,
     legend,
-    look_of,
     mark_every,
+    method_style,
     styled,
 )
 
@@ -35,7 +35,7 @@ _WIDEST = 1e4  # a loss beyond this many times the least one is off the axis: it
 
 @dataclass(frozen=True)
 class Pick:
-    """A method and the step size that is drawn of it; no cell where the wished one was not run."""
+    """A method and the cell of the step size that is drawn; None where the chosen one was not run."""
 
     contender: Contender
     cell: Cell | None
@@ -53,16 +53,16 @@ class Pick:
 
 
 def picks_of(row: Row, wished: Mapping[str, float]) -> list[Pick]:
-    """One step size a method: the wished one or the best."""
+    """One step size per method: the chosen one or the best."""
     return [Pick(contender, choose(contender, wished)) for contender in row.contenders]
 
 
 def panels(
     page: Page, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
 ) -> tuple[Figure, Any]:
-    """A figure (width in inches) with a row of panels a rates setting, and its axes, shape (rows, columns).
+    """A figure (width in inches) with one row of panels per rates setting, and its axes, shape (rows, columns).
 
-    For a paper, its width and the least one of a panel: what does not fit into a line goes into the next one.
+    `paper` has the width of the figure and the least width of a panel; panels that do not fit go to the next line.
     """
     words = f"{heading}\n{page.caption}"
     if paper is None:
@@ -78,7 +78,7 @@ def panels(
 
 
 def _paper_panels(rows: int, columns: int, width_in: float, least_in: float) -> tuple[Figure, Any]:
-    """The same with as many panels in a line as fit; those that are too many are not shown."""
+    """The same with as many panels in a line as fit; unused ones are not shown."""
     across = min(columns, max(1, int(width_in / least_in)))
     lines = -(-columns // across)
     figure = Figure(figsize=(width_in, 0.6 + 1.9 * rows * lines), layout="constrained")
@@ -101,7 +101,7 @@ def _several_trials(page: Page) -> bool:
 
 def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
     """Label a panel of accuracy or loss; the loss is logarithmic where all of it is above zero."""
-    dress(axes, across, before + _UPWARD[quantity])
+    label_axes(axes, across, before + _UPWARD[quantity])
     axes.margins(x=0.02)
     if is_empty(axes):
         axes.set(xticks=[], yticks=[])
@@ -119,10 +119,12 @@ def is_empty(axes: Axes) -> bool:
 
 
 def line_style(contender: Contender) -> dict[str, Any]:
-    """The look of a method as matplotlib takes it."""
-    look = look_of(contender.method.name, contender.variant)
+    """The style of a method as matplotlib takes it."""
+    look = method_style(contender.method.name, contender.variant)
     return {"color": look.colour, "marker": look.marker, "linestyle": look.line, "linewidth": 1.6, "markersize": 4.5}
 
+
+# ---------------------------------------------------------------------------------------------------- quality over time
 
 _TARGET_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}
 _FEWEST_BARS = 5  # that a histogram has room for
@@ -164,7 +166,7 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
 
 @styled
 def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
-    """How many server steps were made while an update was under way: a panel a method, mean share over trials."""
+    """How many server steps were made while an update was under way: one panel per method, mean share over trials."""
     columns = max(len(row.contenders) for row in page.rows)
     paper = None if width_in is None else (width_in, 1.6)
     width = 1.2 + 2.7 * max(columns, 2)
@@ -182,12 +184,12 @@ def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float |
 
 def _draw_histogram(axes: Axes, pick: Pick, shares: Values, across: str) -> None:
     """One method; `shares` in percent."""
-    dress(axes, across, "")
-    above = axes.get_title(loc="left") + "\n"  # the rates stand over the first panel
+    label_axes(axes, across, "")
+    above = axes.get_title(loc="left") + "\n"  # the rates are above the first panel
     label = pick.label.replace("\n", " ")
     axes.set_title(f"{above}{label}\n{_describe(shares)}", loc="left", fontsize="small")
     if len(shares):
-        colour = look_of(pick.contender.method.name).colour
+        colour = method_style(pick.contender.method.name).colour
         axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, fill=True, color=colour)
 
 
@@ -221,6 +223,8 @@ def _align(row_axes: Sequence[Axes], shares: Sequence[Values]) -> None:
         elif len(present):
             panel.set_ylim(0.0, present.max() * 1.05)
 
+
+# ---------------------------------------------------------------------------------------------------- step sizes
 
 _STRIP = 0.05  # height of one line of marks at the top edge, of the height of the axes
 _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
@@ -283,7 +287,7 @@ def _draw_contender(axes: Axes, contender: Contender, quantity: Quantity, factor
 
 
 def _mark(colour: str, *, some: bool) -> dict[str, Any]:
-    """The look of a step size that diverged: a filled cross, or a thin one where some trials did not."""
+    """The style of a step size that diverged: a filled cross, or a thin one where some trials did not."""
     return {"color": colour, "marker": "x" if some else "X", "markersize": 5.5, "linestyle": "none"}
 
 
@@ -298,13 +302,13 @@ def _divergence_handles(row: Row) -> list[Line2D]:
 
 
 def _draw_divergence(axes: Axes, row: Row) -> None:
-    """Marks in a strip above the data, a line of them a method."""
+    """Marks in a strip above the data, one line per method."""
     _make_room(axes, len(row.contenders) * _STRIP)
     for index, (contender, factor) in enumerate(_side_by_side(row)):
         height = 1 - (index + 0.5) * _STRIP
         for some in (False, True):
             across = [c.step_size * factor for c in contender.cells if c.diverged and bool(c.finite) == some]
-            mark = _mark(look_of(contender.method.name).colour, some=some)
+            mark = _mark(method_style(contender.method.name).colour, some=some)
             mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
             axes.plot(across, [height] * len(across), **mark)
 
@@ -321,9 +325,12 @@ def _make_room(axes: Axes, share: float) -> None:
     axes.add_patch(Rectangle((0, 1 - share), 1, share, color="0.95", linewidth=0, zorder=2.5, transform=axes.transAxes))
 
 
+# ---------------------------------------------------------------------------------------------------- time to a target
+
+
 @styled
 def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, *, width_in: float) -> Figure:
-    """A row of bars a rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
+    """One row of bars per rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
     horizon_s = page.experiment.stop.horizon_s
     if horizon_s is None or "test_accuracy" not in page.quantities:
         raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
@@ -338,7 +345,7 @@ def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, 
 
 def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, horizon_s: float) -> None:
     picks = picks_of(row, wished)
-    dress(axes, "time (s)", "")
+    label_axes(axes, "time (s)", "")
     axes.grid(visible=False, axis="y")
     for place, pick in enumerate(picks):
         _draw_bar(axes, place, pick, target, horizon_s)
@@ -353,7 +360,7 @@ def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: floa
     """One method: bar, dots, and how many trials reached the target."""
     found = reach_of(pick.cell.results if pick.cell else (), target)
     times_s = np.array(found.times_s)
-    colour, is_there = look_of(pick.contender.method.name).colour, np.isfinite(times_s)
+    colour, is_there = method_style(pick.contender.method.name).colour, np.isfinite(times_s)
     if np.isfinite(found.median_s):
         axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
     elif len(times_s):

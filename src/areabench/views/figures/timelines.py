@@ -23,19 +23,19 @@ from areabench.results.rounds import (
     steps_between,
 )
 from areabench.runfile.read import Run
-from areabench.views.figures.style import entitle, is_narrow, look_of, styled
+from areabench.views.figures.style import entitle, is_narrow, method_style, styled
 
-_ROUNDS_AN_INCH = 5.0
-_SQUARES_AN_INCH = 6.0  # of the server's steps; more of them are ticks
+_ROUNDS_PER_INCH = 5.0
+_SQUARES_PER_INCH = 6.0  # of the server's steps; more of them are ticks
 _LETTER_IN = 0.07  # of a version's number
 _ACROSS = 0.7  # what the lanes have of the width of the figure
-_COLOURS = "cividis_r"  # told apart by all, also in grey: the staler the darker
+_COLOURS = "cividis_r"  # everybody can distinguish them, also in grey: darker is staler
 _MOST_COLOURS = 12  # of staleness, with ticks at each
 
 
 @styled
 def draw_timeline(run: Run, start_s: float, end_s: float | None, *, width_in: float) -> Figure:
-    """The server's lane on top, a lane a client below it, the fastest first; a bar a round, with its base version."""
+    """The server's lane on top, one lane per client below it, fastest first; one bar per round, with its version."""
     lanes = lanes_of(run.clients_array["rate"])
     window = (start_s, _end(run, lanes, start_s, width_in) if end_s is None else end_s)
     rounds = _shown_rounds(run, lanes, window)
@@ -52,7 +52,7 @@ def _end(run: Run, lanes: Sequence[int], start_s: float, width_in: float) -> flo
     """The arrival up to which about as many rounds of these clients fit as the width has room for."""
     rows = run.events_array
     ours = rows["time_s"][(rows["kind"] == Kind.UPDATE) & (rows["time_s"] > start_s) & np.isin(rows["client"], lanes)]
-    return float(ours[: int(_ROUNDS_AN_INCH * width_in)][-1]) if len(ours) else run.status.end_s
+    return float(ours[: int(_ROUNDS_PER_INCH * width_in)][-1]) if len(ours) else run.status.end_s
 
 
 def _shown_rounds(run: Run, lanes: Sequence[int], window: tuple[float, float]) -> list[Round]:
@@ -80,7 +80,7 @@ def _title(run: Run, lanes: Sequence[int]) -> str:
 
 
 def _draw_rounds(axes: Axes, rounds: Sequence[Round], lanes: Sequence[int], window: tuple[float, float]) -> None:
-    """A bar a round, dark where the update was stale, and a thin line up to the server where it arrived."""
+    """One bar per round, dark where the update was stale, and a thin line up to the server where it arrived."""
     most = max((one.staleness for one in rounds if one.end_s <= window[1]), default=0)
     scale = ScalarMappable(BoundaryNorm(np.arange(-0.5, max(most, 1) + 1.5), colormaps[_COLOURS].N), _COLOURS)
     for one in rounds:
@@ -138,12 +138,12 @@ def _explain_colours(axes: Axes, scale: ScalarMappable, most: int) -> None:
 
 def _draw_server(axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[float, float]) -> None:
     """The server's lane: a tick where an update arrived, a square where it stepped, with the new version."""
-    colour = look_of(run.experiment.method.name).colour
+    colour = method_style(run.experiment.method.name).colour
     steps = steps_between(run.events_array, *window)
     arrivals = [one.end_s for one in rounds if one.end_s <= window[1]]
     axes.plot(window, [0, 0], color="0.3", linewidth=0.8, zorder=2)
     axes.plot(arrivals, [0] * len(arrivals), "|", color="0.3", markersize=4, zorder=3)
-    mark = "s" if len(steps) <= _SQUARES_AN_INCH * _figure(axes).get_figwidth() else "|"
+    mark = "s" if len(steps) <= _SQUARES_PER_INCH * _figure(axes).get_figwidth() else "|"
     times_s = [step.time_s for step in steps]
     axes.plot(times_s, [0] * len(steps), mark, color=colour, markersize=4, zorder=4, clip_on=False)
     for step in _apart(steps, _room_s(axes, window, steps[-1].version if steps else 0)):
@@ -152,7 +152,7 @@ def _draw_server(axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[fl
 
 
 def _apart(steps: Sequence[Step], distance_s: float) -> list[Step]:
-    """Those steps that are at least so far apart, so that their numbers do not overlap."""
+    """The steps that are at least so far apart, so that their numbers do not overlap."""
     chosen: list[Step] = []
     for step in steps:
         if not chosen or step.time_s - chosen[-1].time_s >= distance_s:
