@@ -80,9 +80,7 @@ def _can_share(experiment: Experiment) -> bool:
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
     if experiment.faults.lost or isinstance(experiment.method, OwnMethod):
-        return (
-            False  # an own method need not take stacks of models, nor call the clients in the same order
-        )
+        return False  # an own method need not take stacks of models, nor call the clients in the same order
     if isinstance(experiment.data, OwnPart):  # the memory of a lane is not known
         return False
     if record.snapshots == "none":

@@ -1,10 +1,10 @@
-"""Checkpoints: where a run stands, in a file beside the run file, from which `areabench resume` goes on.
+"""Checkpoints: the state of a run in a file beside the run file, from which `areabench resume` continues.
 
-A checkpoint is written under another name and renamed when it is whole, so there is always a good one. It holds
+A checkpoint is written under another name and renamed when it is complete, so there is always a good one. It holds
 numbers and one text, the experiment; nothing in it is executed.
 
     /            attributes: format, version, experiment (TOML), and the numbers of `RunState`
-    /clients     rounds that each client has come back from, refusals in a row
+    /clients     rounds that each client has completed, refusals in a row
     /flights     open orders under way, one row each; `model` is a row of /models
     /models      the models that they carry
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
@@ -45,7 +45,7 @@ NUMBERS = ("time_s", "removed", "short", "grid_number", "shown_s", "timers_passe
 
 
 class Pending(NamedTuple):
-    """An arrival that the simulator has in store for a client that works on an order."""
+    """A future arrival, in the simulator, of the update to an open order."""
 
     time_s: float
     sequence: int
@@ -55,7 +55,7 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run as it stood, with what its clients remembered then; a client that is not there remembers the start."""
+    """The state of a run and what its clients remember; a client without an entry remembers the start."""
 
     experiment: str
     run_state: RunState
@@ -66,7 +66,7 @@ class Checkpoint:
 
 
 def discard_checkpoint(run_file: Path) -> None:
-    """The run has ended, or another one begins in its place."""
+    """Remove the checkpoint: the run has ended, or another one replaces it."""
     path = checkpoint_path(run_file)
     for each in (path, _new(path)):
         with suppress(OSError):
@@ -83,7 +83,7 @@ def _new(path: Path) -> Path:
 class CheckpointWriter:
     """Writes one checkpoint: everything but the memories at once, these one by one, and renames it in the end.
 
-    The first part is made in memory, since HDF5 crashes where a disc is full. The memories follow it in the file, as
+    The first part is made in memory, because HDF5 crashes if the disk is full. The memories follow it in the file, as
     they come, in the order of `remembering`.
     """
 
@@ -108,14 +108,14 @@ class CheckpointWriter:
             _write_all(self._file, np.ascontiguousarray(memory).data.cast("B"))
 
     def close(self) -> None:
-        """It is whole: let it take the place of the last one."""
+        """It is complete: replace the last one."""
         assert not self._to_come
         with self._writing():
             self._release()
             _new(self.path).replace(self.path)
 
     def abandon(self) -> None:
-        """It will not become whole; the last one stays."""
+        """Give it up; the last one stays."""
         self._release()
         with suppress(OSError):
             _new(self.path).unlink(missing_ok=True)
@@ -127,7 +127,7 @@ class CheckpointWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A disc that is full ends the run in one line; the last checkpoint stays."""
+        """A full disk ends the run with one line; the last checkpoint stays."""
         try:
             yield
         except OSError as error:
@@ -206,6 +206,9 @@ def _write_held(file: h5py.File, held: Held) -> None:
     for name, vectors in (("models", held.models), ("averages", held.averages)):
         if vectors:
             file[f"held/{name}"] = np.stack(vectors)
+
+
+# ---------------------------------------------------------------------------------------------------- reading
 
 
 _DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError)

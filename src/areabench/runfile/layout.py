@@ -1,4 +1,7 @@
-"""The objects of a run file, made all at once: when HDF5 has begun to write so that others can read, only rows come."""
+"""The objects of a run file: attributes, status, datasets of rows and of models, and the rows of metrics and diagnosis.
+
+All objects are made at once, because only rows can be added once HDF5 writes so that others can read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer ex
 
 
 def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str | int]) -> None:
-    """Add texts and whole numbers."""
+    """Write texts and whole numbers."""
     for name, value in values.items():
         attributes[name] = _inline(value) if isinstance(value, str) else value
 
@@ -38,9 +41,20 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
     return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
 
 
+def read_provenance(file: h5py.File) -> Provenance:
+    """The provenance as the file has it; a KeyError or the like if it is damaged."""
+    attributes = read_attributes(file["provenance"].attrs)
+    numbers = ("ranks", "seed", "lanes", "lane")
+    values = {item.name: attributes[item.name] for item in fields(Provenance)}
+    return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
+
+
 def _inline(text: str) -> np.bytes_ | str:
     content = text.encode(errors="backslashreplace")
     return np.bytes_(content or b"\0") if len(content) <= _LONGEST else text  # HDF5 knows no text of no bytes
+
+
+# ---------------------------------------------------------------------------------------------------- models
 
 
 _ROWS_A_BLOCK = 16
@@ -61,7 +75,7 @@ class RowSource(Protocol):
 
 
 class ModelRows:
-    """A growing dataset of models; where only the last is kept, the others stay in memory until they are evaluated."""
+    """A growing dataset of models; if only the last is kept, the others stay in memory until they are evaluated."""
 
     def __init__(self, dataset: h5py.Dataset, *, last_only: bool) -> None:
         self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
@@ -76,7 +90,7 @@ class ModelRows:
             self._held += models
 
     def take(self, run: RowSource, name: str, count: int, held: Sequence[Vector]) -> None:
-        """Begin with the first rows of an earlier run, or where it has the last one only with those that it held."""
+        """Start with the first rows of an earlier run, or with those `held` if its file has the last one only."""
         if self._held is not None:
             self._held += held
             return
@@ -85,15 +99,15 @@ class ModelRows:
 
     @property
     def held(self) -> tuple[Vector, ...]:
-        """Those that stay in memory."""
+        """The models that stay in memory."""
         return tuple(self._held or ())
 
     def __len__(self) -> int:
-        """How many there have been."""
+        """The number of models so far."""
         return len(self._dataset if self._held is None else self._held)
 
     def __getitem__(self, chosen: slice) -> list[Vector]:
-        """Some of them."""
+        """Some of the models."""
         return list((self._dataset if self._held is None else self._held)[chosen])
 
     def flush(self) -> None:
@@ -101,7 +115,7 @@ class ModelRows:
         self._dataset.flush()
 
     def close(self) -> None:
-        """Write the last one where it is the only one; once."""
+        """Write the last model, once, if it is the only one that is kept."""
         if self._held and not len(self._dataset):
             append(self._dataset, self._held[-1][None])
 
@@ -125,12 +139,15 @@ def append(dataset: h5py.Dataset, rows: NDArray[Any]) -> None:
         dataset[first:] = rows
 
 
+# ---------------------------------------------------------------------------------------------------- status
+
+
 _STATES = {state.text: state for state in State}
 _NAME = "status"
 
 
 def create_status(file: h5py.File) -> int:
-    """Make room for the status, at once and in one piece; where in the file, in bytes from its start."""
+    """Allocate the status in one piece; returns its offset in the file, in bytes."""
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     space = h5py.h5s.create_simple((1,))
@@ -145,7 +162,7 @@ def pack_status(status: Status) -> bytes:
 
 
 def status_of(file: h5py.File) -> Status:
-    """The status as the file has it; a KeyError and the like where it is damaged."""
+    """The status as the file has it; a KeyError or the like if it is damaged."""
     row = file[_NAME][0]
     if row.dtype != STATUS:
         raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
@@ -160,9 +177,9 @@ def cut(text: str, size: int) -> bytes:
 
 
 def mark(path: Path, status: Status) -> bool:
-    """Set the status of a run file whose run was killed; False where the run had said itself how it ended.
+    """Set the status of a run file whose run was killed; False if the run had recorded its own end.
 
-    A RunFileError where a run is still writing it.
+    A RunFileError if a run is still writing it.
     """
     try:
         with open_for_reading(path) as file:
@@ -178,6 +195,9 @@ def mark(path: Path, status: Status) -> bool:
     finally:
         os.close(descriptor)
     return now.state == State.RUNNING
+
+
+# ---------------------------------------------------------------------------------------------------- the whole file
 
 
 EVENTS_A_BLOCK = 256
@@ -200,7 +220,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of a run file that rows go to while the run goes on."""
+    """The datasets that rows go to during a run."""
 
     events: h5py.Dataset
     index: h5py.Dataset
@@ -209,9 +229,9 @@ class Layout:
 
 
 def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any]) -> tuple[bytes, int]:
-    """A whole run file without rows, and where in it the status goes.
+    """A whole run file without rows, and the offset of its status.
 
-    It is made in memory, because HDF5 does not survive a disc that has no room for it.
+    It is made in memory, because HDF5 crashes if the disk is full.
     """
     with h5py.File("content", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
         _create(file, opening)
@@ -239,7 +259,7 @@ def _create(file: h5py.File, opening: Opening) -> None:
 
 
 def open_to_append(path: Path) -> h5py.File:
-    """The file, open in such a way that others can read it at any moment; the lock is ours, see `claim.py`."""
+    """The file, open in such a way that others can read it at any moment; the lock is that of lock.py."""
     file = h5py.File(path, "r+", libver=_VERSIONS, locking=False, rdcc_nbytes=_CACHE_BYTES)
     file.swmr_mode = True
     return file
@@ -266,7 +286,7 @@ def forget(file: h5py.File) -> None:
 
 
 def cause_of(error: OSError | RuntimeError) -> str:
-    """Why a file cannot be written, in the words of the system where they are to be found amid those of HDF5."""
+    """Why a file cannot be written, in the words of the operating system if HDF5 quotes them."""
     if said := re.search(r"error message = '([^']*)'", str(error)):
         return said[1]
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -274,7 +294,7 @@ def cause_of(error: OSError | RuntimeError) -> str:
 
 
 def metric_rows(blocks: Sequence[Metrics], averages: Sequence[Metrics]) -> NDArray[Any]:
-    """Rows of METRIC, one a snapshot."""
+    """Rows of METRIC, one per snapshot."""
     table = np.full(sum(len(block.train_loss) for block in blocks), np.nan, METRIC)
     for item in fields(Metrics):
         table[item.name] = np.concatenate([getattr(block, item.name) for block in blocks])

@@ -1,8 +1,8 @@
-"""The claim on a run file: one run writes it at a time, and it takes its name when it can be read, not before.
+"""The claim on a run file: one run writes it at a time, and the file gets its name once it can be read.
 
 A run locks `.NAME.new` beside the file, and the file itself where there is one, writes the beginning there, and renames
 it over the file. A run that is killed until then leaves the old file as it was. The lock ends with the process, however
-that ends; where the file system has no locks there is none.
+that ends; a file system without locks has none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from areabench.errors import RunFileError
 from areabench.files import refuse_existing
 
-_PATIENCE_S = 0.2  # for those who only ask whether there is a lock
+_PATIENCE_S = 0.2  # a process that only tests the lock holds it shorter than this
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -73,12 +73,12 @@ class Claim:
             content, offset = content[written:], offset + written
 
     def release(self) -> None:
-        """Let others have the file; what was never given its name is removed."""
+        """Release the file; one that has not been given its name is removed."""
         self._finalize()
 
 
 class _Descriptors:
-    """What a claim holds, apart from it so that it can be let go when the claim is forgotten."""
+    """The descriptors of a claim, in an object of their own so that they are closed when the claim is collected."""
 
     def __init__(self, making: Path) -> None:
         self.making: Path | None = making
@@ -113,16 +113,16 @@ def lock(path: Path, flags: int = 0) -> int:
 
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock, or may hold it: some file systems tell only those who may write."""
-    return _asked(path) not in (0, *_NO_LOCKS)
+    return _lock_errno(path) not in (0, *_NO_LOCKS)
 
 
 def lock_seen(path: Path) -> bool | None:
     """Whether somebody holds the lock; None where the file system does not tell."""
-    return {0: False, errno.EWOULDBLOCK: True}.get(_asked(path))
+    return {0: False, errno.EWOULDBLOCK: True}.get(_lock_errno(path))
 
 
-def _asked(path: Path) -> int:
-    """What the system answers to one who wants the lock: 0 if he gets it, and he lets it go at once; else an errno."""
+def _lock_errno(path: Path) -> int:
+    """Try to lock and unlock the file: 0 on success, else an errno."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

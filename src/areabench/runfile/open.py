@@ -1,8 +1,8 @@
-"""The first 48 bytes of a run file, where HDF5 says how long the file is and whether somebody writes it.
+"""Opening run files for reading, also those that a killed run has left, and counting their complete rows.
 
-A file that a killed run has left is marked as being written. HDF5 opens it for readers beside a writer only, and where
-something is wrong with it these wait for minutes for the writer to mend it. So it is shown to HDF5 as if it had been
-closed; the file itself is not touched.
+The first 48 bytes say how long the file is and whether it is being written. A killed run leaves that mark. HDF5 then
+waits, for minutes if something is wrong, for the writer to complete the file. So such a file is shown to HDF5 as if it
+had been closed; the file itself is not changed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Closed(io.RawIOBase):
         self._file = path.open("rb")
         size = path.stat().st_size
         self._head = closed(self._file.read(SIZE), size)
-        self._size, self._place = int(max(size, _LAYOUT.unpack_from(self._head)[7])), 0
+        self._size, self._position = int(max(size, _LAYOUT.unpack_from(self._head)[7])), 0
 
     def readable(self) -> bool:
         """It is."""
@@ -72,23 +72,23 @@ class Closed(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place."""
-        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
-        return self._place
+        """Set the position."""
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        return self._position
 
     def tell(self) -> int:
-        """The place."""
-        return self._place
+        """The position."""
+        return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read as many bytes as there is room for, or up to the end."""
-        count = max(0, min(len(buffer), self._size - self._place))
-        found = os.pread(self._file.fileno(), count, self._place)
+        count = max(0, min(len(buffer), self._size - self._position))
+        found = os.pread(self._file.fileno(), count, self._position)
         buffer[:count] = found + bytes(count - len(found))
-        if self._place < SIZE:
-            head = self._head[self._place : self._place + count]
+        if self._position < SIZE:
+            head = self._head[self._position : self._position + count]
             buffer[: len(head)] = head
-        self._place += count
+        self._position += count
         return count
 
     def close(self) -> None:
@@ -111,19 +111,19 @@ def _checksum(content: bytes) -> int:
 
 def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
     for turn in (4, 6, 8, 16, 19, 4):
-        a = ((a - c) & 0xFFFFFFFF) ^ _turned(c, turn)
+        a = ((a - c) & 0xFFFFFFFF) ^ _rotated(c, turn)
         a, b, c = b, (c + b) & 0xFFFFFFFF, a
     return a & 0xFFFFFFFF, b, c
 
 
 def _final(a: int, b: int, c: int) -> int:
     for turn in (14, 11, 25, 16, 4, 14, 24):
-        c = ((c ^ b) - _turned(b, turn)) & 0xFFFFFFFF
+        c = ((c ^ b) - _rotated(b, turn)) & 0xFFFFFFFF
         a, b, c = b, c, a
     return b
 
 
-def _turned(word: int, bits: int) -> int:
+def _rotated(word: int, bits: int) -> int:
     word &= 0xFFFFFFFF
     return (word << bits | word >> (32 - bits)) & 0xFFFFFFFF
 
@@ -133,7 +133,7 @@ DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError
 
 
 def open_file(path: Path) -> h5py.File:
-    """The file, open for reading; an OSError and the like where that cannot be."""
+    """The file, open for reading; an OSError or the like if that fails."""
     if is_marked(path):
         return h5py.File(path, "r", locking=False, swmr=True) if is_locked(path) else open_closed(path)
     return h5py.File(path, "r", locking=False)
@@ -145,7 +145,7 @@ def open_closed(path: Path) -> h5py.File:
 
 
 def open_for_reading(path: Path) -> h5py.File:
-    """The same with a RunFileError."""
+    """The file, open for reading; a RunFileError if that fails."""
     if not path.is_file():
         raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
     try:
@@ -157,7 +157,7 @@ def open_for_reading(path: Path) -> h5py.File:
 
 
 def damaged(path: Path, what: str) -> RunFileError:
-    """What is said of a file that cannot be read as it should."""
+    """The error about a damaged file."""
     return RunFileError(f"{path}: is damaged ({what}); save what can be saved with `areabench recover`")
 
 

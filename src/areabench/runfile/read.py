@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
+from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.state import counted_status
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
-from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, status_of
+from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
 from areabench.runfile.open import (
     DAMAGE,
     damaged,
@@ -71,7 +71,7 @@ class Run:
             status = status_of(self._file)
             self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
             self.status = self._status_so_far(status) if self._ragged and self.experiment.record.events else status
-            self.provenance = self._read_provenance()
+            self.provenance = read_provenance(self._file)
         except UserError:
             self.close()
             raise
@@ -97,7 +97,7 @@ class Run:
         rows = self._read("events", EVENT)
         rows = rows[: whole_events(rows)] if self._ragged else rows
         if (rows["kind"] > max(Kind)).any():
-            raise damaged(self.path, "/events has kinds that there are not")
+            raise damaged(self.path, "/events has unknown kinds")
         return rows
 
     @cached_property
@@ -123,10 +123,10 @@ class Run:
 
     @cached_property
     def clients_array(self) -> NDArray[Any]:
-        """One row a client: rate, samples, rank, host."""
+        """One row per client: rate, samples, rank, host."""
         rows = self._read("clients", CLIENT)
         if not ranks_exist(rows):
-            raise damaged(self.path, "/clients has ranks that there are not")
+            raise damaged(self.path, "/clients has unknown ranks")
         return rows
 
     @cached_property
@@ -241,12 +241,6 @@ class Run:
         end_s = float(events["time_s"][-1]) if len(events) else 0.0
         counted = counted_status(status.state, status.reason, end_s, kinds)
         return replace(counted, drain_s=status.drain_s, lost=max(counted.lost, status.lost))
-
-    def _read_provenance(self) -> Provenance:
-        attributes = read_attributes(self._file["provenance"].attrs)
-        values = {item.name: attributes[item.name] for item in fields(Provenance)}
-        numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
-        return Provenance(**{**values, **numbers})
 
     def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
         rows = self.rows(name, slice(None))

@@ -1,4 +1,4 @@
-"""The only writer of run files."""
+"""The recorder: the only writer of run files."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ _COPIED_AT_ONCE = 2**16  # events
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """What of an earlier run goes on: its first events (0 without event log) and snapshots, and the counts up to there.
+    """The part of an earlier run that is continued: its first events (0 without event log), snapshots and counts.
 
-    Where its file has the last model only, also the models and averages of these snapshots, which only the run had.
+    If its file has the last model only, also the models and averages of these snapshots, from its checkpoint.
     """
 
     run: RowSource
@@ -81,7 +81,7 @@ class Earlier:
 
     @property
     def last_snapshot(self) -> tuple[float, int, int] | None:
-        """Time, version and events of the last snapshot that goes on."""
+        """Time, version and events of the last of these snapshots."""
         if not self.snapshots:
             return None
         time_s, version, events, _ = self.run.snapshot_index[self.snapshots - 1].tolist()
@@ -89,8 +89,8 @@ class Earlier:
 
 
 _BLOCKS_THAT_MAY_WAIT = 16
-_FLUSH_S = 1.0  # rows wait no longer than this where there are spare moments
-_LONGEST_WAIT_S = 3.0  # nor longer than this where there are none
+_FLUSH_S = 1.0  # rows wait no longer than this if there are spare moments
+_LONGEST_WAIT_S = 3.0  # nor longer than this if there are none
 MOST_SNAPSHOTS = 1_000_000
 _WRITTEN_AT_THE_END = (
     "metrics", "tally/staleness", "tally/served", "diagnosis/clients", "diagnosis/quantiles", "diagnosis/summary"
@@ -124,9 +124,9 @@ class Recorder:
         self._flushed_s = time.perf_counter()
 
     def begin(self, provenance: Provenance, clients: NDArray[Any], earlier: Earlier | None = None) -> None:
-        """Say who runs what where and who the clients are (rows of CLIENT), and give the file its name.
+        """Write provenance and clients (rows of CLIENT), and give the file its name.
 
-        From here on a run that is killed leaves a file that can be read up to the last flush.
+        From here on, a run that is killed leaves a file that can be read up to the last flush.
         """
         try:
             with self._writing():
@@ -145,7 +145,7 @@ class Recorder:
 
     @classmethod
     def continued(cls, run: Run, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
-        """A recorder that goes on with a part of an earlier run, in a new file that takes the place of the old one."""
+        """A recorder that continues a part of an earlier run, in a new file that replaces the old one."""
         there = len(run.events_array), len(run.snapshot_index)
         if earlier.events > there[0] or earlier.snapshots > there[1]:
             raise RunFileError(
@@ -187,7 +187,7 @@ class Recorder:
         return self._last_snapshot is not None and self._last_snapshot[::2] == (time_s, self.tally.events)
 
     def diverged(self, model: Vector, bound: float, iteration: int) -> str:
-        """Why the run ends here because of its model; empty where it goes on."""
+        """Why the run ends here because of its model; empty if it continues."""
         norm = math.sqrt(np.dot(model, model))
         return "" if norm <= bound else divergence(norm, bound, iteration)
 
@@ -201,7 +201,7 @@ class Recorder:
         return True
 
     def relieve(self) -> None:
-        """Write what waits where there have been no spare moments for long."""
+        """Write what waits if there have been no spare moments for long."""
         overdue = time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S
         if overdue or self._blocks_waiting() >= _BLOCKS_THAT_MAY_WAIT:
             self.flush()
@@ -240,7 +240,7 @@ class Recorder:
         yield from _blocks(self._models)
 
     def average_blocks(self) -> Iterator[list[Vector]]:
-        """The averages that belong to them, in the same blocks; none where they were not asked for."""
+        """The averages that belong to them, in the same blocks; none if they are not kept."""
         if self._averages is not None:
             yield from _blocks(self._averages)
 
@@ -256,9 +256,9 @@ class Recorder:
         return versions
 
     def set_status(self, status: Status) -> None:
-        """Say how the run stands, when everything that happened before is in the file.
+        """Write the status, after everything that happened before.
 
-        Where it cannot be written any more the file is told so: its status needs no new room.
+        If rows cannot be written any more, the status says so: it needs no new space.
         """
         try:
             if status.state != State.RUNNING:
@@ -281,7 +281,7 @@ class Recorder:
         self._claim.release()
 
     def _complete(self) -> None:
-        """Write everything that waits, and what is written at the end alone."""
+        """Write everything that waits, and what is only written at the end."""
         self.flush()
         with self._writing():
             for rows in (self._models, self._averages):
@@ -297,7 +297,7 @@ class Recorder:
     def _push(self) -> None:
         """Hand rows to the operating system before anything that says how many there are.
 
-        A plain flush of the file goes on where a dataset cannot be written, and tells of rows that are not there.
+        A plain flush of the file continues if a dataset cannot be written, and then counts rows that are not there.
         """
         for rows in (self._models, self._averages, self._layout.index, self._layout.events):
             if rows is not None:
@@ -312,7 +312,7 @@ class Recorder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A disc that is full, or has gone, ends the run in one line."""
+        """A disk that is full or gone ends the run with one line."""
         if self._given_up:
             raise WriteFailure(f"{self.path}: was given up, it could not be written; choose another --output")
         try:

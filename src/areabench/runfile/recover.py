@@ -17,14 +17,14 @@ from areabench.engine.messages import digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, status_of
+from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
 from areabench.runfile.open import DAMAGE, open_closed, ranks_exist, whole_events
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:
-    """How many events from the first on can be true: kinds and clients exist, time and counters go on as they must."""
+    """How many events from the first on can be true: kinds and clients exist, time and counters increase."""
     kind = rows["kind"]
     used, step = kind <= Kind.STEP, kind == Kind.STEP
     with np.errstate(invalid="ignore"):
@@ -65,7 +65,7 @@ UNREADABLE = (*DAMAGE, MemoryError)
 
 
 class Source:
-    """What a damaged file still holds; a RunFileError where not even the experiment can be read."""
+    """What a damaged file still holds; a RunFileError if not even the experiment can be read."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -87,7 +87,7 @@ class Source:
         return cast(NDArray[Any], self._file[name][chosen])
 
     def length(self, name: str) -> int:
-        """How many rows a dataset has, whether they can be read or not; 0 where not even that can be told."""
+        """How many rows a dataset has, whether they can be read or not; 0 if not even that is known."""
         try:
             return len(self._file[name])
         except UNREADABLE:
@@ -106,7 +106,7 @@ class Source:
         return np.concatenate(blocks)
 
     def whole(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
-        """All rows of a dataset, or None where some cannot be read."""
+        """All rows of a dataset, or None if some cannot be read."""
         rows = self.prefix(name, dtype)
         return rows if name in self and len(rows) == self.length(name) else None
 
@@ -125,11 +125,7 @@ class Source:
     def provenance(self) -> Provenance | None:
         """Who ran what where, if it can be read."""
         try:
-            attributes = read_attributes(self._file["provenance"].attrs)
-            values = {item.name: attributes[item.name] for item in fields(Provenance)}
-            numbers = {name: int(values[name]) for name in ("ranks", "seed", "lanes", "lane")}
-            texts = {name: str(value) for name, value in values.items() if name not in numbers}
-            return Provenance(**cast(dict[str, Any], {**texts, **numbers}))
+            return read_provenance(self._file)
         except UNREADABLE:
             return None
 
