@@ -34,7 +34,7 @@ from matplotlib.text import Text
 
 from areabench.results.rounds import (
     Round,
-    Step,
+    ServerStep,
     lanes_of,
     rounds_between,
     steps_between,
@@ -132,13 +132,13 @@ def test_rounds_of_a_run_by_hand(two: Run) -> None:
         Round(client=0, begin_s=1.0, end_s=1.5, base_version=0, staleness=1, used=True),
         Round(client=0, begin_s=1.5, end_s=2.0, base_version=1, staleness=1, used=True),
     ]
-    assert steps_between(two.events_array, 0.0, 2.2) == [Step(1.0, 1), Step(1.5, 2)]
+    assert steps_between(two.events_array, 0.0, 2.2) == [ServerStep(1.0, 1), ServerStep(1.5, 2)]
 
 
 def test_a_window_has_the_rounds_that_are_under_way_in_it(two: Run) -> None:
     shown = rounds_between(two.events_array, 0.6, 1.4)
     assert [(one.client, one.end_s) for one in shown] == [(0, 1.0), (1, 1.25), (0, 1.5)]
-    assert steps_between(two.events_array, 0.6, 1.4) == [Step(1.0, 1)]
+    assert steps_between(two.events_array, 0.6, 1.4) == [ServerStep(1.0, 1)]
 
 
 def test_an_update_that_was_refused_is_shown_as_not_used() -> None:

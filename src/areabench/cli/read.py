@@ -31,10 +31,10 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
         context.output.answer(lambda: experiment_text(experiment), lambda: record)
         return 0
     from areabench.engine.plugins.trust import command_on
-    from areabench.sweeps.read import can_go_on, ended_state
+    from areabench.sweeps.read import can_continue, ended_state
 
     state = ended_state(path, experiment)
-    resumable = state is None and can_go_on(path, experiment)
+    resumable = state is None and can_continue(path, experiment)
     text = state.text if state is not None else "holds no run of this experiment that has ended"
     if resumable:
         text = f"has not ended, and can continue from its checkpoint: {command_on('resume', path, experiment)}"

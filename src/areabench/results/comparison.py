@@ -42,7 +42,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True)
-class Order:
+class ArrivalOrder:
     """How far apart the orders of arrivals are."""
 
     common: int  # arrivals, told apart by (client, round), that both runs have
@@ -69,7 +69,7 @@ def arrivals(events: NDArray[Any]) -> Arrivals:
     return Arrivals(used["client"].astype(np.int64), used["round"], used["time_s"])
 
 
-def order_of(first: Arrivals, second: Arrivals) -> Order:
+def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
     """How far apart two orders of arrivals are; O(N log N)."""
     keys_first, keys_second = _keys(first, second)
     at_first, at_second = _common(first, second)
@@ -77,7 +77,7 @@ def order_of(first: Arrivals, second: Arrivals) -> Order:
     moved = np.abs(permutation - np.arange(len(permutation)))
     place = first_difference(keys_first, keys_second)
     ends_s = np.append(first.time_s, first.time_s[-1:])  # where the first is the beginning of the second: its end
-    return Order(
+    return ArrivalOrder(
         common=len(at_first),
         only_first=len(keys_first) - len(at_first),
         only_second=len(keys_second) - len(at_first),
@@ -196,7 +196,7 @@ class RunComparison:
     server_steps: Pair
     mean_staleness: Pair
     staleness_distance: float  # server steps
-    order: Order | None  # None where a run has no event log
+    order: ArrivalOrder | None  # None where a run has no event log
     shift: Shift | None
     loss: Trajectory
     accuracy: Trajectory

@@ -27,7 +27,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Step:
+class ServerStep:
     """A step of the server, to this version."""
 
     time_s: float
@@ -57,11 +57,11 @@ def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[R
     ]  # fmt: skip
 
 
-def steps_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Step]:
+def steps_between(events: NDArray[Any], start_s: float, end_s: float) -> list[ServerStep]:
     """The server's steps in the window, both ends included."""
     rows = events[events["kind"] == Kind.STEP]
     shown = rows[(rows["time_s"] >= start_s) & (rows["time_s"] <= end_s)]
-    return [Step(float(row["time_s"]), int(row["version"])) for row in shown]
+    return [ServerStep(float(row["time_s"]), int(row["version"])) for row in shown]
 
 
 def lanes_of(rates: NDArray[np.float64], most: int = _MOST_LANES) -> list[int]:

@@ -1,4 +1,4 @@
-"""Sweeps: grids over any keys of an experiment, times trials (`load_sweep`); the folder of one, read (`open_sweep`)."""
+"""Reading the results of runs: of one run file (`read_result`), and of the folder of a sweep (`open_sweep`)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,20 @@ from areabench.runfile.open import DAMAGE, left_open, open_file
 from areabench.runfile.read import open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.sweeps.file import SweepFile, check_sweep
-from areabench.sweeps.plan import Member, SweepPlan, expand, load_sweep
+from areabench.sweeps.plan import Member, SweepPlan, expand
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
+SWEEP_FILE = "sweep.toml"
+FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
+FAILURE_COLUMNS = ("file", "reason")
+
+
 @dataclass(frozen=True)
 class Result:
-    """One run: its experiment, how it ended, and its quality over time, one entry a snapshot."""
+    """One run: its experiment, how it ended, and its quality over time, one entry per snapshot."""
 
     path: Path
     experiment: Experiment
@@ -114,11 +119,11 @@ def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[
     return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
 
 
-# --------------------------------------------------------------------------------------------- one of many
+# ---------------------------------------------------------------------------------------------------- runs of a sweep
 
 
 def ended_state(path: Path, experiment: Experiment) -> State | None:
-    """How the run of this very experiment ended; None where the file holds another one, or none that ended."""
+    """How the run of exactly this experiment ended; None where the file holds another run, or none that ended."""
     try:
         with open_file(path) as file:
             state = status_of(file).state if _holds(file, experiment) else None
@@ -128,7 +133,7 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
 
 
 def recorded_code_changed(path: Path) -> bool:
-    """Whether a module that a run was made with is another one now, or gone; imports nothing."""
+    """Whether a module that a run was made with has changed since, or is gone; imports nothing."""
     try:
         with open_file(path) as file:
             modules = of_text(str(read_attributes(file["provenance"].attrs).get("modules", "")))
@@ -137,8 +142,8 @@ def recorded_code_changed(path: Path) -> bool:
     return any(checksum(Path(module.file)) != module.sha256 for module in modules)
 
 
-def can_go_on(path: Path, experiment: Experiment) -> bool:
-    """Whether the file holds a run of this very experiment that has not ended, and has a checkpoint beside it."""
+def can_continue(path: Path, experiment: Experiment) -> bool:
+    """Whether the file holds a run of exactly this experiment that has not ended, with a checkpoint beside it."""
     try:
         with open_file(path) as file:
             found = _holds(file, experiment) and status_of(file).state not in ENDED
@@ -148,9 +153,9 @@ def can_go_on(path: Path, experiment: Experiment) -> bool:
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:
-    """The run of this very experiment, None as above.
+    """The run of exactly this experiment; None where `ended_state` gives None.
 
-    Reads less than `read_result`: of hundreds of files most of the time goes into experiments and provenance.
+    Reads less than `read_result`: with hundreds of files, experiments and provenance take most of the time.
     """
     try:
         with open_file(path) as file:
@@ -190,11 +195,7 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
     )
 
 
-__all__ = ["Failure", "Member", "Sweep", "SweepPlan", "load_sweep", "open_sweep"]
-
-SWEEP_FILE = "sweep.toml"
-FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
-FAILURE_COLUMNS = ("file", "reason")
+# ---------------------------------------------------------------------------------------------------- sweeps
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Sweep:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row a run that is done: the keys of the grid, the seed and the end, as a pandas frame."""
+        """One row per run that is done: the keys of the grid, the seed and the end, as a pandas frame."""
         import pandas as pd  # slow to import; only notebooks need it
 
         keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
@@ -226,9 +227,9 @@ class Sweep:
 
 
 def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = None) -> Sweep:
-    """Read the folder of a sweep; run files that do not belong to its sweep.toml are passed over.
+    """Read the folder of a sweep; run files that do not belong to its sweep.toml are ignored.
 
-    `progress` is told the number of runs before each is read.
+    `progress` is called with the number of runs before each is read.
     """
     folder = Path(folder)
     stored = read_stored(folder)
@@ -296,7 +297,7 @@ def read_stored(folder: Path) -> StoredSweep:
 
 
 def _all_failures(folder: Path) -> list[Failure]:
-    """What the sweep and its shares have listed; a run once, with the reason that was written last."""
+    """The failures that the sweep and its shares list; each run once, with the reason that was written last."""
     paths = [*folder.glob(f"{FAILURES}.csv"), *folder.glob(f"{FAILURES}-*-of-*.csv")]
     listed = [each for path in sorted(paths, key=_written_ns) for each in _read_failures(path)]
     return list({failure.file: failure for failure in listed}.values())

@@ -19,7 +19,7 @@ from areabench.experiment.labels import describe_setting
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import Experiment
 from areabench.results.advice import Findings, Theorem1, Theorem2
-from areabench.results.comparison import Order, Pair, RunComparison, Shift, Trajectory, is_within
+from areabench.results.comparison import ArrivalOrder, Pair, RunComparison, Shift, Trajectory, is_within
 from areabench.runfile.read import Run, Summary
 from areabench.views.styled import (
     BAD,
@@ -338,7 +338,7 @@ def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Row]:
     yield "accuracy %", _trajectory(found.accuracy, 2)
 
 
-def _order_rows(order: Order, names: tuple[str, str]) -> Iterator[Row]:
+def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[Row]:
     alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
     begins = "the sequences are equal"
     if order.differs_at is not None:

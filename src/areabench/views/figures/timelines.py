@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.experiment.labels import method_label
 from areabench.results.rounds import (
     Round,
-    Step,
+    ServerStep,
     lanes_of,
     rounds_between,
     steps_between,
@@ -151,9 +151,9 @@ def _draw_server(axes: Axes, run: Run, rounds: Sequence[Round], window: tuple[fl
                       fontsize="x-small", color=colour)  # fmt: skip
 
 
-def _apart(steps: Sequence[Step], distance_s: float) -> list[Step]:
+def _apart(steps: Sequence[ServerStep], distance_s: float) -> list[ServerStep]:
     """The steps that are at least so far apart, so that their numbers do not overlap."""
-    chosen: list[Step] = []
+    chosen: list[ServerStep] = []
     for step in steps:
         if not chosen or step.time_s - chosen[-1].time_s >= distance_s:
             chosen.append(step)
