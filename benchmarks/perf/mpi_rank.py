@@ -229,7 +229,7 @@ def bare_clients(style: str) -> Wire:
         incoming, outgoing = MessageBuffer(piece.dimension, DTYPE), MessageBuffer(piece.dimension, DTYPE)
         receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
         send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
-        pack_update(outgoing.header, UpdateHeader(number, 0, 0))
+        pack_update(outgoing.header, UpdateHeader(number, 0, 0), piece.dimension * DTYPE.itemsize)
         both, flags = [receive, send], incoming.header[2:3]
         receive.Start()
         world.together(lambda: None)
