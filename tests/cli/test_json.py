@@ -241,7 +241,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),
         (["table", "grid"], "areabench.cli.table.open_finished"),
         (["figures", "grid"], "areabench.cli.figures.open_sweep"),
-        (["watch", "tiny.h5"], "areabench.views.watch.tail.Tail.look"),
+        (["watch", "tiny.h5"], "areabench.views.watch.follower.Follower.frame"),
         (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
     ],
 )
