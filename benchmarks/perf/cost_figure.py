@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from areabench.experiment.labels import METHOD_NAMES
 from areabench.views.figures.style import (
-    dress,
+    label_axes,
     label_log_axis,
-    look_of,
+    method_style,
     save,
     styled,
 )
@@ -52,7 +52,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
 def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
     for method, label in METHOD_NAMES.items():
         points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
-        look = look_of(method)
+        look = method_style(method)
         style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}
         if points:
             axes.loglog(*zip(*points, strict=True), **style, label=label, linewidth=1.6, markersize=4.5)
@@ -71,8 +71,8 @@ def _finish(axes: Any) -> None:
     """Label all panels; `axes` has the shape (2, columns)."""
     for column, (letter, across) in enumerate(_ACROSS.items()):
         axes[0, column].set_title(_FIXED[letter], fontsize="small")
-        dress(axes[0, column], "", "" if column else "time an update (µs)")
-        dress(axes[1, column], across, "" if column else "peak memory (MB)")
+        label_axes(axes[0, column], "", "" if column else "time an update (µs)")
+        label_axes(axes[1, column], across, "" if column else "peak memory (MB)")
     low, high = axes[1, 0].get_ylim()
     axes[1, 0].set_ylim(max(low, _LEAST_MB), high)
     for panel in [panel for panel in axes.flat if panel.lines]:  # all points of an axis may be left out

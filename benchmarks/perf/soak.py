@@ -22,7 +22,7 @@ from soak_samples import SHARES, TOKEN, Sampler, processes_of, read_samples, rea
 
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_COLOURS
-from areabench.views.figures.style import dress, save, styled
+from areabench.views.figures.style import label_axes, save, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
 
@@ -52,7 +52,7 @@ def _draw_memory(axes: Axes, soak: Soak) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="lower right")
     axes.set_title("memory of each rank")
-    dress(axes, "time in minutes", "Pss in MB")
+    label_axes(axes, "time in minutes", "Pss in MB")
 
 
 def _draw_size(axes: Axes, soak: Soak) -> None:
@@ -63,7 +63,7 @@ def _draw_size(axes: Axes, soak: Soak) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, loc="upper left")
     axes.set_title("size of the files")
-    dress(axes, "time in minutes", "MB")
+    label_axes(axes, "time in minutes", "MB")
 
 
 def _draw_latency(axes: Axes, soak: Soak) -> None:
@@ -76,7 +76,7 @@ def _draw_latency(axes: Axes, soak: Soak) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, title="quantile")
     axes.set_title("reply latency, each minute")
-    dress(axes, "time in minutes", "ms")
+    label_axes(axes, "time in minutes", "ms")
 
 
 SAMPLE_EVERY_S = 10.0

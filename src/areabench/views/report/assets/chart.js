@@ -1,5 +1,5 @@
 "use strict";
-// One chart of lines: axes, bands, markers, labels at the ends, a cursor that tells exact values, zoom by dragging.
+// One chart of lines: axes, bands, markers, labels at the ends, a cursor that shows exact values, zoom by dragging.
 
 // chart: { lines, xLabel, yLabel, logX, logY, reference, range, onZoom, whiskers, tops, wholeX }
 // line: { x, mean, low, high, colour, dash, marker, label, name, opacity, faded, shift }; the shift in pixels

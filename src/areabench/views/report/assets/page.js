@@ -1,7 +1,7 @@
 "use strict";
 // The page: what is chosen, and the panels that show it.
 
-const views = { window: null }; // the window of a timeline stays when it is drawn anew
+const views = { window: null }; // the window of a timeline stays when it is drawn again
 const state = {
   setting: 0,
   hidden: new Set(),
