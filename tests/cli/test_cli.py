@@ -14,8 +14,8 @@ import pytest
 from tests.support.texts import QUADRATIC
 
 from areabench import __version__
+from areabench.cli import CommandContext
 from areabench.cli import main as cli
-from areabench.cli.context import CommandContext
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment, parse_experiment

@@ -38,7 +38,7 @@ def test_help_loads_the_parser_only() -> None:
     modules = loaded("--help")
     assert not modules.intersection(HEAVY)
     assert {name for name in modules if name.startswith("areabench")} <= {
-        "areabench", "areabench.errors", "areabench.cli", "areabench.cli.context", "areabench.cli.main",
+        "areabench", "areabench.errors", "areabench.cli", "areabench.cli.main",
         "areabench.cli.parser",
     }  # fmt: skip
 

@@ -226,8 +226,8 @@ def test_the_pages_name_everything_that_can_be_imported() -> None:
     from areabench import extend
     from areabench.engine.plugins.load import GIVEN
 
-    names = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    assert [name for name in extend.__all__ if not re.search(rf"`{name}[`(]", names)] == []
+    api = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert [name for name in extend.__all__ if not re.search(rf"`{name}[`(]", api)] == []
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     for section, names in GIVEN.items():
         (row,) = re.findall(rf"^\| `\[{section}\]` \|.*$", page, re.MULTILINE)

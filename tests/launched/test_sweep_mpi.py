@@ -213,7 +213,7 @@ def test_a_launch_that_never_comes_up_is_tried_once(
     assert main(["sweep", str(sweep_file), "--transport", "mpi"]) == 1
     output = capsys.readouterr()
     assert "0 done now, 0 done before, 0 of them diverged, 1 failed" in output.out
-    assert "stopped early: the launch broke down: no such library; 3 runs were not attempted" in output.err
+    assert "stopped early: the launch broke down: no such library; 3 runs not attempted" in output.err
 
 
 def test_one_rank_is_too_few_for_a_sweep_on_the_ranks_of_a_launch(sweep_file: Path, quadratic: Launcher) -> None:

@@ -1,1 +1,85 @@
-"""The command line: one parser, one file per command or family of commands. It may import every other room."""
+"""The command line: one parser, one file per command or family, and what every command takes from its process.
+
+It may import every other room. Every rank of a launch loads this module, so it loads nothing large.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from areabench.errors import UserError
+
+if TYPE_CHECKING:
+    from areabench.launch.families import StartedBy
+    from areabench.progress import Style
+    from areabench.views.terminal import Output
+
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """The process of a command."""
+
+    environment: Mapping[str, str]
+    command_line: str  # as typed, for the run file
+    progress_choice: str = "never"  # --progress
+    as_json: bool = False  # --json
+
+    @property
+    def cache(self) -> Path:
+        """The folder of prepared data sets."""
+        from areabench.problems.datasets import default_cache
+
+        return default_cache(self.environment)
+
+    @property
+    def cores(self) -> int:
+        """Cores that this process may use."""
+        from areabench.host import own_cores
+
+        return len(own_cores())
+
+    @property
+    def threads(self) -> str:
+        """The thread variables with their values, for the run file."""
+        return ",".join(f"{name}={self.environment[name]}" for name in THREAD_VARIABLES)
+
+    @property
+    def started(self) -> StartedBy | None:
+        """The launcher that started this process as one of several ranks."""
+        from areabench.launch.families import started_by
+
+        return started_by(self.environment)
+
+    @property
+    def progress(self) -> Style:
+        """How progress is shown on stderr."""
+        from areabench.views.terminal import decided_style
+
+        return decided_style(self.progress_choice, self.environment, is_terminal=sys.stderr.isatty())
+
+    @property
+    def output(self) -> Output:
+        """How answers are printed on stdout."""
+        from areabench.views.terminal import Output, decided_colours, is_dumb
+
+        is_terminal = sys.stdout.isatty()
+        colours = decided_colours(self.environment, is_terminal=is_terminal)
+        return Output(self.as_json, colours, is_terminal and not is_dumb(self.environment))
+
+
+def need_matplotlib(what: str) -> None:
+    """Refuse what cannot be drawn here; `what` is the command or option that draws."""
+    try:
+        import matplotlib as mpl
+    except ImportError as error:
+        raise UserError(
+            f"{what}: needs matplotlib ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
+        ) from error
+    del mpl  # only whether it is there counts

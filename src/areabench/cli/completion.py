@@ -17,7 +17,7 @@ import argcomplete
 from argcomplete.completers import BaseCompleter, ChoicesCompleter, DirectoriesCompleter, FilesCompleter
 from argcomplete.shell_integration import shellcode
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.cli.parser import commands_of
 
 _EXPERIMENTS = ("experiment", "sweeps", "split", "file")  # options that take an experiment or a sweep file

@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.errors import UserError, one_line
 from areabench.launch import doctor as checks
 from areabench.launch.doctor import Finding, Mark, failed, to_record

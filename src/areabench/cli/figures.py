@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.cli.context import CommandContext, need_matplotlib
+from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES
 from areabench.sweeps.read import Result, open_sweep

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from areabench.cli import job_templates as templates
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.cli.parser import MPICH, MPIRUN, OPEN_MPI, PBS, SLURM, SRUN
 from areabench.engine.plugins.trust import trust_options
 from areabench.errors import UserError
@@ -34,6 +33,117 @@ RANK_S = 0.5  # more set-up per rank
 DRAIN_S = 30.0  # split, barrier, the last updates and the writing, once per run
 SNAPSHOT_S = 0.2  # evaluating one: several times what it takes on MNIST
 STEP_S = 0.5e-3  # a simulated gradient step: several times what it takes on MNIST
+
+# ------------------------------------------------------------------------------------------------- templates
+# `@name` stands for a value, `@@` for an @. A line that is empty once its values are filled in is left out.
+
+_SLURM_SCRIPT = """\
+#!/bin/bash
+@purpose
+# Submit it with `sbatch FILE` in the folder that the paths below start at.
+#SBATCH --job-name=@name
+@placement
+#SBATCH --nodes=@nodes
+#SBATCH --ntasks=@tasks
+@tasks_per_node
+#SBATCH --cpus-per-task=@cores_per_task
+#SBATCH --threads-per-core=1
+@array
+@estimate
+#SBATCH --time=@walltime
+@account
+@partition
+@memory
+@exclusive
+@signal
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=@log
+
+cd "$SLURM_SUBMIT_DIR" || exit 1
+@body
+"""
+
+_PBS_SCRIPT = """\
+#!/bin/bash
+@purpose
+# Submit it with `qsub FILE` in the folder that the paths below start at.
+#PBS -S /bin/bash
+#PBS -N @name
+@placement
+#PBS -l select=@chunks
+#PBS -l place=scatter@exclusive
+@array
+@estimate
+#PBS -l walltime=@walltime
+@account
+@queue
+#PBS -r y
+#PBS -j oe
+
+cd "$PBS_O_WORKDIR" || exit 1
+@body
+"""
+
+_BODY = """\
+@modules
+@environment
+set -euo pipefail  # only now: the files of modules may use variables that are not set
+export OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1  # one thread per rank
+areabench="$(command -v areabench)"
+
+@work"""
+
+# A sweep does not repeat runs that are done, so the same command starts it and continues it.
+_SWEEP = """\
+# A job that is started again continues: runs that are done are not repeated.
+@fresh_step
+@launcher"$areabench" @command --progress never@jobs@share"""
+
+_RUN = """\
+run_file=@run_file
+task=(@command --output "$run_file")
+
+# A job that is started again does not repeat a run that has ended, and resumes one that has a checkpoint.
+#   An incomplete run without a checkpoint is kept under another name, and the run starts from the beginning.
+if [ -e "$run_file" ]; then
+  status=0
+  "$areabench" check @experiment --ended-in "$run_file" || status=$?
+  case "$status" in
+    0) exit 0 ;;
+    1) mv -v -- "$run_file" "${run_file%.h5}.incomplete-$(date +%Y%m%d-%H%M%S).h5"; rm -f -- "$run_file.checkpoint" ;;
+    4) task=(@resume) ;;
+    *) exit "$status" ;;
+  esac
+fi
+
+@warning
+@fresh_step
+@launcher"$areabench" "${task[@@]}" --progress never"""
+
+# MPICH names shared memory after job and step, and would wait for ever in what a killed start of the job has left.
+_FRESH_STEP = """\
+# Each restart of the job takes a step of another number, away from shared memory that the last one left.
+for ((restart = 0; restart < ${SLURM_RESTART_COUNT:-0}; restart++)); do srun --ntasks=1 true; done"""
+
+# A shell handles a signal only when its command has ended, unless it waits for one in the background.
+_SLURM_WARNING = """\
+# Runs a command, and passes on the signal that comes before the walltime ends.
+passing_on() {
+  local process="" warned="" status=0
+  trap 'warned=yes; kill -USR1 $process 2>/dev/null || true' USR1
+  "$@" &
+  process=$!
+  [ -z "$warned" ] || kill -USR1 "$process"  # it came before there was anything to pass it on to
+  wait "$process" || status=$?  # a signal ends the waiting
+  while kill -0 "$process" 2>/dev/null; do wait "$process" || true; done
+  ((status < 128)) || { status=0; wait "$process" || status=$?; }
+  return "$status"
+}
+"""
+
+_PBS_WARNING = "# PBS does not warn: the run is told to stop while there is time for its checkpoint."
+
 
 WARNING_S = 60  # between the signal at which a run writes its checkpoint and stops, and the end of the walltime
 _PBS_NAME_LENGTH = 15  # characters; newer versions take more
@@ -291,10 +401,10 @@ def _slurm_script(request: JobRequest, work: Work) -> str:
             cores='"$SLURM_CPUS_PER_TASK"',
             launcher=_slurm_launcher(request, work),
             warned="" if request.by_srun else "passing_on",
-            warning="" if request.by_srun else templates.SLURM_WARNING,
+            warning="" if request.by_srun else _SLURM_WARNING,
         ),
     }
-    return _filled(templates.SLURM, values)
+    return _filled(_SLURM_SCRIPT, values)
 
 
 def _slurm(name: str, value: object) -> str:
@@ -328,10 +438,10 @@ def _pbs_script(request: JobRequest, work: Work) -> str:
             cores=str(request.cores),
             launcher=_mpirun(request, work, hosts),
             warned=f"timeout --foreground --preserve-status --signal=USR1 {_warned_after_s(work)}",
-            warning=templates.PBS_WARNING,
+            warning=_PBS_WARNING,
         ),
     }
-    return _filled(templates.PBS, values)
+    return _filled(_PBS_SCRIPT, values)
 
 
 def _pbs_chunks(request: JobRequest, work: Work) -> str:
@@ -394,7 +504,7 @@ def _body(request: JobRequest, work: Work, *, task: str, cores: str, launcher: s
     indent = "  " * mpi
     values: dict[str, object] = {
         "launcher": "".join(f"{line} \\\n" for line in before) + indent,
-        "fresh_step": templates.FRESH_STEP if request.by_srun and request.mpi == MPICH else "",
+        "fresh_step": _FRESH_STEP if request.by_srun and request.mpi == MPICH else "",
     }
     if work.sweep:
         on_mpi = " --transport mpi --on-ranks" if mpi else ""
@@ -411,9 +521,9 @@ def _body(request: JobRequest, work: Work, *, task: str, cores: str, launcher: s
     shared = {
         "modules": "\n".join(f"module load {shlex.quote(module)} || exit 1" for module in request.modules),
         "environment": f"source {activated} || exit 1" if activated else "",
-        "work": _filled(templates.SWEEP if work.sweep else templates.RUN, values).rstrip("\n"),
+        "work": _filled(_SWEEP if work.sweep else _RUN, values).rstrip("\n"),
     }
-    return _filled(templates.BODY, shared).rstrip("\n")
+    return _filled(_BODY, shared).rstrip("\n")
 
 
 class _ScriptTemplate(string.Template):

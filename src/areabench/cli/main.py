@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from areabench.cli.context import THREAD_VARIABLES, CommandContext
+from areabench.cli import THREAD_VARIABLES, CommandContext
 from areabench.cli.parser import TYPED, build_parser, overview
 
 # The module of areabench.cli that has each command, as a function of the same name.

@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from areabench.cli.context import CommandContext, need_matplotlib
+from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, to_toml
 from areabench.files import refuse_existing, write_text

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.module_paths import named_code

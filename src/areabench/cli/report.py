@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from areabench import __version__
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.errors import UserError
 from areabench.files import refuse_existing, write_text
 from areabench.progress import Style, SweepProgress

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.engine.client import place
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import RunFailure, UserError

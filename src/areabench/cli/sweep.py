@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.engine.diagnosis import Cause
 from areabench.errors import UserError
 from areabench.experiment.labels import MPI

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.errors import UserError
 from areabench.files import write_text
 from areabench.results.grouping import Page, build_tables

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from areabench.cli.context import CommandContext
+from areabench.cli import CommandContext
 from areabench.errors import harmless
 from areabench.views.json import to_json
 from areabench.views.terminal import Output
