@@ -3,7 +3,7 @@
 .PHONY: coverage campaign campaign-part test-slurm test-system-mpi browser report-picture
 
 coverage: $(VENV)/torch-installed ## measure which branches the tests without MPI launches reach, and print the total
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup $(ALONE:%=--ignore=%) --cov=areabench --cov-branch --cov-report=term
+	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
 campaign: $(VENV)/tests-installed ## 240 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (about an hour)

@@ -3,7 +3,8 @@
 Each process has one thread, so that tests do not depend on the number of cores. Caches and settings of libraries lie in
 build/, so that tests write nothing into the user's home. Hypothesis tries the same random examples each time, unless
 `--hypothesis-profile=long` asks for more. Tests marked `system` change the machine for a while (network namespaces,
-mounts, daemons) and run where AREABENCH_SYSTEM_TESTS=1 (`make test SYSTEM=1`).
+mounts, daemons) or need what Debian has; those marked `long` take minutes together. Both run where
+AREABENCH_SYSTEM_TESTS=1 (`make test SYSTEM=1`).
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ from areabench.transports.session import simulate  # noqa: E402
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what changes the machine, unless that is allowed."""
-    if os.environ.get("AREABENCH_SYSTEM_TESTS") != "1":
-        skipped = pytest.mark.skip(reason="changes the machine for a while; make test SYSTEM=1 runs it")
-        for item in items:
-            if item.get_closest_marker("system"):
-                item.add_marker(skipped)
+    """Skip what changes the machine or takes minutes, unless that is asked for."""
+    if os.environ.get("AREABENCH_SYSTEM_TESTS") == "1":
+        return
+    reasons = {"system": "changes the machine for a while, or needs a browser", "long": "takes minutes with its like"}
+    for item in items:
+        for marker, reason in reasons.items():
+            if item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=f"{reason}; make test SYSTEM=1 runs it"))
 
 
 @pytest.fixture

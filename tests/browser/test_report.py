@@ -15,6 +15,8 @@ from tests.browser.examples import HOSTILE, negative_losses
 
 from areabench.cli.main import main
 
+pytestmark = [pytest.mark.system, pytest.mark.xdist_group("browser")]
+
 
 def one(driver: Chrome, selector: str) -> WebElement:
     return driver.find_element(By.CSS_SELECTOR, selector)

@@ -13,9 +13,18 @@ from tests.documents.exceptions import exit_codes_of, reason_not_to_execute
 from tests.documents.workplace import LIMIT_S, Workplaces
 
 BLOCKS = [block for document in documents() for block in blocks_of(document)]
+FIRST_READ = ("README.md", "docs/getting-started.md")  # executed by every `make test`; the others are long
 STEPS = [step for document in documents() for step in steps_of(document)]
+
+
+def _length(step: Step) -> list[pytest.MarkDecorator]:
+    return [] if str(step.document) in FIRST_READ else [pytest.mark.long]
+
+
 # With several workers (-n 2 --dist loadgroup) one executes all of a document, in order.
-STEPS_BY_DOCUMENT = [pytest.param(step, marks=pytest.mark.xdist_group(str(step.document))) for step in STEPS]
+STEPS_BY_DOCUMENT = [
+    pytest.param(step, marks=[pytest.mark.xdist_group(str(step.document)), *_length(step)]) for step in STEPS
+]
 
 
 def _name(step: Step) -> str:

@@ -13,7 +13,7 @@ from areabench.engine.diagnosis import Cause, Diagnosis
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 
 SLOW_SERVER = """
 import time

@@ -16,7 +16,7 @@ from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.runfile.read import open_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OWN = Path(__file__).parents[2] / "analysis" / "own"
 AREABENCH = [sys.executable, "-m", "areabench"]

@@ -14,7 +14,7 @@ from areabench.engine.events import Kind, State
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timed]
 ONE_A_ROUND = ("clients.count=4", "method.name=s-fedavg", "method.clients_per_round=1", "rates.rate=200")
 
 

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from areabench.cli.watch import WatchOptions, frames
 from areabench.engine.events import State
 from areabench.views.watch.follower import Follower
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 LIMIT_S = 90.0
 
 
+@pytest.mark.timed
 def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
     seen: list[Frame] = []
     watching = threading.Thread(target=_watch, args=(logistic.run_file, seen), daemon=True)

@@ -183,6 +183,7 @@ def test_figure_has_a_line_a_method() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_quick_cost_benchmark(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     printed = run_script("cost.py", "--quick", "--memory-gb", "0.003", "--output", str(tmp_path))

@@ -315,7 +315,7 @@ def test_a_checkpoint_of_another_run_is_told(tmp_path: Path, stop_at: Callable[[
 
 def process(path: Path, *options: str) -> subprocess.Popen[str]:
     """A long simulation as a process of its own."""
-    experiment = replace(EXPERIMENT, stop=Stop(horizon_s=1000.0), record=Record(interval_s=5.0))
+    experiment = replace(EXPERIMENT, stop=Stop(horizon_s=300.0), record=Record(interval_s=5.0))
     file = path.with_suffix(".toml")
     file.write_text(to_toml(experiment))
     command = [sys.executable, "-m", "areabench", "simulate", str(file), "-o", str(path), *options]
