@@ -411,6 +411,6 @@ def test_a_run_cannot_go_on_from_where_its_file_does_not_reach(tmp_path: Path) -
     before = (tmp_path / "run.h5").read_bytes()
     with open_run(tmp_path / "run.h5") as run:
         earlier = Earlier(run, 101, 3, tally_of(run.events_array))
-        with pytest.raises(RunFileError, match=r"has 100 events and \d+ snapshots, to go on takes 101 and 3; run the"):
+        with pytest.raises(RunFileError, match=r"has 100 events and \d+ snapshots; resuming needs 101 and 3; run"):
             Recorder.continued(run, earlier, run.provenance, run.clients_array)
     assert (tmp_path / "run.h5").read_bytes() == before

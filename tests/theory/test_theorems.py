@@ -174,7 +174,7 @@ def test_nothing_is_violated_where_everything_fits() -> None:
     ("experiment", "words"),
     [
         (replace(BASE, method=FedBuff(step_size=1.0, server_step_size=1.0)), ["the theorems are about AREA"]),
-        (replace(BASE, delays=FixedDelays()), ["depends on the past"]),
+        (replace(BASE, delays=FixedDelays()), ["depend on the past"]),
         (replace(BASE, aggregation=EveryUpdates()), ["not independent of the clients"]),
         (replace(BASE, aggregation=EveryPeriod(period_s=1.0)), ["at fixed times"]),
         (replace(BASE, method=Area(step_size=0.5)), ["have the factor 1"]),

@@ -282,7 +282,7 @@ def test_a_run_without_checkpoint_is_not_resumed(
     checkpoint_path(path).unlink()
     before = path.read_bytes()
     assert cli.main(["resume", str(path)]) == 2
-    assert "has no checkpoint (run.h5.checkpoint) to go on from; run the experiment again" in capsys.readouterr().err
+    assert "has no checkpoint (run.h5.checkpoint) to resume from; run the experiment again" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 

@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 
 from areabench.views.watch.frame import ClientFrame, Frame, Rates, Staleness
 from areabench.views.watch.quality import Quality
-from areabench.views.watch.screen import BLOCKS, PLAIN, Page, client_bars, filled, one_line, plain_page, sparkline
+from areabench.views.watch.screen import BLOCKS, PLAIN, WatchPage, client_bars, filled, one_line, plain_page, sparkline
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",
@@ -76,14 +76,14 @@ def test_what_is_not_known_is_left_out() -> None:
 @pytest.mark.parametrize("count", [1, 7, 128])
 def test_a_page_fits_its_terminal(columns: int, rows: int, count: int) -> None:
     clients = tuple(ClientFrame(number, number, 100.0, 0.0, False) for number in range(count))
-    lines = lines_of(Page(replace(FRAME, clients=clients), BLOCKS), columns, rows)
+    lines = lines_of(WatchPage(replace(FRAME, clients=clients), BLOCKS), columns, rows)
     assert lines[0] == "run.h5"
     assert len(lines) <= rows
     assert all(len(line) <= columns for line in lines)
 
 
 def test_what_a_stranger_writes_does_not_reach_the_terminal() -> None:
-    assert lines_of(Page(replace(FRAME, file="\x1b[2J\x07done"), BLOCKS), 80)[0] == "\\x1b[2J\\x07done"
+    assert lines_of(WatchPage(replace(FRAME, file="\x1b[2J\x07done"), BLOCKS), 80)[0] == "\\x1b[2J\\x07done"
 
 
 def test_many_clients_are_folded_the_worst_first() -> None:

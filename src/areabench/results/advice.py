@@ -152,11 +152,11 @@ def violations(subject: Subject) -> Iterator[str]:
     if not isinstance(experiment.method, Area):
         yield f'method "{experiment.method.name}": the theorems are about AREA'
     if not isinstance(experiment.delays, ExponentialDelays):
-        yield f'delays "{experiment.delays.name}": who sends next depends on the past; section 4 takes it as drawn anew'
+        yield f'delays "{experiment.delays.name}": arrivals depend on the past; section 4 assumes independent draws'
     if isinstance(experiment.aggregation, EveryUpdates):
         yield "the server steps after a number of updates: not independent of the clients (section 4, footnote)"
     if isinstance(experiment.aggregation, EveryPeriod):
-        yield "the server steps at fixed times: not drawn anew at each event, as section 4 takes it"
+        yield "the server steps at fixed times: section 4 assumes an independent draw at each event"
     if isinstance(experiment.problem, Logistic) and experiment.problem.regularisation == 0:
         yield "problem.regularisation = 0: not strongly convex (Assumption 3)"
     elif not subject.theorem1 and not subject.theorem2:
@@ -234,7 +234,7 @@ class Theorem2:
 
 
 @dataclass(frozen=True)
-class ServerStep:
+class ServerPace:
     """The best server rate in 1/s, as a number of updates or a period, and the one that the experiment has."""
 
     rate: float
@@ -255,7 +255,7 @@ class Findings:
     events: Events
     theorem1: Theorem1 | None
     theorem2: Theorem2 | None
-    server: ServerStep
+    server: ServerPace
     not_satisfied: tuple[str, ...]
     suggestion: Experiment | None
     suggested_steps: str
@@ -349,10 +349,10 @@ def _theorem2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
     )
 
 
-def _server(subject: Subject) -> ServerStep:
+def _server(subject: Subject) -> ServerPace:
     best = best_server_rate(subject.rates)
     now = subject.probabilities.server / subject.probabilities.clients.sum() * float(subject.rates.sum())
-    return ServerStep(best.rate, best.updates, best.whole_updates, best.period_s, float(now))
+    return ServerPace(best.rate, best.updates, best.whole_updates, best.period_s, float(now))
 
 
 def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *, solve: bool) -> Subject:

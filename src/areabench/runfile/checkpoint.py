@@ -219,7 +219,7 @@ def require_checkpoint(run_file: Path) -> Path:
     path = checkpoint_path(run_file)
     if not path.is_file():
         raise RunFileError(
-            f"{run_file}: has no checkpoint ({path.name}) to go on from; run the experiment again, with a shorter "
+            f"{run_file}: has no checkpoint ({path.name}) to resume from; run the experiment again, with a shorter "
             "--checkpoint-every"
         )
     return path

@@ -149,7 +149,7 @@ class Recorder:
         there = len(run.events_array), len(run.snapshot_index)
         if earlier.events > there[0] or earlier.snapshots > there[1]:
             raise RunFileError(
-                f"{run.path}: has {there[0]:,} events and {there[1]:,} snapshots, to go on takes {earlier.events:,} "
+                f"{run.path}: has {there[0]:,} events and {there[1]:,} snapshots; resuming needs {earlier.events:,} "
                 f"and {earlier.snapshots:,}; run the experiment again"
             )
         text, record = to_toml(run.experiment), run.experiment.record

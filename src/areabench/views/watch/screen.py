@@ -70,11 +70,11 @@ class Screen:
     def show(self, frame: Frame) -> None:
         """Show a frame in the present size of the terminal."""
         self._last = frame
-        self._live.update(Page(frame, self._glyphs, spare=1), refresh=True)  # a line for the cursor
+        self._live.update(WatchPage(frame, self._glyphs, spare=1), refresh=True)  # a line for the cursor
 
     def leave(self, frame: Frame) -> None:
         """Print a frame to stay, with room for what the shell writes next."""
-        self._console.print(Page(frame, self._glyphs, spare=3))
+        self._console.print(WatchPage(frame, self._glyphs, spare=3))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
@@ -85,12 +85,12 @@ def plain_page(frame: Frame) -> str:
     """A whole frame without a terminal."""
     paper = Console(file=io.StringIO(), width=_PLAIN_COLUMNS, height=_PLAIN_ROWS, color_system=None)
     with paper.capture() as captured:
-        paper.print(Page(frame, PLAIN), soft_wrap=True)  # soft: a line is as long as it is
+        paper.print(WatchPage(frame, PLAIN), soft_wrap=True)  # soft: a line is as long as it is
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 @dataclass(frozen=True)
-class Page:
+class WatchPage:
     """A frame as a renderable of rich, in as many lines as the terminal has but `spare`."""
 
     frame: Frame
