@@ -5,6 +5,7 @@ Every document has one of its own, in the state after `make demo`, and with runs
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -28,6 +29,7 @@ _WHOLE = "benchmarks.whole"  # as they are in the repository
 _HORIZON_S = 1.0  # that no experiment exceeds
 _OF_MAKE = re.compile(r"(MAKE.*|MFLAGS|MPI|MPICC|PYTHON|VENV|TRIALS|RANKS|PYTEST.*)$")  # another MPI would be installed
 LIMIT_S = 180.0  # for a command
+PARSED = "docs/commands.md"  # generated from the help: its examples are parsed here, and executed by other documents
 STOPPED_RUN = (
     ".venv/bin/areabench simulate benchmarks/experiments/demo/quadratic.toml --set stop.horizon_s=5000 "
     "-o runs/stopped.h5  # Ctrl-C"
@@ -114,7 +116,7 @@ def carry_out(step: Step, folder: Path) -> Outcome:
     """Execute one step in a folder, or look at it where it is not to be executed."""
     if step.kind == "command" and not is_known(step.text):
         return Outcome(-1, UNKNOWN)
-    if step.kind == "command" and reason_not_to_execute(step.text):
+    if step.kind == "command" and (step.document == PARSED or reason_not_to_execute(step.text)):
         return _look_at(step, folder)
     if step.kind == "command" and "areabench job " in step.text:
         with _whole_experiments(folder):
@@ -137,11 +139,13 @@ def _look_at(step: Step, folder: Path) -> Outcome:
     """What can be said of a command without executing it: make's own word, areabench's parser, the files it names."""
     if step.text.startswith("make "):
         return execute(replace(step, text=step.text.replace("make ", "make --dry-run ", 1)), folder)
-    words = shlex.split(step.text, comments=True)
+    words = shlex.split(step.text.partition(" > ")[0], comments=True)
     called = [place for place, word in enumerate(words) if Path(word).name == "areabench"]
     if called and not _is_parsed(words[called[0] + 1 :]):
         return Outcome(-1, "areabench does not know what stands behind its name; see areabench --help")
-    missing = [word for word in words if Path(word).suffix in (".sh", ".toml", ".py") and not (folder / word).exists()]
+    written = {after for word, after in itertools.pairwise(words) if word in ("-o", "--output", "--write")}
+    named = [word for word in words if Path(word).suffix in (".sh", ".toml", ".py") and word not in written]
+    missing = [word for word in named if not (folder / word).exists()]
     return Outcome(-1 if missing else 0, f"there is no {', '.join(missing)} in {folder}")
 
 
