@@ -48,10 +48,10 @@ def cases() -> Iterator[Case]:
         arguments = "try.toml --set clients.count=1 --launcher mpirun --runs runs/mpirun.h5"
         yield Case("single run, by mpirun", arguments, "runs/mpirun.h5", "done (horizon of 1 s)")
     arguments = "try.toml --set stop.horizon_s=4 --runs runs/again.h5"
-    goes_on = "can go on from its checkpoint"
-    yield Case("single run, requeued", arguments, "runs/again.h5", goes_on, requeued=True)
+    continues = "can continue from its checkpoint"
+    yield Case("single run, requeued", arguments, "runs/again.h5", continues, requeued=True)
     arguments = "try.toml --set stop.horizon_s=4 --runs runs/stopped.h5"
-    yield Case("single run, stopped and requeued", arguments, "runs/stopped.h5", goes_on, stopped=True)
+    yield Case("single run, stopped and requeued", arguments, "runs/stopped.h5", continues, stopped=True)
     arguments = "grid.toml --transport simulator --cores 1 --array 2"
     yield Case("array of two tasks, in the simulator", arguments, "runs/grid", "2 runs: 2 done now")
     yield Case("array of two tasks, on MPI", "grid.toml --array 2", "runs/grid-mpi", "2 runs: 2 done now")
