@@ -145,14 +145,14 @@ $(DEMO_SEEDS)/swept: benchmarks/experiments/demo/demo_seeds.toml $(DEMO) src/are
 SYSTEM ?= $(AREABENCH_SYSTEM_TESTS)
 export AREABENCH_SYSTEM_TESTS := $(SYSTEM)
 
-# Three at a time, as many wait, except tests that keep time on MPI: those have the machine to themselves.
+# Two at a time, except tests that keep time on MPI: those have the machine to themselves.
 test coverage: export XDG_CACHE_HOME := $(CURDIR)/build/cache
 
 test: $(VENV)/tests-installed ## check style and types, build the site, run the tests (SYSTEM=1: also those that change the machine or take minutes)
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
 	@$(MAKE) --no-print-directory -j2 --output-sync TOGETHER=1 lint docs $(VENV)/torch-installed $(if $(SYSTEM),notebooks)
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -m "not timed"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not timed"
 	$(BIN)/python -m pytest -m timed tests/launched
 	$(BIN)/python tests/inrank/start.py
 	@$(if $(SYSTEM),$(MAKE) --no-print-directory -j2 --output-sync TOGETHER=1 campaign-part test-slurm,echo "skipped: the fault campaign, Slurm and the notebooks; make test SYSTEM=1 runs them")
