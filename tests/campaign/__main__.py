@@ -121,7 +121,7 @@ def _conclude(findings: Sequence[Finding], wanted: int, options: argparse.Namesp
         print(f"not reached: {', '.join(sorted(never))}", flush=True)
     if options.page is not None:
         words = " ".join(["python -m tests.campaign", f"--runs {wanted}", f"--seed {options.seed}"])
-        options.page.write_text(page(findings, Origin(words, options.seed, LIMIT_S)), encoding="utf-8")
+        options.page.write_text(page(findings, Origin(words, LIMIT_S)), encoding="utf-8")
     return 1 if failed else 0
 
 
