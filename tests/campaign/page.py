@@ -12,14 +12,14 @@ import numpy as np
 from tests.campaign.findings import Finding
 from tests.campaign.kinds import Act, kinds
 
-HEAD = ("fault", "runs", "hit", "status", "exit codes", "resumed", "recovered", "longest time to the end")
+HEAD = ("fault", "runs", "hit", "status and exit code", "resumed", "recovered", "longest time to the end")
 LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
 data, 4 to 8 clients with unequal rates, one of three criteria), most with one fault at a random moment. *Missed*: the
 run ended before the fault, or too soon after it to show it; it must end as if there had been none. *No process left*
 and *no hang* (at most {limit_s:g} s) hold for every command. *Readable*: the whole file was read, and `areabench show`
 printed it. *Replayed*: `areabench replay` found all bits equal, and for AREA x_s + u was the mean of the memories after
-each event. *Status* and *exit codes* are the run command's where the fault hit. *Resumed*: of the runs that left a
+each event. *Status and exit code* are the run command's where the fault hit. *Resumed*: of the runs that left a
 checkpoint, those that `areabench resume` took to their end, in the simulator with the bits of the uninterrupted run.
 *Recovered*: of the damaged files, those of which `areabench recover` saved something. *Longest time to the end*: from
 the fault until no process was left, where the fault ends the run.
@@ -76,7 +76,7 @@ def _row(key: str, run: Sequence[Finding]) -> tuple[str, ...]:
 
 def _total(run: Sequence[Finding]) -> tuple[str, ...]:
     cells = _cells(run)
-    return ("**total**", *cells[:2], "", "", *cells[4:])
+    return ("**total**", *cells[:2], "", *cells[3:])
 
 
 def _cells(run: Sequence[Finding]) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def _cells(run: Sequence[Finding]) -> tuple[str, ...]:
     endings = [finding.ending_s for finding in hit if finding.ending_s is not None]
     return (
         str(len(run)), str(sum(finding.hit for finding in faults)) if faults else "",
-        counted(finding.state for finding in hit), counted(str(finding.code) for finding in hit),
+        counted(f"{finding.state} {finding.code}" for finding in hit),
         _share(finding.resumed for finding in run), _share(finding.recovered for finding in run),
         f"{max(endings):.1f} s" if endings else "",
     )  # fmt: skip

@@ -243,8 +243,8 @@ def test_the_page_counts_what_was_seen() -> None:
     second.state, second.code, second.readable, second.replayed = "done", 0, True, False
     second.fail("replay: exit code 1")
     text = page([first, second, third], Origin("python -m tests.campaign", 120.0))
-    assert "| mpi: client killed | 2 | 1 | failed | 137 | 1/1 |  | 2.5 s |\n" in text
-    assert "| mpi: no fault | 1 |  | done | 0 |" in text
+    assert "| mpi: client killed | 2 | 1 | failed 137 | 1/1 |  | 2.5 s |\n" in text
+    assert "| mpi: no fault | 1 |  | done 0 |" in text
     assert "| **total** | 3 | 1 |" in text
     assert ": 3 runs, 1 faults hit, 1 missed, 1 runs without a fault, **1 runs failed**." in text
     assert "No process left: 3/3; no hang: 3/3; readable: 3/3; replayed: 2/3." in text
