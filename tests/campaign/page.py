@@ -17,12 +17,12 @@ LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
 data, 4 to 8 clients with unequal rates, one of three criteria), most with one fault at a random moment. *Missed*: the
 run ended before the fault, or too soon after it to show it; it must end as if there had been none. *No process left*
-and *no hang* (at most {limit_s:g} s) hold for every command. *Readable*: the whole file was read, and `areabench show`
-printed it. *Replayed*: `areabench replay` found all bits equal, and for AREA x_s + u was the mean of the memories after
-each event. *Status and exit code* are the run command's where the fault hit. *Resumed*: of the runs that left a
-checkpoint, those that `areabench resume` took to their end, in the simulator with the bits of the uninterrupted run.
-*Recovered*: of the damaged files, those of which `areabench recover` saved something. *Longest time to the end*: from
-the fault until no process was left, where the fault ends the run.
+and *no hang* (at most {limit_s:g} s) hold for every command. *Readable*: the whole file was read and shown. *Replayed*:
+all bits are equal, and for AREA x_s + u is the mean of the memories after each event. *Status and exit code* are the
+run command's where the fault hit. *Resumed*: of the runs that left a checkpoint, those that `areabench resume` took to
+their end, in the simulator with the bits of the uninterrupted run. *Recovered*: of the damaged files, those of which
+`areabench recover` saved something. *Longest time to the end*: from the fault until no process was left, where the
+fault ends the run.
 """
 
 
