@@ -39,9 +39,9 @@ horizon_s = 15.0
 name = "logistic"
 ```
 
-Brackets hold type, unit, allowed values and default. An integer may stand for a number (`10` for `10.0`). Numbers are
-finite, integers fit 64 bits. In `[problem]`, `[data]` and `[split]` numbers are at most 1e15, and `dimension`,
-`features` and counts of samples at most 1e12. This page is generated: `make docs-reference`.
+Brackets hold type, unit, allowed values and default. A key without a type takes a number, where `10` stands for `10.0`.
+Numbers are finite, integers fit 64 bits. In `[problem]`, `[data]` and `[split]` numbers are at most 1e15, and
+`dimension`, `features` and counts of samples at most 1e12. This page is generated: `make docs-reference`.
 """
 
 _OWN = """\
@@ -56,18 +56,19 @@ you trust. Only `[method]` has `step_size`.
 _COMBINATIONS = """\
 ## What must fit together
 
-- `[stop]` needs `horizon_s` or `iterations`: a target alone may never be reached.
-- A target needs snapshots: `record.snapshots` must not be `"none"`. `stop.target_accuracy` needs a problem with data.
+- `[stop]` needs `horizon_s` or `iterations`. A target needs snapshots (`record.snapshots` not `"none"`), and
+  `target_accuracy` a problem with data.
 - A horizon and a grid make at most 1,000,000 snapshots.
 - `rates.values` lists one rate per client, and `method.clients_per_round` is at most `clients.count`.
-- `s-fedavg` needs `aggregation.name = "updates"` and ignores it: its round ends when its clients have answered.
+- `s-fedavg` needs `aggregation.name = "updates"` and ignores it.
 - `fedbuff` needs `server_step_size` with any schedule but `constant`.
 - `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`. A problem of your own has data only with a
   section `[data]`; `[split]` is then `dirichlet` by default. The others default to `mnist` and `dirichlet`.
 - Every client gets at least one training sample, or `split.minimum`.
-- `quadratic`: `curvature_max` is at least `curvature_min`; a `zeta` above 0 needs two clients and `heterogeneity`.
+- `quadratic`: `curvature_max` is at least `curvature_min`; a positive `zeta` needs two clients and a positive
+  `heterogeneity`.
 - `robust`: all clients together have at least `dimension` samples.
-- `logistic`: `minimiser` needs a `regularisation` above 0.
+- `logistic`: `minimiser` needs a positive `regularisation`.
 - A round draws at most 100,000,000 samples: `batch_size` times `clients.local_steps`.
 - `faults.lost` names different clients, not all, and `lost_at_s` has as many times.
 """
@@ -136,8 +137,8 @@ def _entry(item: Field[Any], kind: Any) -> str:
 def _type(kind: Any) -> str:
     words = {bool: "boolean", int: "integer", float: "number", str: "string"}
     (option,) = options_of(kind)
-    if get_origin(option) is Literal:
-        return ""  # the allowed values show it
+    if option is float or get_origin(option) is Literal:
+        return ""  # the introduction, or the allowed values, say it
     if option is Settings:
         return "table"
     if get_origin(option) is tuple:
