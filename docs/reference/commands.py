@@ -8,19 +8,17 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
-from areabench.cli.parser import build_parser
+from areabench.cli.parser import build_parser, exit_codes_text
 
 _INTRODUCTION = """\
 # Commands
 
-Every command with its arguments, options, an example and its exit codes, as `areabench COMMAND --help` prints them. The
-examples run from the repository's top folder after `make demo`, one after the other; `runs/stopped.h5` stands for a run
-that Ctrl-C or a signal has stopped.
-
-This page is generated: `make docs-reference`.
+What `areabench COMMAND --help` prints, for every command. The examples run from the repository's top folder after
+`make demo`, one after the other; `runs/stopped.h5` is a run that a signal has stopped. This page is generated:
+`make docs-reference`.
 """
-_COMMON = 3  # an option that so many commands have is described once
-_EPILOG = re.compile(r"example: (?P<example>.*?)\.? (?P<rest>exit codes: .*)", re.DOTALL)
+_COMMON = 3  # an argument that so many commands have is described once
+_EPILOG = re.compile(r"example: (?P<example>.*?)\.? exit codes: .*", re.DOTALL)
 _PROGRAMS = re.compile(r"(?<![\w/])(areabench|mpirun)(?= )")
 _PASTED = {  # what stands in an example for a file, and one that is there after `make demo` and the examples before
     "SIM.h5 MPI.h5": "runs/try-simulate.h5 runs/try-launch.h5",
@@ -36,11 +34,12 @@ _PASTED = {  # what stands in an example for a file, and one that is there after
 def command_reference() -> str:
     """All commands that are meant to be typed, as Markdown."""
     commands = _commands(build_parser())
-    overview = "".join(f"- [`{name}`](#{name}): {purpose}\n" for name, purpose, _ in commands)
-    counts = Counter(entry for _, _, parser in commands for entry in _entries(parser) if entry.startswith("- `-"))
-    common = [entry for entry, count in counts.items() if count >= _COMMON]
+    overview = f"Commands: {', '.join(f'[{name}](#{name})' for name, *_ in commands)}.\n"
+    counts = Counter(entry for _, _, parser in commands for entry in _entries(parser))
+    common = sorted((entry for entry, count in counts.items() if count >= _COMMON), key=_is_option)
     sections = [_section(name, purpose, parser, common) for name, purpose, parser in commands]
-    return "\n".join([_INTRODUCTION, overview, _common_section(common), *sections])
+    codes = _exit_codes([name for name, *_ in commands])
+    return "\n".join([_INTRODUCTION, overview, _common_section(common), codes, *sections])
 
 
 def _commands(parser: argparse.ArgumentParser) -> list[tuple[str, str, argparse.ArgumentParser]]:
@@ -56,7 +55,7 @@ def _entries(parser: argparse.ArgumentParser) -> list[str]:
 
 def _entry(action: argparse.Action) -> str:
     default, meaning = _default(action), _meaning(action)
-    remark = "" if default in ("", "required") or "default" in meaning else f" (default {default})"
+    remark = "" if not default or "default" in meaning else f" ({default})"
     return f"- {_spelling(action)}: {meaning}{remark}"
 
 
@@ -64,30 +63,40 @@ def _common_section(common: list[str]) -> str:
     return "\n".join(
         [
             "## Common options\n",
-            "Options of at least three commands. Each command below names those that it has.\n",
+            "Arguments and options of at least three commands.\n",
             *common,
             "",
         ]
     )
 
 
+def _exit_codes(names: list[str]) -> str:
+    """Each list of codes once, with the commands that have it; that of most commands comes last."""
+    commands: dict[str, list[str]] = {}
+    for name in names:
+        commands.setdefault(exit_codes_text(name), []).append(f"`{name}`")
+    usual = max(commands, key=lambda text: len(commands[text]))
+    entries = [f"- {', '.join(having)}: {text}" for text, having in commands.items() if text != usual]
+    return "\n".join(["## Exit codes\n", *entries, f"- all others: {usual}", ""])
+
+
 def _section(name: str, purpose: str, parser: argparse.ArgumentParser, common: list[str]) -> str:
     positional = [action for action in parser._actions if _is_shown(action) and not action.option_strings]
     usage = " ".join(["areabench", name, *(_usage(action) for action in positional)])
     own = [entry for entry in _entries(parser) if entry not in common]
-    shared = [re.findall(r"`(--[\w-]+)", entry)[0] for entry in _entries(parser) if entry in common]
+    shared = [option for entry in _entries(parser) if entry in common for option in re.findall(r"`(--[\w-]+)", entry)]
     if shared:
         own.append(f"- [common](#common-options): {', '.join(f'`{option}`' for option in shared)}")
-    heading = f"## {name}\n\n{_sentence(purpose)}\n\nUsage: `{usage} [options]`\n"
-    return "\n".join([heading, *own, "", _epilog(name, parser.epilog or "")])
+    heading = f"## {name}\n\n`{usage}`: {purpose}.\n"
+    return "\n".join([heading, *own, "", _example(name, parser.epilog or "")])
+
+
+def _is_option(entry: str) -> bool:
+    return entry.startswith("- `-")
 
 
 def _is_shown(action: argparse.Action) -> bool:
     return action.help not in (None, argparse.SUPPRESS) and not isinstance(action, argparse._HelpAction)
-
-
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _usage(action: argparse.Action) -> str:
@@ -111,26 +120,26 @@ def _spelling(action: argparse.Action) -> str:
 
 
 def _default(action: argparse.Action) -> str:
-    if action.required:
+    if action.required and action.option_strings:
         return "required"
     if action.nargs == 0 or action.default in (None, [], "", float("inf")) or isinstance(action.default, tuple):
         return ""
-    return f"`{action.default:g}`" if isinstance(action.default, float) else f"`{action.default}`"
+    return f"default `{action.default:g}`" if isinstance(action.default, float) else f"default `{action.default}`"
 
 
 def _meaning(action: argparse.Action) -> str:
     return (action.help or "").replace("%%", "%")
 
 
-def _epilog(name: str, epilog: str) -> str:
-    """An example that can be pasted, and the exit codes."""
+def _example(name: str, epilog: str) -> str:
+    """An example that can be pasted."""
     if not (parts := _EPILOG.fullmatch(epilog)):
         return f"{epilog}\n"
     example = parts["example"].replace("runs/try.h5", f"runs/try-{name}.h5")
     for words, file in _PASTED.items():
         example = example.replace(words, file)
     example = _PROGRAMS.sub(r".venv/bin/\1", example)
-    return f"```sh\n{example}\n```\n\n{_sentence(parts['rest'])}\n"
+    return f"```sh\n{example}\n```\n"
 
 
 def options_of_commands() -> dict[str, frozenset[str]]:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from areabench.experiment.fields import Limits, Settings
+from areabench.experiment.fields import Limits, OwnMethod, OwnPart, Settings
 from areabench.experiment.parse import name_of, options_of
+from areabench.experiment.problem_records import LARGEST, LARGEST_SIZE
 from areabench.experiment.records import Experiment
 
 _INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. A section with several variants names its variant with `name`; keys of other
-variants are refused. Unknown keys, wrong types and values out of range are refused in one line that says what is
-allowed. `areabench check FILE` prints an experiment with all defaults. `--set section.key=value` overrides one key;
-replace the whole section to change to a variant with other keys: `--set "split={name = 'iid'}"`. `extends`, `[sweep]`
-and `[[sweep.grid]]` make a [sweep](sweeps.md).
+One TOML file describes one experiment. Where a section has variants, its `name` chooses one; keys of other variants,
+unknown keys, wrong types and values out of range are refused in one line that says what is allowed. `areabench check
+FILE` prints an experiment with all defaults. `--set section.key=value` overrides one key; to change to a variant with
+other keys, replace the whole section: `--set "split={name = 'iid'}"`. `extends`, `[sweep]` and `[[sweep.grid]]` make a
+[sweep](sweeps.md).
 
 ```toml
 name = "first"
@@ -38,29 +39,38 @@ horizon_s = 15.0
 name = "logistic"
 ```
 
-The brackets behind a key hold its type, unit, allowed values and default. A whole number stands for a number (`10` for
-`10.0`). Numbers must be finite; whole numbers must fit 64 bits. Where the default is "none", the text says what leaving
-the key out means.
+Brackets hold type, unit, allowed values and default. A key without a type takes a number, where `10` stands for `10.0`.
+Numbers are finite, integers fit 64 bits. In `[problem]`, `[data]` and `[split]` numbers are at most 1e15, and
+`dimension`, `features` and counts of samples at most 1e12. This page is generated: `make docs-reference`.
+"""
 
-This page is generated: `make docs-reference`.
+_OWN = """\
+## Parts of your own
+
+{sections} also take the import path of
+[a function of your own](extending.md) as `name`: `"module:function"`. It is executed: run only experiment files that
+you trust. Only `[method]` has `step_size`.
+
 """
 
 _COMBINATIONS = """\
 ## What must fit together
 
-- `[stop]` needs `horizon_s` or `iterations`: a target alone may never be reached.
-- A target needs snapshots: `record.snapshots` must not be `"none"`. `stop.target_accuracy` needs a problem with data.
-- A horizon and a grid may not make more than 1,000,000 snapshots.
+- `[stop]` needs `horizon_s` or `iterations`. A target needs snapshots (`record.snapshots` not `"none"`), and
+  `target_accuracy` a problem with data.
+- A horizon and a grid make at most 1,000,000 snapshots.
 - `rates.values` lists one rate per client, and `method.clients_per_round` is at most `clients.count`.
-- `s-fedavg` needs `aggregation.name = "updates"` and ignores it: its round ends when its clients have answered.
+- `s-fedavg` needs `aggregation.name = "updates"` and ignores it.
 - `fedbuff` needs `server_step_size` with any schedule but `constant`.
-- `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`.
-- `quadratic`: `curvature_max` is not below `curvature_min`; a `zeta` above 0 needs two clients and a `heterogeneity`
-  above 0.
+- `quadratic`, `robust` and `median` take neither `[data]` nor `[split]`. A problem of your own has data only with a
+  section `[data]`; `[split]` is then `dirichlet` by default. The others default to `mnist` and `dirichlet`.
+- Every client gets at least one training sample, or `split.minimum`.
+- `quadratic`: `curvature_max` is at least `curvature_min`; a positive `zeta` needs two clients and a positive
+  `heterogeneity`.
 - `robust`: all clients together have at least `dimension` samples.
-- `logistic`: `minimiser` needs a `regularisation` above 0.
-- A problem of your own has data only with a section `[data]`; `[split]` is then `dirichlet` by default.
-- The other problems use `mnist` and `dirichlet` with their defaults where `[data]` or `[split]` is left out.
+- `logistic`: `minimiser` needs a positive `regularisation`.
+- A round draws at most 100,000,000 samples: `batch_size` times `clients.local_steps`.
+- `faults.lost` names different clients, not all, and `lost_at_s` has as many times.
 """
 
 
@@ -71,15 +81,26 @@ def experiment_reference() -> str:
     sections = [name for name in items if is_dataclass(options_of(hints[name])[0])]
     top = _entries([items[name] for name in items if name not in sections], hints)
     parts = [_INTRODUCTION, f"## Top of the file\n\n{top}"]
-    parts += [_section(name, options_of(hints[name]), items[name]) for name in sections]
-    return "\n".join([*parts, _COMBINATIONS])
+    parts += [_section(name, _variants(hints[name]), items[name]) for name in sections]
+    own = [name for name in sections if len(_variants(hints[name])) < len(options_of(hints[name]))]
+    return "\n".join([*parts, _own_section(own), _COMBINATIONS])
+
+
+def _variants(kind: Any) -> list[Any]:
+    """The records of a section, without the user's own function, which has a section of its own."""
+    return [record for record in options_of(kind) if record not in (OwnPart, OwnMethod)]
+
+
+def _own_section(names: Sequence[str]) -> str:
+    first, last = ", ".join(f"`[{name}]`" for name in names[:-1]), f"`[{names[-1]}]`"
+    return _OWN.format(sections=f"{first} and {last}") + _keys(OwnMethod)
 
 
 def _section(name: str, records: Sequence[Any], item: Field[Any]) -> str:
     """One section with all its variants."""
     if len(records) == 1:
         return f"## [{name}]\n\n{_optional(item)}{_record(records[0])}"
-    variants = [f'### [{name}] name = "{name_of(record)}"\n\n{_record(record)}' for record in records]
+    variants = [f"### {name_of(record)}\n\n{_record(record)}" for record in records]
     return "\n".join([f"## [{name}]\n\n{_optional(item)}", *variants]).replace("\n\n\n", "\n\n")
 
 
@@ -90,13 +111,16 @@ def _optional(item: Field[Any]) -> str:
     if item.default is None:
         return "Optional, see [what must fit together](#what-must-fit-together).\n\n"
     name = getattr(item.default, "name", None)
-    return f"Optional; the default is `{name}` with its defaults.\n\n" if name else "Optional.\n\n"
+    return f"Optional, default `{name}`.\n\n" if name else "Optional.\n\n"
 
 
 def _record(record: Any) -> str:
-    keys = [item for item in fields(record) if "limits" in item.metadata]
-    entries = f"\n{_entries(keys, get_type_hints(record))}" if keys else "\nNo further keys.\n"
-    return f"{record.__doc__}\n{entries}"
+    keys = _keys(record)
+    return f"{record.__doc__}\n\n{keys}" if keys else f"{record.__doc__}\n"
+
+
+def _keys(record: Any) -> str:
+    return _entries([item for item in fields(record) if "limits" in item.metadata], get_type_hints(record))
 
 
 def _entries(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
@@ -106,25 +130,19 @@ def _entries(items: Sequence[Field[Any]], hints: dict[str, Any]) -> str:
 
 def _entry(item: Field[Any], kind: Any) -> str:
     limits: Limits = item.metadata["limits"]
-    default = _default(item)
-    facts = [
-        _type(kind),
-        limits.unit,
-        _allowed(kind, limits),
-        default if item.default is MISSING else f"default {default}",
-    ]
+    facts = [_type(kind), limits.unit, _allowed(kind, limits), _default(item)]
     return f"- `{item.name}` ({', '.join(fact for fact in facts if fact)}): {limits.doc}"
 
 
 def _type(kind: Any) -> str:
-    words = {bool: "true or false", int: "whole number", float: "number", str: "string"}
+    words = {bool: "boolean", int: "integer", float: "number", str: "string"}
     (option,) = options_of(kind)
-    if get_origin(option) is Literal:
-        return "string"
+    if option is float or get_origin(option) is Literal:
+        return ""  # the introduction, or the allowed values, say it
     if option is Settings:
         return "table"
     if get_origin(option) is tuple:
-        return {str: "list of strings", int: "list of whole numbers"}.get(get_args(option)[0], "list of numbers")
+        return f"list of {words[get_args(option)[0]]}s"
     return words[option]
 
 
@@ -132,7 +150,8 @@ def _allowed(kind: Any, limits: Limits) -> str:
     (option,) = options_of(kind)
     if get_origin(option) is Literal:
         return ", ".join(f'`"{choice}"`' for choice in get_args(option))
-    bounds = limits.describe()
+    largest = limits.maximum in (LARGEST, LARGEST_SIZE)  # the introduction names these
+    bounds = (replace(limits, maximum=None) if largest else limits).describe()
     return f"each {bounds}" if bounds and get_origin(option) is tuple else bounds
 
 
@@ -140,14 +159,14 @@ def _default(item: Field[Any]) -> str:
     if item.default is MISSING:
         return "required"
     if item.default is None:
-        return "none"
+        return "optional"
     if isinstance(item.default, Settings):
-        return "`{}`"
+        return "default `{}`"
     if isinstance(item.default, bool):
-        return f"`{str(item.default).lower()}`"
+        return f"default `{str(item.default).lower()}`"
     if isinstance(item.default, tuple):
-        return f"`{list(item.default)}`"
-    return f'`"{item.default}"`' if isinstance(item.default, str) else f"`{item.default!r}`"
+        return f"default `{list(item.default)}`"
+    return f'default `"{item.default}"`' if isinstance(item.default, str) else f"default `{item.default!r}`"
 
 
 if __name__ == "__main__":

@@ -41,14 +41,14 @@ def test_exit_codes_stand_on_the_generated_page_alone() -> None:
 
 
 def test_the_page_has_all_keys_of_a_watch() -> None:
-    table = PAGE.partition("What `watch` prints:")[2].partition("\n## ")[0]
-    named = [word for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]
+    keys = PAGE.partition("What `watch` prints")[2].partition("\n## ")[0]
+    named = [word for row in re.findall(r"^- (`.*?): ", keys, re.MULTILINE) for word in re.findall(r"`(\w+)`", row)]
     assert sorted(named) == sorted(item.name for item in fields(Frame))
 
 
 def test_the_page_has_all_keys_of_theory(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["theory", str(ROOT / "benchmarks" / "experiments" / "demo" / "quadratic.toml"), "--json"]) == 0
-    (row,) = re.findall(r"^\| `theory` \| (.*) \|$", PAGE, re.MULTILINE)
+    (row,) = re.findall(r"^- `theory`: (.*)$", PAGE, re.MULTILINE)
     assert set(json.loads(capsys.readouterr().out)) <= set(re.findall(r"`(\w+)`", row))
 
 

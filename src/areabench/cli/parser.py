@@ -139,7 +139,7 @@ def _run_command(commands: Commands, name: str, purpose: str, launcher: str = ""
     parser = _command(commands, name, purpose, example, launcher)
     _experiment_options(parser)
     parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
-    parser.add_argument("--force", action="store_true", help="overwrite the run file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     _checkpoint_option(parser)
     _progress_option(parser)
     return parser
@@ -157,7 +157,7 @@ def _resume(commands: Commands) -> None:
 
 
 def _sweep(commands: Commands) -> None:
-    purpose = "run grids of experiments on all cores; a sweep that was interrupted continues"
+    purpose = "run grids of experiments on all cores; an interrupted sweep continues"
     example = "benchmarks/experiments/paper/tables/grid.toml --jobs 2 --trials 1"
     parser = _command(commands, "sweep", purpose, example)
     parser.add_argument("sweeps", type=Path, nargs="+", metavar="FILE", help="sweep file (TOML)")
@@ -168,22 +168,22 @@ def _sweep(commands: Commands) -> None:
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR",
-        help="folder of the sweep (default runs/STEM); for several sweeps the folder of their folders",
+        help="folder of the sweep (default runs/STEM), or of the folders of several sweeps",
     )  # fmt: skip
     parser.add_argument(
         "--transport", choices=("simulator", "mpi"), default="simulator",
-        help="virtual time (default), or real time under mpirun, one run after the other, in runs/STEM-mpi",
+        help="virtual time (default), or real time, one run after the other, in runs/STEM-mpi",
     )  # fmt: skip
     _ranks_option(parser)
     parser.add_argument(
         "--on-ranks", action="store_true",
-        help="on MPI: use the ranks of this launch (under mpirun or srun) instead of starting mpirun",
+        help="on MPI: use the ranks of this mpirun or srun instead of starting mpirun",
     )  # fmt: skip
     parser.add_argument(
         "--share", default="1/1", metavar="K/N",
-        help="run only every N-th run, starting with the K-th; all shares may run at once, into the same folder",
+        help="run only every N-th run, from the K-th on; shares may run at once, into one folder",
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run, and run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be run")
     parser.add_argument("--force", action="store_true", help="run again what is done")
     _progress_option(parser)
 
@@ -201,9 +201,9 @@ def _job(commands: Commands) -> None:
     parser = _command(commands, "job", "write a job script for a cluster", example)
     _override_option(parser)
     parser.add_argument("file", type=Path, metavar="FILE", help="experiment or sweep file (TOML)")
-    parser.add_argument("--scheduler", choices=SCHEDULERS, required=True, help="scheduler that the script is for")
+    parser.add_argument("--scheduler", choices=SCHEDULERS, required=True, help="scheduler of the cluster")
     parser.add_argument("-o", "--output", type=Path, metavar="SCRIPT", help="write it here (default: print it)")
-    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     _job_work_options(parser)
     _job_site_options(parser)
 
@@ -213,7 +213,7 @@ def _job_work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", type=positive, metavar="N", help="trials of a sweep, instead of the file's")
     parser.add_argument(
         "--runs", type=Path, metavar="PATH",
-        help="run file, or folder of a sweep, that the job writes (default in runs/)",
+        help="run file or folder that the job writes (default in runs/)",
     )  # fmt: skip
     parser.add_argument(
         "--transport", choices=("mpi", "simulator"), default="mpi", help="real time (default), or virtual time"
@@ -221,23 +221,21 @@ def _job_work_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes of a job on MPI (default 1)")
     parser.add_argument(
         "--clients-per-rank", type=positive, default=1, metavar="N",
-        help="clients that a worker rank hosts at most: n clients take n/N worker ranks, rounded up (default 1)",
+        help="most clients per worker rank; n clients take n/N worker ranks, rounded up (default 1)",
     )  # fmt: skip
     parser.add_argument("--clients", type=positive, metavar="N", help="clients, instead of the file's clients.count")
     parser.add_argument(
         "--cores", type=positive, default=4, metavar="N", help="cores of a job in the simulator (default 4)"
     )
-    parser.add_argument(
-        "--array", type=positive, metavar="N", help="for a sweep: an array of N tasks, each with every N-th run"
-    )
-    parser.add_argument("--walltime", metavar="HH:MM:SS", help="instead of the estimate, which the script explains")
+    parser.add_argument("--array", type=positive, metavar="N", help="for a sweep: N tasks, each with every N-th run")
+    parser.add_argument("--walltime", metavar="HH:MM:SS", help="replaces the estimate, which the script explains")
 
 
 def _job_site_options(parser: argparse.ArgumentParser) -> None:
     """What the cluster needs to know or to load."""
     parser.add_argument(
         "--module", dest="modules", action="append", default=[], metavar="NAME",
-        help="`module load` this in the job; may be repeated",
+        help="`module load` this in the job; repeatable",
     )  # fmt: skip
     parser.add_argument(
         "--venv", type=Path, metavar="DIR", help="environment to activate (default: this command's own)"
@@ -245,13 +243,11 @@ def _job_site_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launcher", choices=LAUNCHERS, help="what starts the ranks (default: srun on Slurm, mpirun on PBS)"
     )
-    parser.add_argument(
-        "--mpi", choices=MPIS, help="the MPI of the job, or the one that it behaves like (default: that of mpirun here)"
-    )
+    parser.add_argument("--mpi", choices=MPIS, help="family of the job's MPI (default: that of mpirun here)")
     parser.add_argument("--account", help="account or project to charge")
     parser.add_argument("--partition", "--queue", dest="queue", help="Slurm's partition, PBS's queue")
     parser.add_argument("--memory", dest="memory_mb", type=positive, metavar="MB", help="memory of each core")
-    parser.add_argument("--exclusive", action="store_true", help="whole nodes: no other jobs disturb the clock")
+    parser.add_argument("--exclusive", action="store_true", help="whole nodes: no other jobs beside this one")
 
 
 # -------------------------------------------------------------------------------------------------- experiments
@@ -262,7 +258,7 @@ def _check(commands: Commands) -> None:
     _experiment_options(parser)
     parser.add_argument(
         "--ended-in", type=Path, metavar="RUN",
-        help="report instead whether this run file holds it, ended; exit code 4 if it can be resumed, 1 if not",
+        help="report instead whether this run file holds it, ended",
     )  # fmt: skip
     _json_option(parser)
 
@@ -277,10 +273,10 @@ def _theory(commands: Commands) -> None:
     )
     parser.add_argument(
         "--solve", action="store_true",
-        help="also solve for minimisers that take long (logistic, hinge), for the bounds",
+        help="for the bounds, also solve for slow minimisers (logistic, hinge)",
     )  # fmt: skip
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the experiment that the theorems suggest")
-    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     _json_option(parser)
     _progress_option(parser)
 
@@ -291,20 +287,20 @@ def _theory(commands: Commands) -> None:
 def _watch(commands: Commands) -> None:
     purpose = "follow a run under way, from any machine that sees its file"
     parser = _command(commands, "watch", purpose, "runs/demo/area.h5")
-    parser.add_argument("run", type=Path, help="run file; it may not be there yet, and it is only read")
+    parser.add_argument("run", type=Path, help="run file; it may not exist yet, and is only read")
     parser.add_argument(
-        "--interval", type=above_zero, default=1.0, metavar="SECONDS", help="time between two readings (default 1)"
+        "--interval", type=above_zero, default=1.0, metavar="SECONDS", help="time between two looks (default 1)"
     )
-    parser.add_argument("--once", action="store_true", help="read the file once")
+    parser.add_argument("--once", action="store_true", help="look once")
     parser.add_argument(
         "--wait", type=seconds, metavar="SECONDS",
-        help="how long to wait for the file, or for news where the writer cannot be seen (default 60; 0 with --once)",
+        help="how long to wait for the file, or for news if the writer cannot be seen (default 60; 0 with --once)",
     )  # fmt: skip
     parser.add_argument(
         "--no-evaluate", dest="evaluate", action="store_false", help="do not compute loss and accuracy of snapshots"
     )
     _trust_option(parser)
-    _json_option(parser, "print one line of JSON per reading, with --once one object")
+    _json_option(parser, "print one line of JSON per look, with --once one object")
 
 
 def _replay(commands: Commands) -> None:
@@ -328,7 +324,7 @@ def _recover(commands: Commands) -> None:
     parser = _command(commands, "recover", "save what can be saved of a damaged run file", "RUN.h5 -o SAVED.h5")
     parser.add_argument("run", type=Path, help="damaged run file; it is not changed")
     parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
-    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     _json_option(parser)
     _progress_option(parser)
 
@@ -372,22 +368,22 @@ def _table(commands: Commands) -> None:
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
     parser.add_argument(
         "--keep", choices=("published", "paper-rule", "best", "all"), default="paper-rule",
-        help="step sizes to show: those of the paper's table, the two largest with a finite loss in all trials "
-        "(default), the best by --metric on half of the trials and shown on the others, or all",
+        help="step sizes: the paper's, the two largest with a finite loss in all trials (default), the best by "
+        "--metric on half of the trials and shown on the others, or all",
     )  # fmt: skip
     parser.add_argument(
         "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
     )
     parser.add_argument(
         "--bound", type=float, default=float("inf"), metavar="LOSS",
-        help="for --keep paper-rule: a loss beyond this counts as not finite (default: none)",
+        help="for --keep paper-rule: a larger loss counts as not finite (default: none)",
     )  # fmt: skip
     parser.add_argument(
         "--gap", type=float, default=float("inf"),
-        help="for --keep paper-rule: a score gap beyond this counts as not finite, 103 as in single precision",
+        help="for --keep paper-rule: a larger score gap counts as not finite; 103 as in single precision",
     )  # fmt: skip
     parser.add_argument("--target", type=float, default=80.0, help="accuracy that rho is the time to, %% (default 80)")
-    parser.add_argument("--paper", action="store_true", help="put the published value beside each cell")
+    parser.add_argument("--paper", action="store_true", help="add the published values")
     parser.add_argument(
         "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
     )
@@ -407,38 +403,38 @@ def _figures(commands: Commands) -> None:
     _override_option(parser)
     parser.add_argument(
         "-o", "--output", type=Path,
-        help="folder for the figures of a sweep (default DIR/figures), file for --split (default runs/STEM-labels)",
+        help="folder of the figures (default DIR/figures); with --split a file (default runs/STEM-labels)",
     )  # fmt: skip
     parser.add_argument(
         "--format", choices=("png", "svg", "both"), default="both", help="format of the files (default both)"
     )
     parser.add_argument(
         "--step-size", dest="step_sizes", action="append", default=[], metavar="METHOD=ALPHA",
-        help="step size to draw for a method (default: best mean accuracy at the end); may be repeated",
+        help="step size to draw for a method (default: the best mean final accuracy); repeatable",
     )  # fmt: skip
     parser.add_argument("--target", type=float, default=80.0, help="accuracy of the target line, %% (default 80)")
     _json_option(parser)
 
 
 def _report(commands: Commands) -> None:
-    purpose = "write one page of HTML that shows runs or sweeps in any browser, without network"
+    purpose = "write one HTML page of runs or sweeps, for any browser, without network"
     parser = _command(commands, "report", purpose, "runs/demo -o report.html")
     parser.add_argument(
         "paths", type=Path, nargs="+", metavar="DIR_OR_FILE",
-        help="run files, folders of run files, folders of sweeps; several are compared",
+        help="run files, folders of run files, folders of sweeps",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
         help="page to write (default report.html)",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="overwrite that file if it exists")
+    parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     parser.add_argument(
         "--target", type=percent, default=80.0, help="accuracy that the bars show the time to, %% (default 80)"
     )
     parser.add_argument("--title", default="", help="title of the page (default: that of the sweep or experiment)")
     parser.add_argument(
         "--timeline", type=span, default=(0.0, float("inf")), metavar="START:END",
-        help="seconds of the runs that the timelines show (default: from the start, as much as there is room for)",
+        help="seconds that the timelines show (default: from the start, as much as fits)",
     )  # fmt: skip
     _json_option(parser)
     _progress_option(parser)
@@ -450,7 +446,7 @@ def _report(commands: Commands) -> None:
 def _doctor(commands: Commands) -> None:
     purpose = "check MPI, launcher, threads, cores, discs and clock of this machine, and say what to fix"
     parser = _command(commands, "doctor", purpose, "--ranks 9")
-    parser.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks that are wanted (default 2)")
+    parser.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks wanted (default 2)")
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the run files (default runs)"
     )
@@ -460,7 +456,7 @@ def _doctor(commands: Commands) -> None:
 def _completion(commands: Commands) -> None:
     example = "bash > ~/.local/share/bash-completion/completions/areabench"
     parser = _command(commands, "completion", "print a completion script for a shell", example)
-    parser.add_argument("shell", choices=SHELLS, help="which shell")
+    parser.add_argument("shell", choices=SHELLS, help="bash, zsh or fish")
 
 
 # -------------------------------------------------------------------------------------------------- shared options
@@ -474,48 +470,47 @@ def _experiment_options(parser: argparse.ArgumentParser) -> None:
 def _override_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
-        help="override a key of the experiment, for example method.step_size=100; may be repeated",
+        help="override a key, such as method.step_size=100; repeatable",
     )  # fmt: skip
 
 
 def _ranks_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--ranks", type=positive, metavar="N",
-        help="MPI ranks, 2 to clients + 1: one for the server, the others share the clients (default: one per client)",
+        help="MPI ranks, 2 to clients + 1: the server's, and those that share the clients (default clients + 1)",
     )  # fmt: skip
 
 
 def _tolerance_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
-        help="continue without a client whose rank dies: where this MPI can (default), in any case, or not at all",
+        help="continue without a client whose rank dies: where this MPI can (default), always, or never",
     )  # fmt: skip
 
 
 def _checkpoint_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-every", type=seconds, default=60.0, metavar="SECONDS",
-        help="real time between checkpoints, from which `areabench resume` continues (default 60; 0: only when a "
-        "signal stops the run)",
+        help="real time between checkpoints for `areabench resume` (default 60; 0: only at a signal)",
     )  # fmt: skip
 
 
 def _trust_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-module", dest="trusted", action="append", default=[], metavar="PATH",
-        help="code that the run file may name: an import path (package.module:function), or the file of a module "
-        "(PATH/module.py) for all its functions; may be repeated",
+        help="code that the run file may name: an import path (package.module:function), or a file "
+        "(PATH/module.py) with all its functions; repeatable",
     )  # fmt: skip
 
 
 def _progress_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--progress", choices=("auto", "always", "marked", "never"), default="auto",
-        help="live progress line (default: on a terminal), or marked whole lines for a program that reads them",
+        help="live progress line (default: on a terminal), or `marked` whole lines for programs",
     )  # fmt: skip
 
 
-def _json_option(parser: argparse._ActionsContainer, purpose: str = "print it as JSON, for a program") -> None:
+def _json_option(parser: argparse._ActionsContainer, purpose: str = "print JSON") -> None:
     parser.add_argument("--json", action="store_true", help=purpose)
 
 

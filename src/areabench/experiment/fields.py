@@ -95,7 +95,7 @@ _SETTINGS = "keyword arguments of the function: true, false, numbers, strings, o
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPart:
-    """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
+    """A function of the user's own, which is executed."""
 
     name: str = SAMPLE_PATH
     settings: Settings = key(_SETTINGS, NO_SETTINGS)
@@ -103,7 +103,7 @@ class OwnPart:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnMethod:
-    """Your own function ([extending](extending.md)), which is executed: run only experiment files that you trust."""
+    """A function of the user's own, which is executed."""
 
     name: str = SAMPLE_PATH
     step_size: float = key("step size alpha of the clients", above=0)

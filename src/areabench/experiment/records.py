@@ -18,18 +18,16 @@ class Faults:
     """What a run does when a client is lost or sends something that cannot be used."""
 
     lost_client: Literal["keep", "remove"] = key(
-        "AREA's average when a client is lost: keep its last memory in it, or remove it and average over the others",
+        "a lost client's last memory in AREA's average: keep or remove it",
         "keep",
     )
     bad_update: Literal["refuse", "stop"] = key(
-        "an update that is not finite or does not belong to an order: refuse it and let its client work again, or stop "
-        "the run as failed",
+        "an update that is not finite or belongs to no order: refuse it and let its client work again, or end the run "
+        "as failed",
         "refuse",
     )
-    lost: tuple[int, ...] = key(
-        "in the simulator: clients that are lost, each at its time in `lost_at_s`", (), minimum=0
-    )
-    lost_at_s: tuple[float, ...] = key("when they are lost", (), unit="s", minimum=0)
+    lost: tuple[int, ...] = key("clients that the simulator loses, each at its time in `lost_at_s`", (), minimum=0)
+    lost_at_s: tuple[float, ...] = key("when it loses them", (), unit="s", minimum=0)
 
 
 # ---------------------------------------------------------------------------------------------------- clients, time
@@ -37,7 +35,7 @@ class Faults:
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
-    """The number of clients, and how much each computes between two messages."""
+    """The clients, and how much each computes between two messages."""
 
     count: int = key("number of clients n", minimum=1, maximum=1_000_000)
     local_steps: int = key("local gradient steps M per round", 1, minimum=1)
@@ -53,7 +51,7 @@ class UniformRates:
 
 @dataclass(frozen=True, kw_only=True)
 class NormalRates:
-    """Rates drawn once per trial from N(mean, deviation²); draws that are not positive are drawn again (recovered)."""
+    """Rates drawn once per trial from N(mean, deviation²); draws that are not positive are repeated."""
 
     name: Literal["normal"] = "normal"
     mean: float = key("mean rate", 10.0, unit="1/s", above=0)
@@ -82,21 +80,21 @@ RateSettings = UniformRates | NormalRates | LognormalRates | ListedRates
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialDelays:
-    """A client's time between two consecutive updates is Exp(rate): the whole cycle, computing inside it."""
+    """Exp(rate) between two updates of a client, computing included."""
 
     name: Literal["exponential"] = "exponential"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedDelays:
-    """A client's time between two consecutive updates is exactly 1/rate."""
+    """Exactly 1/rate between two updates of a client, computing included."""
 
     name: Literal["fixed"] = "fixed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceDelays:
-    """Delays read from a CSV file with the columns `client,delay_s`; a client's rows are used in order, then again."""
+    """From a CSV file with the columns `client,delay_s`; a client's rows are used in order, then again."""
 
     name: Literal["trace"] = "trace"
     file: str = key("path of the CSV file, relative to the experiment file")
@@ -110,8 +108,7 @@ class Clock:
     """How fast the experiment's time passes on MPI; the simulator ignores it."""
 
     stretch: float = key(
-        "real seconds per second of the experiment on MPI: above 1 where computing does not fit into the delays; "
-        "every time in the run file stays in seconds of the experiment",
+        "real seconds per second of the experiment; above 1 where computing does not fit into the delays",
         1.0,
         minimum=1e-3,
         maximum=1e6,
@@ -127,7 +124,7 @@ class Area:
 
     name: Literal["area"] = "area"
     step_size: float = key(
-        "step size alpha (at iteration 0 where there is a schedule; a factor where that is a theorem's)", above=0
+        "step size alpha; of iteration 0 with a schedule, a factor with a theorem's schedule", above=0
     )
 
 
@@ -145,14 +142,12 @@ class FedBuff:
 
     name: Literal["fedbuff"] = "fedbuff"
     step_size: float = key("step size alpha of the clients", above=0)
-    server_step_size: float | None = key(
-        "step size eta of the server; left out: eta = alpha (recovered from the paper's tables)", None, above=0
-    )
+    server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SFedAvg:
-    """Synchronous FedAvg: each round waits for all the clients it drew."""
+    """Synchronous FedAvg: each round waits for all clients that it drew."""
 
     name: Literal["s-fedavg"] = "s-fedavg"
     step_size: float = key("step size alpha", above=0)
@@ -190,10 +185,10 @@ class Theorem1Schedule:
     """Theorem 1's alpha_k = 1/(p_min·M·gamma·k/48 + 1/D), times `method.step_size`: 1 for the theorem's own."""
 
     name: Literal["theorem1"] = "theorem1"
-    strong_convexity: float | None = key("mu of every f_i; left out: that of the problem", None, above=0)
-    smoothness: float | None = key("L of every f_i; left out: that of the problem", None, above=0)
+    strong_convexity: float | None = key("mu of every f_i; left out: the problem's", None, above=0)
+    smoothness: float | None = key("L of every f_i; left out: the problem's", None, above=0)
     least_probability: float | None = key(
-        "p_min, of all events; left out: from the rates and the aggregation criterion",
+        "p_min of all events; left out: from the rates and the criterion",
         None,
         above=0,
         maximum=1,
@@ -205,13 +200,13 @@ class Theorem2Schedule:
     """Theorem 2's constant alpha for K iterations, times `method.step_size`: 1 for the theorem's own."""
 
     name: Literal["theorem2"] = "theorem2"
-    lipschitz: float | None = key("Lipschitz constant B of every f_i; left out: that of the problem", None, above=0)
-    noise: float | None = key("subgradient noise sigma; left out: that of the problem", None, minimum=0)
+    lipschitz: float | None = key("Lipschitz constant B of every f_i; left out: the problem's", None, above=0)
+    noise: float | None = key("subgradient noise sigma; left out: the problem's", None, minimum=0)
     distance: float | None = key(
-        "distance |x_s0 - x*| of the starting point from a minimiser; left out: the problem is solved", None, above=0
+        "distance |x_s0 - x*| from a minimiser at the start; left out: the problem is solved", None, above=0
     )
     iterations: int | None = key(
-        "iterations K; left out: `stop.iterations`, or the expected number within `stop.horizon_s`", None, minimum=1
+        "iterations K; left out: `stop.iterations`, or those expected within `stop.horizon_s`", None, minimum=1
     )
 
 
@@ -220,7 +215,7 @@ ScheduleSettings = ConstantSchedule | InverseSchedule | InverseRootSchedule | Th
 
 @dataclass(frozen=True, kw_only=True)
 class EveryUpdates:
-    """The server steps after each `updates` client updates. S-FedAvg ignores it: its round is its criterion."""
+    """The server steps after each `updates` client updates."""
 
     name: Literal["updates"] = "updates"
     updates: int = key("client updates between two server steps (Delta)", 4, minimum=1)
@@ -249,13 +244,13 @@ AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """When a run ends: at the first limit that is reached. A horizon or a number of iterations is needed."""
+    """A run ends at the first limit that it reaches."""
 
     horizon_s: float | None = key("horizon t_h", None, unit="s", above=0)
-    iterations: int | None = key("iterations K: updates received plus server steps", None, minimum=1)
+    iterations: int | None = key("iterations K: updates used plus server steps", None, minimum=1)
     target_accuracy: float | None = key("test accuracy that ends the run", None, unit="%", above=0, maximum=100)
     target_loss: float | None = key("training loss that ends the run", None, minimum=0)
-    divergence_norm: float = key("the run ends as `diverged` when |x_s| is not finite or beyond this", 1e15, above=0)
+    divergence_norm: float = key("a larger or not finite |x_s| ends the run as `diverged`", 1e15, above=0)
 
     @property
     def has_target(self) -> bool:
@@ -268,19 +263,13 @@ class Record:
     """Which models and events the run file keeps."""
 
     snapshots: Literal["grid", "aggregations", "none"] = key(
-        "models kept: on a time grid, after every server step, or the last one only", "grid"
+        "models kept: on a time grid, after every server step, or only the last", "grid"
     )
     interval_s: float = key("spacing of the time grid", 0.1, unit="s", minimum=1e-3)
-    models: Literal["all", "last"] = key(
-        "snapshots whose model is kept: `last` keeps a checksum of each and the last model, in a small file", "all"
-    )
-    loss_every: int = key(
-        "the training loss is computed for every n-th snapshot, n = `loss_every`, and for the last one", 1, minimum=1
-    )
-    average: bool = key(
-        "keep the running mean of the server's models beside each snapshot (Theorem 2's average), and its loss", False
-    )
-    events: bool = key("keep the event log, which `replay` follows; without it `replay` simulates the run again", True)
+    models: Literal["all", "last"] = key("`last` keeps only the last model, and a checksum of each", "all")
+    loss_every: int = key("n: the training loss is computed for every n-th snapshot and the last", 1, minimum=1)
+    average: bool = key("also keep the running mean of the server's models (Theorem 2's average) and its loss", False)
+    events: bool = key("keep the event log, which `replay` follows", True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,9 +289,9 @@ class Experiment:
     aggregation: AggregationSettings = EveryUpdates()
     faults: Faults = Faults()
     record: Record = Record()
-    name: str = key("name of the run file: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
-    seed: int = key("determines every random draw of the run", 0, minimum=0, below=2**32)
+    name: str = key("begins the run file's name: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
+    seed: int = key("determines every random draw", 0, minimum=0, below=2**32)
     module_folders: tuple[str, ...] | None = key(
-        "folders that are searched first for modules named by import path; left out: that of the experiment file",
+        "folders searched first for modules named by import path; left out: the experiment file's",
         None,
     )
