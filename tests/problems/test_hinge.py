@@ -15,7 +15,7 @@ from areabench.experiment.problem_records import Hinge
 from areabench.problems import hinge
 from areabench.problems import hinge as hinge_optimum
 from areabench.problems.datasets import Dataset
-from areabench.problems.hinge import HingeLoss, HingeProblem, Samples, estimate, solve_program
+from areabench.problems.hinge import HingeProblem, Samples, estimate, solve_program
 from areabench.problems.minibatches import Minibatches
 
 FEATURES, CLASSES, SAMPLES = 3, 3, 24
@@ -77,7 +77,7 @@ def test_subgradient_matches_finite_differences() -> None:
         (naive_loss(point + width * axis, rows) - naive_loss(point - width * axis, rows)) / (2 * width)
         for axis in np.eye(9)
     ]
-    np.testing.assert_allclose(HingeLoss(blobs()).subgradient(point, rows), slopes, atol=1e-8)
+    np.testing.assert_allclose(problem().subgradient(point, rows), slopes, atol=1e-8)
 
 
 def test_step_is_weighted_so_that_the_mean_is_the_recorded_loss() -> None:
@@ -86,7 +86,7 @@ def test_step_is_weighted_so_that_the_mean_is_the_recorded_loss() -> None:
         0.5 * (0.5 * naive_loss(model, np.arange(6)) + 1.5 * naive_loss(model, np.arange(6, SAMPLES))), rel=1e-12
     )
     rows = Minibatches(5, 1, np.arange(6, SAMPLES), 1, 4).next_round()[0]
-    expected = model - 0.1 * 1.5 * HingeLoss(blobs()).subgradient(model, rows)
+    expected = model - 0.1 * 1.5 * problem().subgradient(model, rows)
     np.testing.assert_allclose(problem().local(1).descend(model, 0.1), expected, rtol=1e-14)
 
 
@@ -189,13 +189,13 @@ def solved() -> HingeProblem:
 def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
     one: NDArray[np.float64], other: NDArray[np.float64]
 ) -> None:
-    loss, known = HingeLoss(blobs()), solved()
+    known = solved()
     for rows, weight in zip(known.parts, (0.5, 1.5), strict=True):
         first, second = (weight * naive_loss(point, rows) for point in (one, other))
-        subgradient = weight * loss.subgradient(one, rows)
+        subgradient = weight * known.subgradient(one, rows)
         assert abs(first - second) <= known.B * np.linalg.norm(one - other) + 1e-12
         assert second >= first + subgradient @ (other - one) - 1e-10
-        single = weight * np.array([loss.subgradient(one, np.array([row])) for row in rows])
+        single = weight * np.array([known.subgradient(one, np.array([row])) for row in rows])
         assert ((single - subgradient) ** 2).sum(axis=1).mean() / 4 <= known.sigma**2
     assert naive_loss(one, np.arange(SAMPLES)) >= known.optimum.minimum - 1e-12
 

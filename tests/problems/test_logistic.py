@@ -101,8 +101,8 @@ def test_weightings_differ_by_the_number_of_clients() -> None:
     moved = share.local(1).descend(start, 0.5)
     np.testing.assert_array_equal(exact.local(1).descend(start, 0.25), moved)
     assert not np.array_equal(exact.local(1).descend(start, 0.5), moved)
-    assert (share.weight(0), share.weight(1)) == (0.25, 0.75)
-    assert (exact.weight(0), exact.weight(1)) == (0.5, 1.5)
+    assert share.weights == [0.25, 0.75]
+    assert exact.weights == [0.5, 1.5]
 
 
 def test_batches_hold_only_the_clients_own_rows() -> None:
