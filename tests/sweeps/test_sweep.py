@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
@@ -424,7 +425,7 @@ def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("areabench.sweeps.pool._Worker", Reluctant)
     tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
     around: Any = None
-    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
+    with Interrupts() as interrupts, closing(Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE))) as pool:
         outcomes = list(pool.run([Pass(tuple(tasks))]))
     ends = {outcome.attempted.tasks[0].output.name: outcome.error for outcome in outcomes}
     assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
@@ -442,7 +443,7 @@ def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("areabench.sweeps.pool._Worker", Full)
     tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
     around: Any = None
-    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
+    with Interrupts() as interrupts, closing(Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE))) as pool:
         (outcome,) = pool.run([Pass(tuple(tasks))])
     assert (len(outcome.attempted.tasks), outcome.is_fatal) == (3, True)
 

@@ -344,7 +344,7 @@ def test_a_full_disc_stops_the_sweep(
     def run(self: object, passes: list[Pass]) -> Iterator[PassOutcome]:
         if not listed:
             full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
-            monkeypatch.setattr("areabench.sweeps.folder._write", full)
+            monkeypatch.setattr("areabench.sweeps.folder.replace_text", full)
         for each in passes:
             begun.append(each)
             yield PassOutcome(each, (), "WriteFailure: no room", is_fatal=True)
