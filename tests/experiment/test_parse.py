@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from docs.reference.experiment_file import experiment_reference
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import Limits, OwnPart, Settings
-from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
+from areabench.experiment.parse import load_experiment, name_of, options_of, parse_experiment, to_toml
 from areabench.experiment.problem_records import (
     Dirichlet,
     DrawnSettings,
@@ -71,17 +70,11 @@ def read(*overrides: str, text: str = QUADRATIC) -> Experiment:
     return parse_experiment(text, "try.toml", overrides)
 
 
-def options(kind: Any) -> list[Any]:
-    """The members of a union except None, or the type itself."""
-    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-    return [member for member in members if member is not type(None)]
-
-
 def sections() -> Iterator[tuple[str, Any]]:
     """Every section with every record it may hold."""
     hints = get_type_hints(Experiment)
     for item in fields(Experiment):
-        yield from ((item.name, record) for record in options(hints[item.name]) if is_dataclass(record))
+        yield from ((item.name, record) for record in options_of(hints[item.name]) if is_dataclass(record))
 
 
 def keys() -> Iterator[tuple[str, Any, str, Any, Limits]]:
@@ -90,7 +83,7 @@ def keys() -> Iterator[tuple[str, Any, str, Any, Limits]]:
         hints = get_type_hints(record)
         for item in fields(record):
             if item.name != "name":
-                yield section, record, item.name, options(hints[item.name])[0], item.metadata["limits"]
+                yield section, record, item.name, options_of(hints[item.name])[0], item.metadata["limits"]
 
 
 def variant(section: str, record: Any) -> list[str]:
@@ -106,10 +99,6 @@ def required(record: Any) -> list[str]:
         "count": "2",
     }  # fmt: skip
     return [f"{item.name}={values[item.name]}" for item in fields(record) if item.default is MISSING]
-
-
-def name_of(record: Any) -> str:
-    return str(next(item.default for item in fields(record) if item.name == "name"))
 
 
 def labels(case: tuple[Any, ...]) -> str:
@@ -550,7 +539,7 @@ def records(record: Any) -> st.SearchStrategy[Any]:
     for item in fields(record):
         if item.name == "name":
             continue
-        strategies[item.name] = values_of(options(hints[item.name])[0], item.metadata["limits"])
+        strategies[item.name] = values_of(options_of(hints[item.name])[0], item.metadata["limits"])
         if item.default is None:
             strategies[item.name] = st.none() | strategies[item.name]
     return st.builds(record, **strategies)
@@ -611,7 +600,6 @@ def experiments() -> st.SearchStrategy[Experiment]:
     return st.builds(Experiment, **parts, name=names, seed=st.integers(0, 2**32 - 1)).map(consistent)
 
 
-@settings(max_examples=150, deadline=None)
 @given(experiments())
 def test_what_is_written_reads_the_same(experiment: Experiment) -> None:
     text = to_toml(experiment)
@@ -619,14 +607,12 @@ def test_what_is_written_reads_the_same(experiment: Experiment) -> None:
     assert to_toml(parse_experiment(text)) == text
 
 
-@settings(max_examples=100, deadline=None)
 @given(texts)
 def test_any_text_survives_as_a_value(text: str) -> None:
     experiment = replace(read(), delays=TraceDelays(file=text))
     assert parse_experiment(to_toml(experiment)).delays == TraceDelays(file=text)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=30))
 def test_any_other_text_is_refused_in_one_line(text: str) -> None:
     refusal(text)

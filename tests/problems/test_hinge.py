@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -101,8 +101,6 @@ def test_evaluation_matches_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None
         assert metrics.test_accuracy[number] == pytest.approx(100 * np.mean(scores.argmax(axis=1) == data.test_labels))
     assert len(set(metrics.test_accuracy)) > 1
     assert np.isnan(metrics.squared_distance).all()
-    assert np.isnan(chosen.evaluate(models, with_loss=False).train_loss).all()
-    assert len(chosen.evaluate([]).train_loss) == 0
 
 
 # ---------------------------------------------------------------------------------------------------- least loss
@@ -184,7 +182,6 @@ def solved() -> HingeProblem:
     return problem()
 
 
-@settings(max_examples=60, deadline=None)
 @given(vectors, vectors)
 def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
     one: NDArray[np.float64], other: NDArray[np.float64]
@@ -203,23 +200,8 @@ def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
 # ---------------------------------------------------------------------------------------------------- runs
 
 
-def test_same_seed_same_bits_and_rounds_continue() -> None:
-    def trajectory(seed: int, local_steps: int, rounds: int) -> bytes:
-        chosen = problem(local_steps, seed)
-        local, model = chosen.local(1), chosen.start()
-        for _ in range(rounds):
-            model = local.descend(model, 0.05)
-        return model.tobytes()
-
-    assert trajectory(7, 6, 1) == trajectory(7, 6, 1) == trajectory(7, 1, 6)
-    assert trajectory(7, 6, 1) != trajectory(8, 6, 1)
-
-
-def test_start_and_shape() -> None:
-    start = problem(width=0.25).start()
-    assert problem().dimension == 9
-    assert start.dtype == problem().dtype == np.float64
-    assert 0.1 < np.abs(start).max() <= 0.25
+def test_start_lies_within_the_width() -> None:
+    assert 0.1 < np.abs(problem(width=0.25).start()).max() <= 0.25
     assert not problem(width=0.0).start().any()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -121,7 +121,6 @@ def test_largest_eigenvalue_of_wide_and_tall() -> None:
         assert largest_eigenvalue(inputs) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100), st.integers(0, 1))
 def test_curvature_lies_between_the_constants(seed: int, width: float, client: int) -> None:
     logreg, (one, other) = problem(), points(seed, width)
@@ -131,7 +130,6 @@ def test_curvature_lies_between_the_constants(seed: int, width: float, client: i
     assert rise @ (one - other) >= logreg.mu * length**2 * (1 - 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 1000), st.integers(0, 1))
 def test_noise_of_a_mini_batch_is_below_sigma(seed: int, width: float, client: int) -> None:
     logreg, (point, _), data = problem(), points(seed, width), blobs()
