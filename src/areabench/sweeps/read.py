@@ -300,12 +300,9 @@ def read_stored(folder: Path) -> StoredSweep:
 def _all_failures(folder: Path) -> list[Failure]:
     """The failures that the sweep and its shares list; each run once, with the reason that was written last."""
     paths = [*folder.glob(f"{FAILURES}.csv"), *folder.glob(f"{FAILURES}-*-of-*.csv")]
-    listed = [each for path in sorted(paths, key=_written_ns) for each in _read_failures(path)]
+    paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    listed = [each for path in paths for each in _read_failures(path)]
     return list({failure.file: failure for failure in listed}.values())
-
-
-def _written_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def _read_failures(path: Path) -> list[Failure]:
