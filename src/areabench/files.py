@@ -62,14 +62,14 @@ def write_text(path: Path, text: str, option: str = "--output") -> None:
         if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
             path.write_text(text, encoding="utf-8")
         else:
-            _replace(path.resolve(), text)  # of a link its target
+            target = path.resolve()  # of a link
+            replace_text(target, text, target.with_name(f".areabench-{os.getpid()}.part"))
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}; give another {option}") from error
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write beside the file and rename, so that an interrupt or a full disc leaves the old file unchanged."""
-    part = path.with_name(f".areabench-{os.getpid()}.part")
+def replace_text(path: Path, text: str, part: Path) -> None:
+    """Write `part` and rename it, so that an interrupt or a full disc leaves the old file unchanged."""
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(path)

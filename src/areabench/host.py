@@ -103,6 +103,7 @@ def fullest_host(footprints: Sequence[Footprint]) -> HostLoad:
 _ENDED = "ZXx"  # states of a process that has ended and that its parent has not waited for
 _EXITING = 0x4  # flag of a process that is closing its files, which its peers notice before it has ended
 _STATE, _FLAGS, _START = 0, 6, 19  # fields of /proc/PID/stat after the name
+_LOOK_EVERY_S = 1.0
 
 
 class Process(NamedTuple):
@@ -143,14 +144,12 @@ def start_ticks(pid: int) -> int | None:
     except ProcessLookupError:
         return None
     except OSError:
-        return None if (_PROC / "self" / "stat").exists() else _start_without_proc(pid)
+        if (_PROC / "self" / "stat").exists():
+            return None
+        import psutil
+
+        return 0 if psutil.pid_exists(pid) else None
     return None if words[_STATE] in _ENDED or int(words[_FLAGS]) & _EXITING else int(words[_START])
-
-
-def _start_without_proc(pid: int) -> int | None:
-    import psutil
-
-    return 0 if psutil.pid_exists(pid) else None
 
 
 def process_began_at() -> float:
@@ -172,18 +171,12 @@ class Liveness:
     report nothing. The list of processes tells the two apart.
     """
 
-    def __init__(
-        self,
-        processes: Sequence[Process],
-        rank: int,
-        every_s: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, processes: Sequence[Process], rank: int, clock: Callable[[], float] = time.monotonic) -> None:
         here = this_machine()
         self._near = {
             other: process for other, process in enumerate(processes) if process.machine == here and other != rank
         }
-        self._every_s, self._clock, self._looked_s = every_s, clock, clock()
+        self._clock, self._looked_s = clock, clock()
         self._launcher, self._server_gone = os.getppid(), False
 
     def gone(self) -> list[int]:
@@ -195,9 +188,9 @@ class Liveness:
         return os.getppid() != self._launcher
 
     def server_gone(self) -> bool:
-        """Whether rank 0 or the launcher has ended, for a worker's rank; cheap, as it looks once per `every_s`."""
+        """Whether rank 0 or the launcher has ended, for a worker's rank; cheap, as it looks once per second."""
         now_s = self._clock()
-        if now_s - self._looked_s >= self._every_s and not self._server_gone:
+        if now_s - self._looked_s >= _LOOK_EVERY_S and not self._server_gone:
             self._looked_s = now_s
             self._server_gone = self.launcher_gone() or (0 in self._near and not is_alive(self._near[0]))
         return self._server_gone

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from areabench.problems.quadratic import quadratic_from
+from tests.support.quadratics import GivenQuadratic
 
 pytest.importorskip("matplotlib")
 
@@ -50,7 +49,7 @@ def test_spaced_points_rise_and_reach_both_ends() -> None:
 
 def test_weighted_minimiser_by_hand() -> None:
     """(1/4)·x² at 0 with weight 1/4 against x² at 4 with weight 3/4, curvatures 1 and 2: (2·4·3/4)/(1/4 + 6/4)."""
-    problem = quadratic_from([[[1.0]], [[2.0]]], [[0.0], [4.0]], [0.0], local_steps=1)
+    problem = GivenQuadratic([[[1.0]], [[2.0]]], [[0.0], [4.0]], [0.0], local_steps=1)
     found = weighted_minimiser(problem, np.array([0.25, 0.75]))
     np.testing.assert_allclose(found, [6 / 1.75])
     np.testing.assert_allclose(weighted_minimiser(problem, np.array([0.5, 0.5])), problem.minimiser)

@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.support.quadratics import GivenQuadratic
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
@@ -37,7 +38,6 @@ from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.problems.base import Metrics
-from areabench.problems.quadratic import QuadraticProblem, quadratic_from
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 from areabench.streams import Purpose, stream
@@ -335,9 +335,7 @@ def test_timer_steps_and_goes_on_to_the_next_time(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- watches
 
 
-def bowl() -> QuadraticProblem:
-    """f(x) = |x|²/2."""
-    return quadratic_from([[[1, 0], [0, 1]]], [[0, 0]], [8, 8], 1)
+BOWL = ([[[1, 0], [0, 1]]], [[0, 0]], [8, 8], 1)  # f(x) = |x|²/2
 
 
 def metrics(loss: float, accuracy: float) -> Metrics:
@@ -375,7 +373,7 @@ def test_no_target_is_never_reached() -> None:
 
 
 def test_virtual_watch_keeps_the_first_that_meets_the_target() -> None:
-    watch = VirtualWatch(Stop(target_loss=2.5), bowl())
+    watch = VirtualWatch(Stop(target_loss=2.5), GivenQuadratic(*BOWL))
     watch.offer(0.0, np.array([3.0, 0.0]))  # 4.5
     assert watch.reached() is None
     watch.offer(0.1, np.array([2.0, 1.0]))  # 2.5
@@ -383,12 +381,11 @@ def test_virtual_watch_keeps_the_first_that_meets_the_target() -> None:
     assert watch.reached() == "training loss 2.5 <= 2.5 at 0.1 s"
 
 
-class Gated(QuadraticProblem):
+class Gated(GivenQuadratic):
     """|x|²/2 whose evaluation waits for a gate and may fail."""
 
     def __init__(self, *, fails: bool = False) -> None:
-        like = bowl()
-        super().__init__(like.settings, 1, 1, 0, bowls=(like.bowl(0),), start=like.start())
+        super().__init__(*BOWL)
         self.gate, self.fails, self.evaluated = threading.Event(), fails, list[float]()
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.support.quadratics import GivenQuadratic
 
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
@@ -41,7 +42,6 @@ from areabench.experiment.records import (
     Stop,
 )
 from areabench.methods.criteria import build_criterion
-from areabench.problems.quadratic import quadratic_from
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
 
@@ -59,7 +59,7 @@ class Stage:
     """A server and three clients, f_i = |x - c_i|²/2 with c_i = (0, 0), (4, 4), (8, 8); updates may be spoilt."""
 
     def __init__(self, path: Path, experiment: Experiment = EXPERIMENT) -> None:
-        problem = quadratic_from([np.eye(2)] * 3, [[0, 0], [4, 4], [8, 8]], START, local_steps=1)
+        problem = GivenQuadratic([np.eye(2)] * 3, [[0, 0], [4, 4], [8, 8]], START, local_steps=1)
         method = build_method(experiment)
         self.path, self.orders, self.now_s = path, dict[int, Order](), 0.0
         self.clients = [Client(method, problem.local(number), START) for number in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.support.quadratics import GivenQuadratic
 
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
@@ -13,7 +14,6 @@ from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.methods.schedules import Schedule, build_schedule
-from areabench.problems.quadratic import quadratic_from
 
 START = np.array([8.0, 8.0])
 HALVING: Schedule = build_schedule(InverseSchedule(offset=1.0), 8.0)  # alpha_k = 8/(1 + k)
@@ -118,7 +118,7 @@ def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
 
 
 def test_client_counts_rounds_and_keeps_its_memory() -> None:
-    problem = quadratic_from([[[1, 0], [0, 1]]], [[4, 0]], [8, 8], 1)
+    problem = GivenQuadratic([[[1, 0], [0, 1]]], [[4, 0]], [8, 8], 1)
     client = Client(area(1), problem.local(0), START)
     np.testing.assert_array_equal(client.memory, START)
     np.testing.assert_array_equal(client.work(START, 0.5), [-2, -4])  # (6,4) - (8,8)

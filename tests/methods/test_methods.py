@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.quadratics import GivenQuadratic
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
@@ -31,7 +32,7 @@ from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import s_fedavg
-from areabench.problems.quadratic import QuadraticProblem, quadratic_from
+from areabench.problems.quadratic import QuadraticProblem
 
 IDENTITY = [[1, 0], [0, 1]]
 
@@ -77,13 +78,13 @@ def two_clients(local_steps: int = 1) -> QuadraticProblem:
 
     With alpha = 1/2 a local step of client 0 is (a, b) -> ((a + 4)/2, b/2), one of client 1 (a, b) -> (0, (b + 8)/2).
     """
-    return quadratic_from([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
+    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
 
 
 def four_clients() -> QuadraticProblem:
     """Clients 0 and 1 as above; with alpha = 1/2 client 2 halves a point and client 3 goes to (2, 2) at once."""
     hessians = [IDENTITY, [[2, 0], [0, 1]], IDENTITY, [[2, 0], [0, 2]]]
-    return quadratic_from(hessians, [[4, 0], [0, 8], [0, 0], [2, 2]], [8, 8], 1)
+    return GivenQuadratic(hessians, [[4, 0], [0, 8], [0, 0], [2, 2]], [8, 8], 1)
 
 
 # ---------------------------------------------------------------------------------------------------- by hand, M = 1
@@ -327,7 +328,7 @@ def test_s_fedavg_of_one_client_is_plain_stochastic_descent() -> None:
 @pytest.mark.parametrize("method", [area(1), as_fedavg(1), fedbuff(1, 1.0)], ids=lambda method: method.name)
 def test_one_asynchronous_client_runs_one_round_behind(method: Method) -> None:
     """The reply leaves before the step, so with n = Delta = 1 two descents alternate; without noise they are equal."""
-    problem = quadratic_from([IDENTITY], [[4, 0]], [8, 8], 1)
+    problem = GivenQuadratic([IDENTITY], [[4, 0]], [8, 8], 1)
     table = Table(method, problem, delta=1)
     models = plain_descent(problem, 3, 0.5)
     expected = [models[1], models[1], models[2], models[2], models[3], models[3]]

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,7 +15,7 @@ from areabench.experiment.problem_records import Hinge
 from areabench.problems import hinge
 from areabench.problems import hinge as hinge_optimum
 from areabench.problems.datasets import Dataset
-from areabench.problems.hinge import HingeLoss, HingeProblem, Samples, estimate, solve_program
+from areabench.problems.hinge import HingeProblem, Samples, estimate, solve_program
 from areabench.problems.minibatches import Minibatches
 
 FEATURES, CLASSES, SAMPLES = 3, 3, 24
@@ -77,7 +77,7 @@ def test_subgradient_matches_finite_differences() -> None:
         (naive_loss(point + width * axis, rows) - naive_loss(point - width * axis, rows)) / (2 * width)
         for axis in np.eye(9)
     ]
-    np.testing.assert_allclose(HingeLoss(blobs()).subgradient(point, rows), slopes, atol=1e-8)
+    np.testing.assert_allclose(problem().subgradient(point, rows), slopes, atol=1e-8)
 
 
 def test_step_is_weighted_so_that_the_mean_is_the_recorded_loss() -> None:
@@ -86,7 +86,7 @@ def test_step_is_weighted_so_that_the_mean_is_the_recorded_loss() -> None:
         0.5 * (0.5 * naive_loss(model, np.arange(6)) + 1.5 * naive_loss(model, np.arange(6, SAMPLES))), rel=1e-12
     )
     rows = Minibatches(5, 1, np.arange(6, SAMPLES), 1, 4).next_round()[0]
-    expected = model - 0.1 * 1.5 * HingeLoss(blobs()).subgradient(model, rows)
+    expected = model - 0.1 * 1.5 * problem().subgradient(model, rows)
     np.testing.assert_allclose(problem().local(1).descend(model, 0.1), expected, rtol=1e-14)
 
 
@@ -101,8 +101,6 @@ def test_evaluation_matches_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None
         assert metrics.test_accuracy[number] == pytest.approx(100 * np.mean(scores.argmax(axis=1) == data.test_labels))
     assert len(set(metrics.test_accuracy)) > 1
     assert np.isnan(metrics.squared_distance).all()
-    assert np.isnan(chosen.evaluate(models, with_loss=False).train_loss).all()
-    assert len(chosen.evaluate([]).train_loss) == 0
 
 
 # ---------------------------------------------------------------------------------------------------- least loss
@@ -184,18 +182,17 @@ def solved() -> HingeProblem:
     return problem()
 
 
-@settings(max_examples=60, deadline=None)
 @given(vectors, vectors)
 def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
     one: NDArray[np.float64], other: NDArray[np.float64]
 ) -> None:
-    loss, known = HingeLoss(blobs()), solved()
+    known = solved()
     for rows, weight in zip(known.parts, (0.5, 1.5), strict=True):
         first, second = (weight * naive_loss(point, rows) for point in (one, other))
-        subgradient = weight * loss.subgradient(one, rows)
+        subgradient = weight * known.subgradient(one, rows)
         assert abs(first - second) <= known.B * np.linalg.norm(one - other) + 1e-12
         assert second >= first + subgradient @ (other - one) - 1e-10
-        single = weight * np.array([loss.subgradient(one, np.array([row])) for row in rows])
+        single = weight * np.array([known.subgradient(one, np.array([row])) for row in rows])
         assert ((single - subgradient) ** 2).sum(axis=1).mean() / 4 <= known.sigma**2
     assert naive_loss(one, np.arange(SAMPLES)) >= known.optimum.minimum - 1e-12
 
@@ -203,23 +200,8 @@ def test_functions_are_lipschitz_and_nowhere_below_the_minimum(
 # ---------------------------------------------------------------------------------------------------- runs
 
 
-def test_same_seed_same_bits_and_rounds_continue() -> None:
-    def trajectory(seed: int, local_steps: int, rounds: int) -> bytes:
-        chosen = problem(local_steps, seed)
-        local, model = chosen.local(1), chosen.start()
-        for _ in range(rounds):
-            model = local.descend(model, 0.05)
-        return model.tobytes()
-
-    assert trajectory(7, 6, 1) == trajectory(7, 6, 1) == trajectory(7, 1, 6)
-    assert trajectory(7, 6, 1) != trajectory(8, 6, 1)
-
-
-def test_start_and_shape() -> None:
-    start = problem(width=0.25).start()
-    assert problem().dimension == 9
-    assert start.dtype == problem().dtype == np.float64
-    assert 0.1 < np.abs(start).max() <= 0.25
+def test_start_lies_within_the_width() -> None:
+    assert 0.1 < np.abs(problem(width=0.25).start()).max() <= 0.25
     assert not problem(width=0.0).start().any()
 
 

@@ -7,33 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.samples import CLASSES, FEATURES, blobs, parts
 
 from areabench.experiment.problem_records import Logistic
 from areabench.problems import logistic
 from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem, Workspace
 from areabench.problems.minibatches import Minibatches
-
-FEATURES, CLASSES, TRAIN, TEST = 6, 3, 40, 25
-
-
-def blobs() -> Dataset:
-    """Forty training and 25 test samples of random bytes, three classes."""
-    generator = np.random.default_rng(3)
-    return Dataset(
-        name="bytes",
-        train_features=generator.integers(0, 256, (TRAIN, FEATURES), dtype=np.uint8),
-        train_labels=generator.integers(0, CLASSES, TRAIN),
-        test_features=generator.integers(0, 256, (TEST, FEATURES), dtype=np.uint8),
-        test_labels=generator.integers(0, CLASSES, TEST),
-        classes=CLASSES,
-        scale=1 / 255,
-    )
-
-
-def parts() -> list[NDArray[np.int64]]:
-    """Client 0 holds the first ten rows, client 1 the other thirty."""
-    return [np.arange(10), np.arange(10, TRAIN)]
 
 
 def problem(settings: Logistic, local_steps: int = 1, data: Dataset | None = None) -> LogisticProblem:
@@ -101,8 +81,8 @@ def test_weightings_differ_by_the_number_of_clients() -> None:
     moved = share.local(1).descend(start, 0.5)
     np.testing.assert_array_equal(exact.local(1).descend(start, 0.25), moved)
     assert not np.array_equal(exact.local(1).descend(start, 0.5), moved)
-    assert (share.weight(0), share.weight(1)) == (0.25, 0.75)
-    assert (exact.weight(0), exact.weight(1)) == (0.5, 1.5)
+    assert share.weights == [0.25, 0.75]
+    assert exact.weights == [0.5, 1.5]
 
 
 def test_batches_hold_only_the_clients_own_rows() -> None:
@@ -125,15 +105,6 @@ def test_other_clients_rows_do_not_matter() -> None:
     assert not np.array_equal(problem(settings, 10).local(1).descend(start, 1.0), own)
 
 
-def test_rounds_continue_the_same_batches() -> None:
-    settings = Logistic(batch_size=8)
-    single, triple = problem(settings, 1).local(0), problem(settings, 3).local(0)
-    model = start = problem(settings).start()
-    for _ in range(3):
-        model = single.descend(model, 1.0)
-    np.testing.assert_array_equal(triple.descend(start, 1.0), model)
-
-
 def test_evaluation_matches_plain_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logistic, "_ROWS_AT_ONCE", 7)  # several chunks, the last of them short
     monkeypatch.setattr(logistic, "_COLUMNS_AT_ONCE", 2 * CLASSES)
@@ -151,10 +122,6 @@ def test_evaluation_matches_plain_float64(monkeypatch: pytest.MonkeyPatch) -> No
     assert np.isnan(metrics.squared_distance).all()
 
 
-def test_evaluation_of_no_models_is_empty() -> None:
-    assert len(problem(Logistic()).evaluate([]).train_loss) == 0
-
-
 def test_zero_weights_cost_the_logarithm_of_the_classes() -> None:
     metrics = problem(Logistic()).evaluate([np.zeros(FEATURES * CLASSES, dtype=np.float32)])
     np.testing.assert_allclose(metrics.train_loss, [np.log(CLASSES)], rtol=1e-6)
@@ -166,17 +133,6 @@ def test_start_is_uniform_within_the_width() -> None:
     assert start.shape == (FEATURES * CLASSES,)
     assert 0.3 < np.abs(start).max() <= 0.5
     np.testing.assert_array_equal(start, problem(Logistic(start_width=0.5)).start())
-
-
-def test_descend_leaves_a_read_only_model_alone() -> None:
-    logreg = problem(Logistic(batch_size=8))
-    model = logreg.start()
-    before = model.copy()
-    model.flags.writeable = False
-    moved = logreg.local(0).descend(model, 1.0)
-    assert moved.dtype == np.float32
-    assert not np.shares_memory(moved, model)
-    np.testing.assert_array_equal(model, before)
 
 
 def traced_peak_bytes(batch_size: int, features: int, classes: int) -> int:

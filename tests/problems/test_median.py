@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -89,12 +89,10 @@ def test_minimum_agrees_with_brute_force_in_the_plane(seed: int) -> None:
 vectors = st.lists(st.floats(-100, 100), min_size=2, max_size=2).map(np.array)
 
 
-@settings(max_examples=60, deadline=None)
-@given(vectors, vectors, st.integers(0, 50))
+@given(vectors, vectors, st.sampled_from([problem(seed=seed) for seed in range(6)]))
 def test_functions_are_lipschitz_and_nowhere_below_the_proven_bound(
-    one: NDArray[np.float64], other: NDArray[np.float64], seed: int
+    one: NDArray[np.float64], other: NDArray[np.float64], median: DrawnProblem
 ) -> None:
-    median = problem(seed=seed)
     for piece in median.functions:
         losses = piece.losses(np.array([one, other]))
         subgradient = piece.subgradient(one, np.arange(4))
@@ -105,7 +103,6 @@ def test_functions_are_lipschitz_and_nowhere_below_the_proven_bound(
     assert median.evaluate([one]).train_loss[0] >= median.optimum.minimum - median.optimum.gap - 1e-12
 
 
-@settings(max_examples=100, deadline=None)
 @given(vectors)
 def test_the_proof_of_the_gap_holds_anywhere(point: NDArray[np.float64]) -> None:
     value = float(square().losses(point[None])[0])
@@ -123,16 +120,3 @@ def test_evaluation_and_start() -> None:
     np.testing.assert_allclose(metrics.squared_distance, [25.0], rtol=1e-12)
     assert np.isnan(metrics.test_accuracy).all()
     assert np.linalg.norm(median.start()) == pytest.approx(3.0, rel=1e-15)
-
-
-def test_same_seed_same_bits_and_rounds_continue() -> None:
-    def trajectory(seed: int, local_steps: int, rounds: int) -> bytes:
-        median = problem(local_steps=local_steps, seed=seed)
-        local, model = median.local(2), median.start()
-        for _ in range(rounds):
-            model = local.descend(model, 0.05)
-        return model.tobytes()
-
-    assert trajectory(7, 6, 1) == trajectory(7, 6, 1) == trajectory(7, 1, 6)
-    assert trajectory(7, 6, 1) != trajectory(8, 6, 1)
-    assert problem().optimum.minimiser.tobytes() == problem().optimum.minimiser.tobytes()

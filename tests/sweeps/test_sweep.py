@@ -7,8 +7,8 @@ import os
 import resource
 import signal
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
-from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +16,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from tests.support.texts import quadratic
+from tests.sweeps.conftest import SameProcess
 
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
@@ -55,18 +57,7 @@ from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
 from areabench.transports.signals import Interrupts
 
-BASE = """
-seed = 7
-[clients]
-count = 2
-[method]
-name = "area"
-step_size = 0.1
-[stop]
-horizon_s = 1.0
-[problem]
-name = "quadratic"
-"""
+BASE = "seed = 7" + quadratic("horizon_s = 1.0", step_size=0.1)
 GRID = """
 [sweep]
 title = "A try"
@@ -388,62 +379,46 @@ def test_the_longest_pass_comes_first(tmp_path: Path) -> None:
     assert [each.tasks[0].experiment.stop.horizon_s for each in group_passes(tasks)] == [5, 3, 1]
 
 
-class Reluctant:
+class Reluctant(SameProcess):
     """A worker that fails to simulate several runs together, and the run with seed 8 also alone."""
 
     end_calls = 0
 
-    def __init__(self, around: Any) -> None:
-        self.connection, self._other = Pipe()
-        self._pass: Pass | None = None
-
-    @property
-    def busy(self) -> bool:
-        return self._pass is not None
-
-    def start(self, attempted: Pass) -> bool:
-        self._pass = attempted
-        self._other.send("done")
-        return True
-
-    def result(self) -> PassOutcome:
-        assert self._pass is not None
-        self.connection.recv()
-        attempted, self._pass = self._pass, None
+    def attempt(self, attempted: Pass) -> PassOutcome:
         if len(attempted.tasks) > 1 or attempted.tasks[0].experiment.seed == 8:
             return PassOutcome(attempted, (), "ValueError: no")
         return PassOutcome(attempted, (Status(State.DONE, "", 1.0, 1, 0, 1),))
 
     def end(self) -> None:
+        super().end()
         type(self).end_calls += 1
-        self.connection.close()
-        self._other.close()
+
+
+def outcomes_of(tmp_path: Path) -> list[PassOutcome]:
+    """How one pass with the seeds 7, 8 and 9 ends."""
+    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
+    options = cast(Any, None)
+    with Interrupts() as interrupts, closing(Pool(1, options, interrupts, SweepProgress(3, 3.0, Style.NONE))) as pool:
+        return list(pool.run([Pass(tuple(tasks))]))
 
 
 def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("areabench.sweeps.pool._Worker", Reluctant)
-    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
-    around: Any = None
-    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
-        outcomes = list(pool.run([Pass(tuple(tasks))]))
-    ends = {outcome.attempted.tasks[0].output.name: outcome.error for outcome in outcomes}
+    ends = {outcome.attempted.tasks[0].output.name: outcome.error for outcome in outcomes_of(tmp_path)}
     assert ends == {"7.h5": "", "8.h5": "ValueError: no", "9.h5": ""}
     assert Reluctant.end_calls == 1
 
 
-class Full(Reluctant):
+class Full(SameProcess):
     """A worker whose disc takes no more."""
 
-    def result(self) -> PassOutcome:
-        return replace(super().result(), error="WriteFailure: no room", is_fatal=True)
+    def attempt(self, attempted: Pass) -> PassOutcome:
+        return PassOutcome(attempted, (), "WriteFailure: no room", is_fatal=True)
 
 
 def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("areabench.sweeps.pool._Worker", Full)
-    tasks = [Task(one, tmp_path / f"{one.seed}.h5") for one in experiments(plan_of(tmp_path, BASE, trials=3))]
-    around: Any = None
-    with Interrupts() as interrupts, Pool(1, around, interrupts, SweepProgress(3, 3.0, Style.NONE)) as pool:
-        (outcome,) = pool.run([Pass(tuple(tasks))])
+    (outcome,) = outcomes_of(tmp_path)
     assert (len(outcome.attempted.tasks), outcome.is_fatal) == (3, True)
 
 

@@ -20,10 +20,8 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def path() -> Path:
     """A sweep of six runs, in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
     Path("try.toml").write_text(SWEEP)
     return Path("try.toml")
 

@@ -366,7 +366,7 @@ def test_nothing_is_solved_unasked(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hinge loss may take minutes: at measured rates its suggestion needs --solve."""
-    monkeypatch.setattr("areabench.problems.hinge.solve", lambda *_: pytest.fail("was solved"))
+    monkeypatch.setattr("areabench.problems.hinge.Samples", lambda *_: pytest.fail("was solved"))
     data = '[data]\nname = "synthetic"\ntrain_samples = 30\ntest_samples = 5\nfeatures = 3\nclasses = 2\n'
     file.write_text(
         FILE.partition("[problem]")[0] + f'[problem]\nname = "hinge"\nbatch_size = 4\n{data}[split]\nname = "iid"\n'

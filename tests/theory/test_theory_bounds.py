@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -179,7 +179,6 @@ SETTINGS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(SETTINGS)
 def test_closed_bound_is_never_below_the_recursion(setting: Setting) -> None:
     sharp = recursion_bound(setting, 60)

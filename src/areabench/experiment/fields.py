@@ -41,18 +41,9 @@ class Limits:
 _NO_DEFAULT: Any = object()
 
 
-def key(
-    doc: str,
-    default: Any = _NO_DEFAULT,
-    *,
-    unit: str = "",
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """One documented key of an experiment file."""
-    metadata = {"limits": Limits(doc, unit, minimum, above, maximum, below)}
+def key(doc: str, default: Any = _NO_DEFAULT, *, unit: str = "", **bounds: float) -> Any:
+    """One documented key of an experiment file; `bounds` are the numbers of `Limits`."""
+    metadata = {"limits": Limits(doc, unit, **bounds)}
     return field(metadata=metadata) if default is _NO_DEFAULT else field(default=default, metadata=metadata)
 
 

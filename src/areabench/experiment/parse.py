@@ -20,9 +20,9 @@ from areabench.errors import ConfigError, UserError
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.fields import SAMPLE_PATH, Limits, Scalar, Settings, Value, is_import_path
 from areabench.experiment.module_paths import anchored_folders
-from areabench.experiment.records import Experiment, TraceDelays
+from areabench.experiment.records import Experiment
 from areabench.experiment.toml import block, read_text, read_toml
-from areabench.experiment.traces import read_trace
+from areabench.experiment.traces import check_trace
 
 # ---------------------------------------------------------------------------------------------------- locations, errors
 
@@ -72,8 +72,7 @@ def shown(value: object) -> str:
 def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment file, apply overrides (`section.key=value`), and check it."""
     experiment = parse_experiment(read_text(path), str(path), overrides, path.parent)
-    if isinstance(experiment.delays, TraceDelays):  # checked here, before anything starts; a replay needs no trace
-        read_trace(Path(experiment.delays.file), experiment.clients.count)
+    check_trace(experiment)  # before anything starts; a replay needs no trace
     return experiment
 
 
@@ -169,24 +168,19 @@ def _read_record(record: type, table: Any, location: Location) -> Any:
         if name in table:
             values[name] = _read_value(hints[name], table[name], location.inner(name), item)
         elif item.default is MISSING:
-            values[name] = _missing(hints[name], location.inner(name), item)
+            raise _missing(hints[name], location.inner(name), item)
     return record(**values)
 
 
-def _missing(kind: Any, location: Location, item: Field[Any]) -> Any:
-    """A key that has no default must be given."""
-    limits: Limits | None = item.metadata.get("limits")
-    what = f" ({limits.doc})" if limits else ""
-    raise location.error(f"is missing{what}; {_remedy(kind, location)}")
-
-
-def _remedy(kind: Any, location: Location) -> str:
-    """What to add where a key or a section is missing."""
-    options = options_of(kind)
-    if not is_dataclass(options[0]):
-        return "add it"
-    names = sorted(map(name_of, options)) if len(options) > 1 else []
-    return f"add a section [{location.key}]" + (f" with name = one of {', '.join(names)}" if names else "")
+def _missing(kind: Any, location: Location, item: Field[Any]) -> ConfigError:
+    """The error for a key or a section that has no default and is not given."""
+    limits, options = item.metadata.get("limits"), options_of(kind)
+    meaning = f" ({limits.doc})" if limits else ""
+    remedy = "add it"
+    if is_dataclass(options[0]):
+        names = f" with name = one of {', '.join(sorted(map(name_of, options)))}" if len(options) > 1 else ""
+        remedy = f"add a section [{location.key}]{names}"
+    return location.error(f"is missing{meaning}; {remedy}")
 
 
 def _read_variant(options: Sequence[Any], value: Any, location: Location) -> Any:

@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import TextIO
 
 from areabench.errors import UserError
+from areabench.experiment.records import Experiment, TraceDelays
 
 _HEADER = ["client", "delay_s"]
+
+
+def check_trace(experiment: Experiment) -> None:
+    """Refuse an experiment whose trace cannot be used."""
+    if isinstance(experiment.delays, TraceDelays):
+        read_trace(Path(experiment.delays.file), experiment.clients.count)
 
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:

@@ -35,30 +35,6 @@ _TEMPERATURES = (1.0, 0.1, 0.01, 0.001)  # of the smoothed maximum, in turn
 _MOST_ITERATIONS = 200  # of L-BFGS at each temperature
 
 
-class HingeLoss:
-    """The cost of training samples, given by their row numbers."""
-
-    def __init__(self, data: Dataset) -> None:
-        self._data = data
-        self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
-        self._identity = np.eye(data.classes)
-
-    def inputs(self, rows: NDArray[np.int64]) -> Floats:
-        """The samples as the model sees them, shape (rows, features)."""
-        return np.asarray(self._data.train_features[rows].astype(FLOAT) * self._data.scale)
-
-    def labels(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The classes of the samples, shape (rows,)."""
-        return self._data.train_labels[rows]
-
-    def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
-        """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
-        inputs, labels = self.inputs(rows), self.labels(rows)
-        costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
-        factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
-        return np.asarray(factors.T @ inputs).reshape(-1)
-
-
 def with_margin(scores: Floats, labels: NDArray[np.int64]) -> Floats:
     """Scores of shape (samples, classes), plus 1 for the wrong classes; that of the right class stays bit for bit."""
     margins, samples = scores + 1.0, np.arange(len(labels))
@@ -72,23 +48,17 @@ class HingeProblem:
     In float64, unlike logistic regression: theory bounds f - f*, which float32 cannot resolve where it is small.
     """
 
+    dtype = FLOAT
+
     def __init__(
         self, settings: Hinge, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
         self.settings, self.data, self.parts = settings, data, parts
         self.local_steps, self.seed = local_steps, seed
-        self.loss = HingeLoss(data)
+        self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
+        self.dimension = data.classes * self.shape[1]
+        self._identity = np.eye(data.classes)
         self._weights = client_weights(parts, "exact")
-
-    @property
-    def dimension(self) -> int:
-        """Number of parameters: classes × features."""
-        return self.loss.shape[0] * self.loss.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64."""
-        return FLOAT
 
     @cached_property
     def held(self) -> NDArray[np.int64]:
@@ -98,7 +68,8 @@ class HingeProblem:
     @cached_property
     def optimum(self) -> Optimum:
         """One of the minimisers, and the minimum: exact for small problems, else estimated."""
-        return solve(self.loss, self.held)
+        samples = Samples(self.inputs(self.held), self.data.train_labels[self.held], self.data.classes)
+        return solve_program(samples) if samples.few else estimate(samples)
 
     @cached_property
     def B(self) -> float:
@@ -113,7 +84,7 @@ class HingeProblem:
 
     def _lengths(self) -> list[tuple[float, Floats]]:
         """The weight of each client, and |x_j| of its samples."""
-        lengths = [np.linalg.norm(self.loss.inputs(rows), axis=1) for rows in self.parts]
+        lengths = [np.linalg.norm(self.inputs(rows), axis=1) for rows in self.parts]
         return list(zip(self._weights, lengths, strict=True))
 
     def start(self) -> Vector:
@@ -124,7 +95,18 @@ class HingeProblem:
     def local(self, client: int) -> LocalSubgradient:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LocalSubgradient(self.loss, batches, self._weights[client])
+        return LocalSubgradient(self, batches, self._weights[client])
+
+    def inputs(self, rows: NDArray[np.int64]) -> Floats:
+        """Training samples as the model sees them, shape (rows, features)."""
+        return np.asarray(self.data.train_features[rows].astype(FLOAT) * self.data.scale)
+
+    def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
+        """mean_j (e_c - e_y)x_j' over the samples `rows`, c the class that costs most; the first of several."""
+        inputs, labels = self.inputs(rows), self.data.train_labels[rows]
+        costliest = with_margin(inputs @ model.reshape(self.shape).T, labels).argmax(axis=1)
+        factors = (self._identity[costliest] - self._identity[labels]) / len(rows)
+        return np.asarray(factors.T @ inputs).reshape(-1)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss over all samples that clients hold, if asked for, and accuracy (%) over all test samples.
@@ -135,7 +117,7 @@ class HingeProblem:
         loss, gap, accuracy = np.full(count, np.nan), np.full(count, np.nan), np.empty(count)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for number, model in enumerate(models):
-                weights = model.reshape(self.loss.shape)
+                weights = model.reshape(self.shape)
                 accuracy[number] = 100.0 * self._test_hits(weights) / len(self.data.test_labels)
                 if with_loss:
                     loss[number], gap[number] = self._train_loss(weights)
@@ -146,7 +128,7 @@ class HingeProblem:
         total, gap = 0.0, 0.0
         for first in range(0, len(self.held), _ROWS_AT_ONCE):
             rows = self.held[first : first + _ROWS_AT_ONCE]
-            scores, labels = self.loss.inputs(rows) @ weights.T, self.loss.labels(rows)
+            scores, labels = self.inputs(rows) @ weights.T, self.data.train_labels[rows]
             right = scores[np.arange(len(labels)), labels]
             total += float((with_margin(scores, labels).max(axis=1) - right).sum())
             gap = max(gap, float((scores.max(axis=1) - right).max()))
@@ -205,12 +187,6 @@ class Samples:
         factors = (np.exp(powers - logarithms) - self.right) / len(self.labels)
         value = float((temperature * logarithms[:, 0] - (scores * self.right).sum(axis=1)).mean())
         return value, (factors.T @ self.inputs).reshape(-1)
-
-
-def solve(loss: HingeLoss, rows: NDArray[np.int64]) -> Optimum:
-    """The least mean cost of the samples `rows`."""
-    samples = Samples(loss.inputs(rows), loss.labels(rows), loss.shape[0])
-    return solve_program(samples) if samples.few else estimate(samples)
 
 
 def solve_program(samples: Samples) -> Optimum:

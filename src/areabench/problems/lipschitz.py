@@ -20,7 +20,7 @@ from areabench.errors import UserError
 from areabench.experiment.problem_records import Median, Robust
 from areabench.problems.base import Metrics
 from areabench.problems.minibatches import Minibatches
-from areabench.problems.optimum import Optimum, SmoothFunction, minimise
+from areabench.problems.optimum import Optimum, minimise
 from areabench.streams import Purpose, stream
 
 FLOAT = np.dtype(np.float64)
@@ -75,6 +75,8 @@ class LocalFunction(Subgradient, Protocol):
 class DrawnProblem:
     """f = mean f_i; `draw` gives client i's function, `solve` the optimum of all functions together."""
 
+    dtype = FLOAT  # float32 cannot resolve the excess f - f* of a good model
+
     def __init__(
         self,
         settings: Robust | Median,
@@ -85,17 +87,7 @@ class DrawnProblem:
         solve: Callable[[Sequence[Any]], Optimum],
     ) -> None:
         self.settings, self.clients, self.local_steps, self.seed = settings, clients, local_steps, seed
-        self.draw, self._solve = draw, solve
-
-    @property
-    def dimension(self) -> int:
-        """Number of parameters d."""
-        return self.settings.dimension
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64: float32 cannot resolve the excess f - f* of a good model."""
-        return FLOAT
+        self.draw, self._solve, self.dimension = draw, solve, settings.dimension
 
     @cached_property
     def functions(self) -> list[LocalFunction]:
@@ -294,4 +286,4 @@ def _median(distances: MeanDistance) -> Floats:
     nearest = distances.points[np.linalg.norm(model - distances.points, axis=1).argmin()]
     if distances.excess(nearest) == 0:
         return np.asarray(nearest)
-    return minimise(SmoothFunction(distances.gradient, distances.newton_step), model, _TOLERANCE, "problem median")
+    return minimise(distances.gradient, distances.newton_step, model, _TOLERANCE, "problem median")

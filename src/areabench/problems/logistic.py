@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
+from areabench.errors import UserError
 from areabench.experiment.problem_records import Logistic
 from areabench.problems.base import Metrics
 from areabench.problems.datasets import Dataset
@@ -25,7 +27,8 @@ from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from areabench.problems.logistic_optimum import LogisticConstants
+    from areabench.problems.logistic_optimum import CrossEntropy
+
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST
 _COLUMNS_AT_ONCE = 640  # model rows (classes × models) an evaluation multiplies at a time
@@ -35,25 +38,18 @@ _LARGEST_EXPONENT = 14.0  # c stays between exp(-14) and exp(14), far inside the
 class LogisticProblem:
     """The global objective over a data set that is split over the clients."""
 
+    dtype = FLOAT
+
     def __init__(
         self, settings: Logistic, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
         self.settings, self.data, self.parts = settings, data, parts
         self.local_steps, self.seed = local_steps, seed
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
+        self.dimension = data.classes * self.shape[1]
         self.workspace = Workspace(settings.batch_size, self.shape[1], self.shape[0])
         self._lane_workspace: LaneWorkspace | None = None
-        self._weights = client_weights(parts, settings.weighting)
-
-    @property
-    def dimension(self) -> int:
-        """Number of parameters: classes × features."""
-        return self.shape[0] * self.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return FLOAT
+        self.weights = client_weights(parts, settings.weighting)
 
     def start(self) -> Vector:
         """W with independent entries, uniform on (-width, width)."""
@@ -61,52 +57,17 @@ class LogisticProblem:
         generator = stream(self.seed, Purpose.START)
         return generator.uniform(-width, width, self.dimension).astype(FLOAT)
 
-    def weight(self, client: int) -> float:
-        """What multiplies client `client`'s objective."""
-        return self._weights[client]
-
-    @cached_property
-    def _constants(self) -> LogisticConstants:
-        from areabench.problems.logistic_optimum import LogisticConstants  # loads scipy; no client needs it
-
-        return LogisticConstants(self)
-
-    @property
-    def mu(self) -> float:
-        """Strong convexity of every weight_i·f_i."""
-        return self._constants.mu()
-
-    @cached_property
-    def L(self) -> float:
-        """Smoothness of every weight_i·f_i."""
-        return self._constants.L()
-
-    @cached_property
-    def sigma(self) -> float:
-        """Gradient noise: a bound for every W."""
-        return self._constants.sigma()
-
-    @cached_property
-    def zeta(self) -> float:
-        """The greatest distance of a local minimiser from the global one."""
-        return self._constants.zeta(self.optimum.minimiser)
-
-    @cached_property
-    def optimum(self) -> Optimum:
-        """The minimiser and the minimum of the recorded loss."""
-        return self._constants.optimum()
-
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LocalLogistic(self, batches, self.weight(client))
+        return LocalLogistic(self, batches, self.weights[client])
 
     def lanes(self, client: int, lanes: int) -> LogisticLanes:
         """Client `client`'s objective for `lanes` models at once, at its first round."""
         if self._lane_workspace is None or len(self._lane_workspace.scores) != lanes:
             self._lane_workspace = LaneWorkspace(lanes, self.settings.batch_size, self.shape)
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LogisticLanes(self, self._lane_workspace, batches, self.weight(client))
+        return LogisticLanes(self, self._lane_workspace, batches, self.weights[client])
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
@@ -159,6 +120,78 @@ class LogisticProblem:
             scores, labels = self._scores(weights, data.test_features[rows]), data.test_labels[rows]
             hits += _hits(scores, labels)
         return hits
+
+    # ------------------------------------------------------------------------------------------------ constants
+    #
+    # Theory is about f = (1/n)·sum of what clients descend. With `exact` it is the loss that runs record. With `share`
+    # f, mu, L and sigma are 1/n of it, and the minimisers are the same. `optimum` has the least recorded loss for both.
+    # Samples that a split leaves unused are left out here, while the recorded loss is over all samples.
+
+    @property
+    def mu(self) -> float:
+        """Strong convexity of every weight_i·f_i: min_i weight_i·nu, which holds for any samples."""
+        return min(self.weights) * self.settings.regularisation
+
+    @cached_property
+    def L(self) -> float:
+        """Smoothness of every weight_i·f_i: max_i weight_i·(nu + lambda_max(X_i'X_i/s_i)/2).
+
+        The Hessian of one sample's cross-entropy is (diag(p) - pp') times xx', and diag(p) - pp' <= I/2: v'(diag(p) -
+        pp')v is the variance of v's entries under p, at most (max v - min v)²/4 (Popoviciu) <= |v|²/2.
+        """
+        from areabench.problems.logistic_optimum import largest_eigenvalue  # loads scipy; no client needs it
+
+        curvatures = [largest_eigenvalue(self._inputs(rows)) / 2 for rows in self.parts]
+        return max(
+            weight * (self.settings.regularisation + curvature)
+            for weight, curvature in zip(self.weights, curvatures, strict=True)
+        )
+
+    @cached_property
+    def sigma(self) -> float:
+        """Gradient noise: sigma² = max_i weight_i²·2·mean_j |x_ij|²/b, for every W.
+
+        b draws with replacement divide by b the variance of one, which is at most its mean square; the gradient of one
+        sample is (p - e_y)x', and |p - e_y|² <= 2. The regulariser is the same for all samples.
+        """
+        inputs = map(self._inputs, self.parts)
+        squares = [float(np.einsum("sf,sf->", each, each)) / len(each) for each in inputs]  # mean_j |x_ij|²
+        return max(
+            weight * sqrt(2 * square / self.settings.batch_size)
+            for weight, square in zip(self.weights, squares, strict=True)
+        )
+
+    @cached_property
+    def zeta(self) -> float:
+        """The greatest distance of a local minimiser from the global one: max_i |x* - argmin f_i|."""
+        from areabench.problems.logistic_optimum import minimiser_of
+
+        minimiser, losses = self.optimum.minimiser, map(self._cross_entropy, self.parts)
+        return max(float(np.linalg.norm(minimiser - minimiser_of(loss, minimiser))) for loss in losses)
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """The minimiser and the minimum of sum (s_i/S)·f_i; strong convexity bounds the gap by |gradient|²/(2·nu)."""
+        from areabench.problems.logistic_optimum import minimiser_of
+
+        if self.settings.regularisation == 0:
+            raise UserError(
+                "problem.regularisation: 0 leaves logistic regression without a known minimiser; give a value above 0, "
+                "or schedule.distance where a schedule asks for it"
+            )
+        loss = self._cross_entropy(np.concatenate(self.parts))
+        minimiser = minimiser_of(loss, np.zeros(self.dimension))
+        value, gradient = loss.value_and_gradient(minimiser)
+        return Optimum(minimiser, value, float(gradient @ gradient) / (2 * self.settings.regularisation))
+
+    def _inputs(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.data.train_features[rows].astype(np.float64) * self.data.scale
+
+    def _cross_entropy(self, rows: NDArray[np.int64]) -> CrossEntropy:
+        from areabench.problems.logistic_optimum import CrossEntropy
+
+        labels, settings = self.data.train_labels[rows], self.settings
+        return CrossEntropy(self._inputs(rows), labels, self.data.classes, settings.regularisation)
 
 
 def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:

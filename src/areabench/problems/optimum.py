@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.problems.base import Problem
 
 _ROUNDING = 1e-8  # solvers leave a gap of up to this share of the larger of 1 and the minimum
 
@@ -28,7 +29,7 @@ class Optimum:
         return self.gap <= _ROUNDING * max(1.0, abs(self.minimum))
 
 
-class KnownOptimum(Protocol):
+class KnownOptimum(Problem, Protocol):
     """A problem that can be solved without any run; solving may take a while and is done once."""
 
     @property
@@ -78,24 +79,25 @@ _MOST_STEPS = 200
 _SHORTEST = 2.0**-40  # share of a Newton step below which the search ends
 
 
-@dataclass(frozen=True)
-class SmoothFunction:
-    """A convex function, given by its derivatives."""
+def minimise(
+    gradient_at: Callable[[Point], Point],
+    newton_step: Callable[[Point, Point], Point],
+    start: Point,
+    tolerance: float,
+    what: str,
+) -> Point:
+    """A point where the gradient of a convex function has a norm of at most `tolerance`.
 
-    gradient: Callable[[Point], Point]
-    newton_step: Callable[[Point, Point], Point]  # of a point and its gradient: about -H⁻¹·gradient
-
-
-def minimise(function: SmoothFunction, start: Point, tolerance: float, what: str) -> Point:
-    """A point where the gradient's norm is at most `tolerance`; `what` names the problem in the error."""
-    point, gradient = start, function.gradient(start)
+    `newton_step` gives about -H⁻¹·gradient of a point and its gradient; `what` names the problem in the error.
+    """
+    point, gradient = start, gradient_at(start)
     for _ in range(_MOST_STEPS):
         if np.linalg.norm(gradient) <= tolerance:
             return point
-        step, share = function.newton_step(point, gradient), 1.0
+        step, share = newton_step(point, gradient), 1.0
         length = np.linalg.norm(gradient)
         # -H⁻¹g is a direction of descent for |g|², so a small enough part of it shortens g; `not <` because of NaN
-        while share >= _SHORTEST and not np.linalg.norm(trial := function.gradient(point + share * step)) < length:
+        while share >= _SHORTEST and not np.linalg.norm(trial := gradient_at(point + share * step)) < length:
             share /= 2
         if share < _SHORTEST:
             break

@@ -6,14 +6,13 @@ draws only the functions that it needs; where `zeta` is given it draws all, to f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.experiment.problem_records import Quadratic
@@ -61,24 +60,16 @@ def _draw_curvatures(settings: Quadratic, generator: np.random.Generator) -> NDA
 
 
 class QuadraticProblem:
-    """The mean of the clients' quadratics; `bowls` and `start` replace the drawn ones."""
+    """The mean of the clients' quadratics."""
 
-    def __init__(
-        self,
-        settings: Quadratic,
-        clients: int,
-        local_steps: int,
-        seed: int,
-        *,
-        bowls: Sequence[Bowl] = (),
-        start: Vector | None = None,
-    ) -> None:
-        self.settings, self.clients = settings, clients
+    dtype = FLOAT
+
+    def __init__(self, settings: Quadratic, clients: int, local_steps: int, seed: int) -> None:
+        self.settings, self.clients, self.dimension = settings, clients, settings.dimension
         self.local_steps, self.seed = local_steps, seed
-        self.bowl: Callable[[int], Bowl] = bowls.__getitem__ if bowls else self._draw
-        self._start = start
 
-    def _draw(self, client: int) -> Bowl:
+    def bowl(self, client: int) -> Bowl:
+        """Client `client`'s function."""
         bowl = draw_bowl(self.settings, self.seed, client)
         return bowl if self.settings.zeta is None else Bowl(bowl.hessian, self._factor * bowl.centre)
 
@@ -87,16 +78,6 @@ class QuadraticProblem:
         """What the centres are multiplied by: x* is linear in them, so zeta grows as they do."""
         as_drawn = QuadraticProblem(replace(self.settings, zeta=None), self.clients, self.local_steps, self.seed)
         return self.settings.zeta / as_drawn.zeta if self.settings.zeta else 0.0
-
-    @property
-    def dimension(self) -> int:
-        """Number of parameters d."""
-        return self.settings.dimension
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float64."""
-        return FLOAT
 
     @property
     def mu(self) -> float:
@@ -140,14 +121,8 @@ class QuadraticProblem:
         """The least value of f; above 0 where the centres differ."""
         return sum(self.bowl(client).loss(self.minimiser) for client in range(self.clients)) / self.clients
 
-    def local_minimiser(self, client: int) -> NDArray[np.float64]:
-        """Where f_i is least: its centre c_i."""
-        return self.bowl(client).centre
-
     def start(self) -> Vector:
         """The minimiser plus `start_distance` in a random direction."""
-        if self._start is not None:
-            return self._start.copy()
         direction = stream(self.seed, Purpose.START).standard_normal(self.dimension)
         return self.minimiser + self.settings.start_distance * direction / np.linalg.norm(direction)
 
@@ -192,19 +167,3 @@ class LocalQuadratic:
         if self._deviation == 0:
             return np.zeros(self._shape)
         return self._deviation * self._generator.standard_normal(self._shape)
-
-
-def quadratic_from(
-    hessians: ArrayLike, centres: ArrayLike, start: ArrayLike, local_steps: int, noise: float = 0.0, seed: int = 0
-) -> QuadraticProblem:
-    """A problem with given H_i, shape (n, d, d), symmetric and positive definite, c_i, shape (n, d), and x_{s,0}."""
-    matrices, points = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
-    curvatures = np.linalg.eigvalsh(matrices)
-    settings = Quadratic(
-        dimension=points.shape[1],
-        curvature_min=float(curvatures.min()),
-        curvature_max=float(curvatures.max()),
-        noise=noise,
-    )
-    bowls = tuple(Bowl(hessian, centre) for hessian, centre in zip(matrices, points, strict=True))
-    return QuadraticProblem(settings, len(bowls), local_steps, seed, bowls=bowls, start=np.array(start, dtype=FLOAT))

@@ -12,7 +12,6 @@ repeated bit for bit. Random layers such as dropout draw from torch's generator,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +164,8 @@ class BatchBuffers:
 class TorchProblem:
     """The global objective of a module over a data set that is split over the clients."""
 
+    dtype = FLOAT
+
     def __init__(
         self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
@@ -176,6 +177,7 @@ class TorchProblem:
         self.flat = FlatModule(self._draw_module())
         self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1])
         self._start = self.flat.array.copy()
+        self.dimension = len(self._start)
         self._weights = client_weights(parts, settings.weighting)
 
     def _draw_module(self) -> nn.Module:
@@ -186,29 +188,15 @@ class TorchProblem:
             probe(self.settings, module, self.loss, self.data)
         return module
 
-    @property
-    def dimension(self) -> int:
-        """Number of trainable parameters."""
-        return len(self._start)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32."""
-        return FLOAT
-
     def start(self) -> Vector:
         """The parameters as the module initialises them."""
         return self._start.copy()
-
-    def weight(self, client: int) -> float:
-        """What multiplies client `client`'s objective."""
-        return self._weights[client]
 
     def local(self, client: int) -> LocalTorch:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
         seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
-        return LocalTorch(self, batches, seeds, self.weight(client))
+        return LocalTorch(self, batches, seeds, self._weights[client])
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""

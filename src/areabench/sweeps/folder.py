@@ -17,6 +17,7 @@ from areabench.engine.events import State
 from areabench.engine.plugins.modules import modules_of
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.records import Experiment, TraceDelays
+from areabench.files import replace_text
 from areabench.sweeps.plan import Member, Share, SweepPlan, Task
 from areabench.sweeps.read import (
     FAILURE_COLUMNS,
@@ -125,7 +126,7 @@ def write_failures(folder: Path, failures: Sequence[Failure], share: Share = _AL
     writer.writerows((failure.file, failure.reason) for failure in failures)
     path = folder / f"{FAILURES}{share.suffix}.csv"
     try:
-        _write(path, text.getvalue())
+        replace_text(path, text.getvalue(), part_of(path, os.getpid()))
     except OSError as error:
         raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
@@ -140,7 +141,7 @@ def _store(folder: Path, text: str, share: Share) -> None:
             f"{folder}: share {other.text} of another sweep is writing into it; start all shares with the "
             "same file and options, or choose another --output"
         )
-    _write(path, text)
+    replace_text(path, text, part_of(path, os.getpid()))
 
 
 # ---------------------------------------------------------------------------------------------------- locks
@@ -205,16 +206,6 @@ def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- files
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one go."""
-    part = part_of(path, os.getpid())
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _remove_leftovers(folder: Path, plan: SweepPlan, share: Share) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -80,74 +81,62 @@ def run_in_launches(
     """Run all tasks in their order, until there is an interrupt; a launch that breaks down fails the run under way."""
     pending = deque(tasks)
     while pending and not interrupts.number:
-        launch = _Launch(Batch(tuple(pending), command, os.getpid()), ranks, interrupts, progress)
-        for outcome in launch.outcomes():
+        batch = Batch(tuple(pending), command, os.getpid())
+        for outcome in _launch(batch, ranks, interrupts, progress):
             pending.popleft()
             yield outcome
 
 
-class _Launch:
-    """One mpirun that works through a batch."""
+def _launch(batch: Batch, ranks: int | None, interrupts: Interrupts, progress: SweepProgress) -> Iterator[PassOutcome]:
+    """How the tasks of a batch end in one mpirun, in their order; the first without an outcome when it ends failed."""
+    tasks, ended, ready = batch.tasks, 0, False
+    file = part_of(tasks[0].output.parent / "batch.json", os.getpid())
+    needed = max(task.experiment.clients.count for task in tasks) + 1
+    command = mpirun_command(min(ranks or needed, needed), ["batch", str(file)])
+    try:
+        batch.write(file)
+        with tempfile.TemporaryFile("w+", errors="replace") as errors:
+            for line in _lines(command, errors, interrupts, progress):
+                ready = ready or line == READY
+                if outcome := read_outcome(line, tasks):
+                    ended += 1
+                    yield outcome
+            if ended < len(tasks) and not interrupts.number:
+                reason = f"the launch broke down: {_reason(errors)}"
+                # where no run began, another launch would fail in the same way
+                yield PassOutcome(Pass((tasks[ended],)), (), reason, is_fatal=not ready)
+    except OSError as error:
+        if ended < len(tasks):
+            yield PassOutcome(Pass((tasks[ended],)), (), one_line(error), is_fatal=True)
+    finally:
+        for path in (file, *(part_of(task.output, os.getpid()) for task in tasks)):
+            path.unlink(missing_ok=True)
 
-    def __init__(self, batch: Batch, ranks: int | None, interrupts: Interrupts, progress: SweepProgress) -> None:
-        self._batch, self._interrupts, self._progress = batch, interrupts, progress
-        self._file = part_of(batch.tasks[0].output.parent / "batch.json", os.getpid())
-        needed = max(task.experiment.clients.count for task in batch.tasks) + 1
-        self._command = mpirun_command(min(ranks or needed, needed), ["batch", str(self._file)])
 
-    def outcomes(self) -> Iterator[PassOutcome]:
-        """How the tasks end, in their order; the first one without an outcome when the launch ends has failed."""
-        tasks, ended, ready = self._batch.tasks, 0, False
-        try:
-            self._batch.write(self._file)
-            with tempfile.TemporaryFile("w+", errors="replace") as errors:
-                for line in self._lines(errors):
-                    ready = ready or line == READY
-                    if outcome := read_outcome(line, tasks):
-                        ended += 1
-                        yield outcome
-                if ended < len(tasks) and not self._interrupts.number:
-                    reason = f"the launch broke down: {_reason(errors)}"
-                    yield PassOutcome(
-                        Pass((tasks[ended],)), (), reason, is_fatal=not ready
-                    )  # another launch would fail in the same way
-        except OSError as error:
-            if ended < len(tasks):
-                yield PassOutcome(Pass((tasks[ended],)), (), one_line(error), is_fatal=True)
-        finally:
-            for path in (self._file, *(part_of(task.output, os.getpid()) for task in tasks)):
-                path.unlink(missing_ok=True)
-
-    def _lines(self, errors: IO[str]) -> Iterator[str]:
-        """What rank 0 prints, line by line, until it ends or an interrupt comes; mpirun is ended in any case."""
-        with private_tmpdir() as environment:
-            yield from self._read_lines(environment, errors)
-
-    def _read_lines(self, environment: dict[str, str], errors: IO[str]) -> Iterator[str]:
+def _lines(command: Sequence[str], errors: IO[str], interrupts: Interrupts, progress: SweepProgress) -> Iterator[str]:
+    """What rank 0 prints, line by line, until it ends or an interrupt comes; mpirun is ended in any case."""
+    with ExitStack() as stack:
         # In a session of its own: a keyboard interrupt would otherwise reach mpirun too, which then prints pages.
         mpirun = subprocess.Popen(
-            self._command,
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
             preexec_fn=end_with_parent(),
-            env=environment,
+            env=stack.enter_context(private_tmpdir()),
         )
+        stack.callback(_end, mpirun)
         assert mpirun.stdout is not None
-        output, rest = mpirun.stdout.fileno(), b""
-        try:
-            while not self._interrupts.number:
-                ready = wait([self._interrupts.file, output], _REFRESH_S)
-                self._progress.show()
-                if output in ready:
-                    if not (block := os.read(output, 65536)):
-                        return
-                    *lines, rest = (rest + block).split(b"\n")
-                    yield from (line.decode() for line in lines)
-        finally:
-            mpirun.stdout.close()
-            _end(mpirun)
+        output, rest = stack.enter_context(mpirun.stdout).fileno(), b""
+        while not interrupts.number:
+            ready = wait([interrupts.file, output], _REFRESH_S)
+            progress.show()
+            if output in ready:
+                if not (block := os.read(output, 65536)):
+                    return
+                *lines, rest = (rest + block).split(b"\n")
+                yield from (line.decode() for line in lines)
 
 
 def _end(mpirun: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -29,7 +29,7 @@ from areabench.experiment.records import (
     TraceDelays,
 )
 from areabench.experiment.toml import literal
-from areabench.experiment.traces import read_trace
+from areabench.experiment.traces import check_trace
 from areabench.sweeps.file import (
     SEEDS,
     Axis,
@@ -72,7 +72,7 @@ class SweepPlan:
 def load_sweep(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepPlan:
     """Read, override (`section.key=value`, number of trials) and expand a sweep file, or an experiment file."""
     file = read_sweep_file(path, overrides, trials)
-    members = tuple(_with_traces_checked(expand(file)))
+    members = tuple(checked(expand(file), _trace, check_trace))
     if all(member.experiment is None for member in members):  # the file itself is wrong, and the first error says where
         raise ConfigError(members[0].error)
     return SweepPlan(path.stem, file.title, members, file.text())
@@ -147,26 +147,30 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, object]]:
         yield key, tuple(value) if isinstance(value, list) else value
 
 
-def _with_traces_checked(members: Iterator[Member]) -> Iterator[Member]:
-    """The members; without experiment where the delays cannot be read. A file is read once per number of clients."""
-    errors: dict[tuple[str, int], str] = {}
+def checked(
+    members: Iterable[Member], subject: Callable[[Experiment], object], check: Callable[[Experiment], object]
+) -> Iterator[Member]:
+    """The members; without experiment where `check` refuses it. It is called once for each `subject` except None."""
+    errors: dict[object, str] = {}
     for member in members:
         experiment = member.experiment
-        if experiment is None or not isinstance(experiment.delays, TraceDelays):
+        key = None if experiment is None else subject(experiment)
+        if experiment is None or key is None:
             yield member
             continue
-        trace = (experiment.delays.file, experiment.clients.count)
-        if trace not in errors:
-            errors[trace] = _trace_error(*trace)
-        yield replace(member, experiment=None, error=errors[trace]) if errors[trace] else member
+        if key not in errors:
+            try:
+                check(experiment)
+                errors[key] = ""
+            except UserError as error:
+                errors[key] = str(error)
+        yield replace(member, experiment=None, error=errors[key]) if errors[key] else member
 
 
-def _trace_error(file: str, clients: int) -> str:
-    try:
-        read_trace(Path(file), clients)
-    except UserError as error:
-        return str(error)
-    return ""
+def _trace(experiment: Experiment) -> tuple[str, int] | None:
+    """What the delays are read from, and for how many clients."""
+    delays = experiment.delays
+    return (delays.file, experiment.clients.count) if isinstance(delays, TraceDelays) else None
 
 
 # ---------------------------------------------------------------------------------------------------- shares

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from types import TracebackType
 
 from areabench.engine.events import ENDED, Status
 from areabench.engine.lanes import group_lanes
@@ -47,19 +46,13 @@ def group_passes(tasks: Sequence[Task]) -> list[Pass]:
 
 
 class Pool:
-    """A number of workers, each busy with one pass at a time; use it as a context."""
+    """A number of workers, started when they are needed, each busy with one pass at a time."""
 
     def __init__(self, jobs: int, options: RunOptions, interrupts: Interrupts, progress: SweepProgress) -> None:
         self._jobs, self._options, self._interrupts, self._progress = jobs, options, interrupts, progress
         self._workers: list[_Worker] = []
 
-    def __enter__(self) -> Pool:
-        """Workers are started when they are needed."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         """End all workers and remove what they had begun to write."""
         for worker in self._workers:
             worker.end()

@@ -124,11 +124,7 @@ def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[
 
 def ended_state(path: Path, experiment: Experiment) -> State | None:
     """How the run of exactly this experiment ended; None where the file holds another run, or none that ended."""
-    try:
-        with open_file(path) as file:
-            state = status_of(file).state if _holds(file, experiment) else None
-    except DAMAGE:
-        return None
+    state = _state(path, experiment)
     return state if state in ENDED else None
 
 
@@ -144,12 +140,17 @@ def recorded_code_changed(path: Path) -> bool:
 
 def can_continue(path: Path, experiment: Experiment) -> bool:
     """Whether the file holds a run of exactly this experiment that has not ended, with a checkpoint beside it."""
+    state = _state(path, experiment)
+    return state is not None and state not in ENDED and checkpoint_path(path).exists()
+
+
+def _state(path: Path, experiment: Experiment) -> State | None:
+    """The state of a run of exactly this experiment; None where the file holds another run, or none."""
     try:
         with open_file(path) as file:
-            found = _holds(file, experiment) and status_of(file).state not in ENDED
+            return status_of(file).state if _holds(file, experiment) else None
     except DAMAGE:
-        return False
-    return found and checkpoint_path(path).exists()
+        return None
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:
@@ -299,12 +300,9 @@ def read_stored(folder: Path) -> StoredSweep:
 def _all_failures(folder: Path) -> list[Failure]:
     """The failures that the sweep and its shares list; each run once, with the reason that was written last."""
     paths = [*folder.glob(f"{FAILURES}.csv"), *folder.glob(f"{FAILURES}-*-of-*.csv")]
-    listed = [each for path in sorted(paths, key=_written_ns) for each in _read_failures(path)]
+    paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    listed = [each for path in paths for each in _read_failures(path)]
     return list({failure.file: failure for failure in listed}.values())
-
-
-def _written_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def _read_failures(path: Path) -> list[Failure]:

@@ -25,10 +25,10 @@ from areabench.sweeps.folder import (
 )
 from areabench.sweeps.mpi import run_in_launches
 from areabench.sweeps.plan import (
-    Pass,
     Share,
     SweepPlan,
     Task,
+    checked,
     expected_cost,
     expected_duration_s,
 )
@@ -177,9 +177,8 @@ def _outcomes(
     if options.transport == MPI:
         yield from run_in_launches(tasks, options.ranks, run_options.command, interrupts, progress)
         return
-    passes: list[Pass] = group_passes(tasks)
-    with Pool(options.jobs, run_options, interrupts, progress) as pool:
-        yield from pool.run(passes)
+    with closing(Pool(options.jobs, run_options, interrupts, progress)) as pool:
+        yield from pool.run(group_passes(tasks))
 
 
 def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
@@ -208,24 +207,13 @@ def with_code_checked(plan: SweepPlan) -> SweepPlan:
 
     Imports the user's own code that the sweep names, so it is only for sweeps that are about to be run.
     """
-    errors: dict[object, str] = {}
-    members = []
-    for member in plan.members:
-        experiment = member.experiment
-        if experiment is not None and (parts := own_parts(experiment)):
-            key = (tuple(parts.items()), experiment.data is None, experiment.module_folders)
-            if key not in errors:
-                errors[key] = _code_error(experiment)
-            member = replace(member, experiment=None, error=errors[key]) if errors[key] else member
-        members.append(member)
+    members = tuple(checked(plan.members, _named_code, lambda each: check_parts(each, each.module_folders or ())))
     if members and all(member.experiment is None for member in members):
         raise ConfigError(members[0].error)
-    return replace(plan, members=tuple(members))
+    return replace(plan, members=members)
 
 
-def _code_error(experiment: Experiment) -> str:
-    try:
-        check_parts(experiment, experiment.module_folders or ())
-    except UserError as error:
-        return str(error)
-    return ""
+def _named_code(experiment: Experiment) -> object:
+    """What decides whether the functions that an experiment names can be called; None where it names none."""
+    parts = own_parts(experiment)
+    return (tuple(parts.items()), experiment.data is None, experiment.module_folders) if parts else None

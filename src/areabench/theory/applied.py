@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,20 +139,12 @@ def _known(problem: Problem, name: str, key: str) -> float:
 # ---------------------------------------------------------------------------------------------------- problems
 
 
-class Theorem1Problem(Problem, SmoothProblem, Protocol):
-    """A problem of Assumptions 2 and 3."""
-
-
-class Theorem2Problem(Problem, LipschitzProblem, Protocol):
-    """A problem of Assumption 4."""
-
-
-def is_smooth(problem: Problem) -> TypeGuard[Theorem1Problem]:
+def is_smooth(problem: Problem) -> TypeGuard[SmoothProblem]:
     """Whether Assumptions 2 and 3 hold with known constants; without a regulariser, mu may be 0."""
     return hasattr(type(problem), "zeta") and problem.mu > 0  # type: ignore[attr-defined]
 
 
-def is_lipschitz(problem: Problem) -> TypeGuard[Theorem2Problem]:
+def is_lipschitz(problem: Problem) -> TypeGuard[LipschitzProblem]:
     """Whether the constant of Assumption 4 is known."""
     return hasattr(type(problem), "B")  # asks the type: computing the value may take a while
 

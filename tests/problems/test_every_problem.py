@@ -1,8 +1,9 @@
-"""What theory may rely on, for every problem whose optimum is known."""
+"""What holds for every problem, and what theory may rely on where the optimum is known."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from areabench.experiment.problem_records import (
     Hinge,
     Logistic,
     Median,
+    ProblemSettings,
     Quadratic,
     Robust,
     Synthetic,
+    TorchModule,
 )
 from areabench.experiment.records import Area, Clients, Experiment, Stop
 from areabench.problems.base import Problem
@@ -28,20 +31,77 @@ from areabench.problems.quadratic import QuadraticProblem
 
 SMOOTH = (Quadratic(noise=0.5, zeta=2.0), Logistic(weighting="exact", regularisation=0.01))
 LIPSCHITZ = (Robust(samples=9), Median(samples=9), Hinge())
+EVERY = (*SMOOTH, *LIPSCHITZ, TorchModule(module="areabench.problems.examples:mlp"))
 
 
-def scenario(settings: Quadratic | Logistic | Robust | Median | Hinge) -> Scenario:
+def scenario(settings: ProblemSettings, local_steps: int = 1, seed: int = 0) -> Scenario:
     """Five clients with unequal data."""
+    if isinstance(settings, TorchModule):
+        pytest.importorskip("torch")
     drawn = isinstance(settings, DrawnSettings)
     experiment = Experiment(
-        clients=Clients(count=5),
+        clients=Clients(count=5, local_steps=local_steps),
         method=Area(step_size=0.1),
         stop=Stop(horizon_s=1.0),
         problem=settings,
         data=None if drawn else Synthetic(train_samples=150, test_samples=20, features=4, classes=3, spread=2.0),
         split=None if drawn else Dirichlet(concentration=0.5),
+        seed=seed,
     )
     return build_scenario(experiment, Path("unused"))
+
+
+@pytest.fixture(params=EVERY, ids=lambda settings: settings.name)
+def settings(request: pytest.FixtureRequest) -> Any:
+    """The settings of each kind of problem in turn."""
+    return request.param
+
+
+# ---------------------------------------------------------------------------------------------------- descent
+
+
+def trajectory(settings: ProblemSettings, local_steps: int, rounds: int, seed: int = 7) -> bytes:
+    """Where a client is after some rounds."""
+    problem = scenario(settings, local_steps, seed).problem
+    local, model = problem.local(2), problem.start()
+    for _ in range(rounds):
+        model = local.descend(model, 0.05)
+    return model.tobytes()
+
+
+def test_same_seed_same_bits_and_rounds_continue(settings: ProblemSettings) -> None:
+    found = trajectory(settings, 6, 1)
+    assert found == trajectory(settings, 6, 1) == trajectory(settings, 1, 6) == trajectory(settings, 2, 3)
+    assert found != trajectory(settings, 6, 1, seed=8)
+
+
+def test_rounds_that_are_skipped_draw_what_others_draw(settings: ProblemSettings) -> None:
+    problem = scenario(settings, local_steps=3).problem
+    resumed, whole, start = problem.local(1), problem.local(1), problem.start()
+    resumed.skip(2)
+    third = [whole.descend(start, 0.05) for _ in range(3)][2]
+    np.testing.assert_array_equal(resumed.descend(start, 0.05), third)
+
+
+def test_descend_leaves_a_read_only_model_alone(settings: ProblemSettings) -> None:
+    problem = scenario(settings).problem
+    model = problem.start()
+    model.flags.writeable = False
+    moved = problem.local(0).descend(model, 0.5)
+    np.testing.assert_array_equal(model, problem.start())
+    assert not np.array_equal(moved, model)
+    assert not np.shares_memory(moved, problem.local(1).descend(model, 0.5))
+    assert moved.dtype == model.dtype == problem.dtype
+    assert moved.shape == model.shape == (problem.dimension,)
+
+
+def test_an_evaluation_without_loss_or_models(settings: ProblemSettings) -> None:
+    problem = scenario(settings).problem
+    assert np.isnan(problem.evaluate([problem.start()], with_loss=False).train_loss).all()
+    assert len(problem.evaluate([]).train_loss) == 0
+
+
+# ---------------------------------------------------------------------------------------------------- optimum
 
 
 def smooth(problem: Problem) -> SmoothProblem:

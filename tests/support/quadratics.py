@@ -1,0 +1,32 @@
+"""Quadratics that are given instead of drawn, so that their numbers can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from areabench.arrays import Vector
+from areabench.experiment.problem_records import Quadratic
+from areabench.problems.quadratic import FLOAT, Bowl, QuadraticProblem
+
+
+class GivenQuadratic(QuadraticProblem):
+    """H_i, shape (n, d, d), symmetric and positive definite, c_i, shape (n, d), and x_{s,0}, shape (d,)."""
+
+    def __init__(
+        self, hessians: ArrayLike, centres: ArrayLike, start: ArrayLike, local_steps: int, noise: float = 0.0
+    ) -> None:
+        self._hessians, self._centres = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
+        self._start = np.array(start, dtype=FLOAT)
+        curvatures, (clients, dimension) = np.linalg.eigvalsh(self._hessians), self._centres.shape
+        extremes = float(curvatures.min()), float(curvatures.max())
+        settings = Quadratic(dimension=dimension, curvature_min=extremes[0], curvature_max=extremes[1], noise=noise)
+        super().__init__(settings, clients, local_steps, seed=0)
+
+    def bowl(self, client: int) -> Bowl:
+        """Client `client`'s function."""
+        return Bowl(self._hessians[client], self._centres[client])
+
+    def start(self) -> Vector:
+        """The given starting point."""
+        return self._start.copy()

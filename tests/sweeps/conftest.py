@@ -1,0 +1,65 @@
+"""Where the tests of sweeps run, and workers that need no process."""
+
+from __future__ import annotations
+
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+
+from areabench.sweeps import pool
+from areabench.sweeps.plan import Pass
+from areabench.sweeps.pool import PassOutcome
+from areabench.transports.options import RunOptions
+
+WORKER = pool._Worker
+
+
+class SameProcess:
+    """A worker that simulates its pass in this process, when it is asked for the result."""
+
+    def __init__(self, options: RunOptions) -> None:
+        self.connection, self._other = Pipe()
+        self._pass: Pass | None = None
+        self._options = options
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a pass."""
+        return self._pass is not None
+
+    def start(self, attempted: Pass) -> bool:
+        """Take a pass."""
+        self._pass = attempted
+        self._other.send("done")
+        return True
+
+    def result(self) -> PassOutcome:
+        """How the pass ended."""
+        assert self._pass is not None
+        self.connection.recv()
+        attempted, self._pass = self._pass, None
+        return self.attempt(attempted)
+
+    def attempt(self, attempted: Pass) -> PassOutcome:
+        """Simulate a pass."""
+        return pool._attempt(attempted, self._options)
+
+    def end(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+        self._other.close()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps are run in the test's folder, and in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(pool, "_Worker", SameProcess)
+
+
+@pytest.fixture
+def worker_processes(own_folder: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are processes, as for a user."""
+    monkeypatch.setattr(pool, "_Worker", WORKER)
