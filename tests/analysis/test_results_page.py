@@ -24,6 +24,7 @@ from paper.agreement import (
 )
 from paper.origin import read_makers
 from paper.page import published_tables, results_page, write_results
+from tests.support.edited import edited
 
 from areabench.cli.main import main
 from areabench.engine.events import State, Status
@@ -389,7 +390,7 @@ def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pyt
 
 def test_the_page_names_every_revision(folder: Path) -> None:
     last = sorted(folder.glob("*.h5"))[-1]
-    with h5py.File(last, "r+") as file:
+    with edited(last) as file:
         file["provenance"].attrs["git_revision"] = "other"
     words = " ".join(page(open_sweep(folder)).split())
     assert re.search(r"with areabench \S+ .*for 3 runs and \S+ \(other\) for 1 run, Python", words)

@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import BLOBS, QUADRATIC
 
 import areabench
@@ -59,7 +60,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     (folder / "try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     capsys.readouterr()
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         file.attrs["experiment"] = torch_experiment("stranger_net:make", "stranger_net:loss")
     return folder / "run.h5"
 
@@ -89,7 +90,7 @@ def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, caps
     Path("sweep.toml").write_text(f'{text}\n[sweep]\ntrials = 1\n[folder]\nname = "it"\ntransport = "simulator"\n')
     member = areabench.open_sweep(".").plan.members[0]
     assert member.experiment is not None
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         file.attrs["experiment"] = to_toml(member.experiment)
     run.rename(member.file)
     for command in (["table", "."], ["table", ".", "-o", "tables"], ["figures", "."]):
@@ -191,7 +192,7 @@ def test_odd_types_in_run_files(
 ) -> None:
     Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         trick(file)
     capsys.readouterr()
     assert main([command, "run.h5"]) == 2
@@ -203,7 +204,7 @@ def test_odd_types_in_run_files(
 def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         command = "fine\x1b]0;new title\x07\x9b2J\rdone"
         file["provenance"].attrs.update({"command": command, "transport": "\x1b[8mhidden"})
     capsys.readouterr()

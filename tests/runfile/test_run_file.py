@@ -308,7 +308,7 @@ def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeyp
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("areabench.runfile.record.append", refuse)
+    monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
     recorder.event(an_event())
     with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
         recorder.flush()

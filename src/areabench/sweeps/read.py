@@ -20,10 +20,11 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import Location, to_toml
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
+from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file
 from areabench.runfile.read import open_run, time_to_accuracy
-from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
+from areabench.runfile.schema import FIRST_WITH_CHECKSUMS, FORMAT, READABLE
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
 
@@ -127,6 +128,9 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
     try:
         with open_file(path) as file:
             state = status_of(file).state if _holds(file, experiment) else None
+            if state in ENDED and file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS:
+                _, damage = check_rows(file, complete=not left_open(file))
+                return None if damage else state
     except DAMAGE:
         return None
     return state if state in ENDED else None
@@ -153,33 +157,37 @@ def can_continue(path: Path, experiment: Experiment) -> bool:
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:
-    """The run of exactly this experiment; None where `ended_state` gives None.
+    """The run of exactly this experiment; None where there is no file, another run or one that has not ended.
 
-    Reads less than `read_result`: with hundreds of files, experiments and provenance take most of the time.
+    A RunFileError where the file is damaged. Reads less than `read_result`: with hundreds of files, experiments and
+    provenance take most of the time.
     """
+    if not path.is_file():
+        return None
     try:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
             counted = not experiment.record.events and len(file["metrics"]) and not left_open(file)
             result = _from_tally(path, file, experiment) if counted else None
-        result = result or read_result(path)
-    except (*DAMAGE, UserError):
-        return None
+    except DAMAGE as error:
+        raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
+    result = result or read_result(path)
     return result if result.status.state in ENDED else None
 
 
 def _holds(file: h5py.File, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
     about = read_attributes(file.attrs)
-    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
+    known = about["format"] == FORMAT and about["schema_version"] in READABLE
     return bool(known and about["experiment"] == to_toml(experiment))
 
 
 def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
     """A run that counted its updates itself."""
-    metrics: NDArray[Any] = file["metrics"][()]
-    index: NDArray[Any] = file["snapshots/index"][: len(metrics)]
+    verified = VerifiedRows(file)
+    metrics = verified.rows("metrics")
+    index = verified.rows("snapshots/index")[: len(metrics)]
     return Result(
         path=path,
         experiment=experiment,
@@ -187,8 +195,8 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
         time_s=index["time_s"],
         train_loss=metrics["train_loss"],
         test_accuracy=metrics["test_accuracy"],
-        staleness=file["tally/staleness"][()],
-        served=file["tally/served"][()],
+        staleness=verified.rows("tally/staleness"),
+        served=verified.rows("tally/served"),
         score_gap=metrics["score_gap"],
         updates=_updates_until(index, None),
         server_steps=index["version"],
