@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import h5py
 import numpy as np
@@ -20,6 +21,7 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import Location, to_toml
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
+from areabench.files import check_signed, signed
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 SWEEP_FILE = "sweep.toml"
 FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
-FAILURE_COLUMNS = ("file", "reason")
+FAILURE_COLUMNS = ("file", "reason", "crc32")  # the last since schema version 7
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,11 @@ class Failure:
     file: str
     reason: str
 
+    @property
+    def row(self) -> list[str]:
+        """A line of the list of failures, with its checksum."""
+        return [self.file, self.reason, f"{crc32(f'{self.file},{self.reason}'.encode()):08x}"]
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -289,7 +296,7 @@ class StoredSweep:
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
-    return f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
+    return signed(f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n")
 
 
 def read_stored(folder: Path) -> StoredSweep:
@@ -297,7 +304,9 @@ def read_stored(folder: Path) -> StoredSweep:
     path = folder / SWEEP_FILE
     if not path.is_file():
         raise RunFileError(f"{folder}: has no {SWEEP_FILE}; give the folder of a sweep, see `areabench sweep --help`")
-    table = read_toml(read_text(path), str(path))
+    text = read_text(path)
+    check_signed(path, text)
+    table = read_toml(text, str(path))
     about = table.pop("folder", None)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
@@ -319,9 +328,12 @@ def _read_failures(path: Path) -> list[Failure]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-            if header != list(FAILURE_COLUMNS):
+            if header != list(FAILURE_COLUMNS[: len(header)]) or len(header) < 2:
                 raise ValueError(f"its columns are {','.join(header)}")
-            return [Failure(name, reason) for name, reason in rows]
+            failures = [Failure(name, reason) for name, reason, *_ in rows]
+            if any(row != failure.row[: len(header)] for row, failure in zip(rows, failures, strict=True)):
+                raise ValueError("a line does not have its checksum")
+            return failures
     except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
         raise RunFileError(f"{path}: is no list of failures: {error}; remove it or run the sweep again") from error
 

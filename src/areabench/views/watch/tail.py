@@ -25,12 +25,12 @@ from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
-from areabench.runfile.checksums import VerifiedRows
+from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, open_for_reading, whole_events
+from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, whole_events
 from areabench.runfile.read import check_format
-from areabench.runfile.schema import EVENT, SNAPSHOT
+from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, SNAPSHOT
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
 _ROWS_PER_READ = 65_536
@@ -203,6 +203,7 @@ class Tail:
         """The facts, read once; a file that replaced the old one is counted from its start."""
         if self._facts is None:
             _check_format(self.path, file)
+            _check_all(file)
         origin, state = file["provenance"].attrs, self.path.stat()
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._facts is None or identity != self._identity:
@@ -236,6 +237,14 @@ def _check_format(path: Path, file: h5py.File) -> None:
         check_format(path, read_attributes(file.attrs))
     except RunFileError as error:
         raise UserError(str(error)) from error
+
+
+def _check_all(file: h5py.File) -> None:
+    """Verify everything once where nothing is added any more; while a run writes, what is new is verified."""
+    if file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS and not left_open(file):
+        _, damage = check_rows(file, complete=status_of(file).state != State.RUNNING)
+        if damage:
+            raise ValueError("; ".join(damage.values()))
 
 
 def _read_facts(path: Path, file: h5py.File) -> RunFacts:
