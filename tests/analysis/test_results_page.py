@@ -384,8 +384,8 @@ def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pyt
     assert "1 of 4 runs are missing" in capsys.readouterr().out
     damaged = next(folder.glob("area-*.h5"))
     damaged.write_bytes(damaged.read_bytes()[:20_000])
-    assert main(["table", str(folder), "--keep", "all"]) == 0
-    assert "2 of 4 runs are missing" in capsys.readouterr().out
+    assert main(["table", str(folder), "--keep", "all"]) == 2
+    assert "; `areabench sweep` makes this run again" in capsys.readouterr().err
 
 
 def test_the_page_names_every_revision(folder: Path) -> None:

@@ -488,7 +488,7 @@ def broken_no_events(run: Path) -> None:
         (broken_empty, "is not a readable HDF5 file ("),
         (broken_foreign, "is not a run file of areabench"),
         (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
-        (broken_version, "has schema version 99, this areabench reads 6; use the one that wrote it"),
+        (broken_version, "has schema version 99, this areabench reads 6 to 7; use the one that wrote it"),
         (broken_no_version, "is damaged ("),
         (broken_experiment, "experiment: clients: is missing"),
         (broken_status, "is damaged ('fine'); save what can be saved with `areabench recover`"),

@@ -23,6 +23,7 @@ from areabench.cli.main import main
 from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.files import signed
 
 MARKER = "marker.txt"
 STRANGER = f"""
@@ -87,7 +88,8 @@ def test_reading_imports_nothing_that_a_run_file_names(command: str, run: Path) 
 def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     text = torch_experiment("stranger_net:make", "stranger_net:loss")
-    Path("sweep.toml").write_text(f'{text}\n[sweep]\ntrials = 1\n[folder]\nname = "it"\ntransport = "simulator"\n')
+    folder = '[folder]\nname = "it"\ntransport = "simulator"\n'
+    Path("sweep.toml").write_text(signed(f"{text}\n[sweep]\ntrials = 1\n{folder}"))
     member = areabench.open_sweep(".").plan.members[0]
     assert member.experiment is not None
     with edited(run) as file:
