@@ -22,6 +22,15 @@ class RunFileError(UserError):
     """A run file that cannot be read, or must not be written."""
 
 
+class UncheckedFile(UserWarning):
+    """A file of an earlier version, which has no checksums: damage in it may go unnoticed."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(
+            f"{path}: carries no checksums: it was written by an earlier version, so damage may go unnoticed"
+        )
+
+
 class RunFailure(Exception):
     """A run that failed; shown as its message, without traceback, exit code 1."""
 

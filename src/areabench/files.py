@@ -6,11 +6,13 @@ Every rank loads this module, so it loads nothing large.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
-from areabench.errors import RunFileError, UserError
+from areabench.errors import RunFileError, UncheckedFile, UserError
 
 
 def check_paths(options: Mapping[str, Any]) -> None:
@@ -66,6 +68,23 @@ def write_text(path: Path, text: str, option: str = "--output") -> None:
             replace_text(target, text, target.with_name(f".areabench-{os.getpid()}.part"))
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}; give another {option}") from error
+
+
+_SIGNED = "# CRC-32 of the lines above: "
+
+
+def signed(text: str) -> str:
+    """A text whose last line, a comment, has the checksum of those before."""
+    return f"{text}{_SIGNED}{crc32(text.encode()):08x}\n"
+
+
+def check_signed(path: Path, text: str) -> None:
+    """A RunFileError unless the text has its checksum; one of an earlier version, which has none, is named."""
+    content, mark, checksum = text.rpartition(_SIGNED)
+    if not mark:
+        warnings.warn(UncheckedFile(path), stacklevel=3)
+    elif checksum.strip() != f"{crc32(content.encode()):08x}":
+        raise RunFileError(f"{path}: is damaged (it does not have its checksum); remove it and run the sweep again")
 
 
 def replace_text(path: Path, text: str, part: Path) -> None:

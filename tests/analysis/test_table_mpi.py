@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import pytest
 from paper.agreement import at_recovered_horizon
+from tests.support.edited import edited
 
 import areabench
 from areabench.cli.main import main
@@ -100,7 +100,7 @@ def test_times_in_seconds(table_mpi: Any, rho: float, word: str) -> None:
 def changed(folder: Path, factor: float, updates: int) -> None:
     """Scale the loss of AREA's runs and take some updates off."""
     for path in folder.glob("area-*.h5"):
-        with h5py.File(path, "r+") as file:
+        with edited(path) as file:
             metrics = file["metrics"][()]
             metrics["train_loss"] *= factor
             file["metrics"][...] = metrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import h5py
+from tests.support.edited import edited
 
 from areabench.cli.main import main
 from areabench.experiment.records import UniformRates
@@ -74,7 +74,7 @@ def four_methods(folder: Path) -> Path:
         simulate(folder, method, f"method.name={method}", f"method.step_size={step_size}")
     simulate(folder, "early", "stop.iterations=12")
     failed = simulate(folder, "failed", "seed=2")
-    with h5py.File(failed, "r+") as file:
+    with edited(failed) as file:
         status = file["status"][0]
         status["state"], status["reason"] = b"failed", HOSTILE.encode()
         file["status"][0] = status
@@ -90,7 +90,7 @@ def negative_losses(folder: Path) -> Path:
     for seed in (1, 2):
         simulate(folder, f"small{seed}", f"seed={seed}", "method.step_size=0.5")
         simulate(folder, f"large{seed}", f"seed={seed}", "method.step_size=1.0")
-    with h5py.File(folder / "large2.h5", "r+") as file:
+    with edited(folder / "large2.h5") as file:
         metrics = file["metrics"][:]
         metrics["train_loss"][-3:] = (-0.25, 0.0, -0.5)
         file["metrics"][:] = metrics

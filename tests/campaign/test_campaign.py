@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from tests.campaign import __main__ as program
@@ -22,6 +21,7 @@ from tests.campaign.findings import Finding, append_log, read_log
 from tests.campaign.kinds import DONE, MPI, Act, kinds
 from tests.campaign.page import Origin, page
 from tests.campaign.processes import RANK_VARIABLES, TOKEN, processes_of, rank_process, start
+from tests.support.edited import edited
 
 from areabench.cli import main as cli
 from areabench.engine.events import Reason, State
@@ -151,7 +151,7 @@ def test_two_files_differ_in_a_bit_of_a_row_or_in_their_status(run_file: Path) -
     other = run_file.with_name("other.h5")
     other.write_bytes(run_file.read_bytes())
     assert difference(run_file, other) == ""
-    with h5py.File(other, "r+") as file:
+    with edited(other) as file:
         model = file["snapshots/model"][2]
         file["snapshots/model"][2] = np.nextafter(model, 1.0)
     assert difference(run_file, other) == "/snapshots/model differs"

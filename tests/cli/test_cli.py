@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import QUADRATIC
 
 from areabench import __version__
@@ -325,7 +326,7 @@ def test_replay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_replay_finds_a_changed_event(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         row = file["events"][7]
         row["digest"] += 1
         file["events"][7] = row
@@ -337,7 +338,7 @@ def test_replay_finds_a_changed_event(run: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_replay_finds_a_changed_snapshot(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         file["snapshots/model"][-1, 0] += 1e-12
     assert main(["replay", str(run)]) == 1
     assert "1 of 3 entries differ" in capsys.readouterr().err
@@ -440,40 +441,40 @@ def broken_truncated(run: Path) -> None:
 
 
 def broken_version(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         file.attrs["schema_version"] = 99
 
 
 def broken_no_version(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         del file.attrs["schema_version"]
 
 
 def broken_experiment(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         file.attrs["experiment"] = "seed = -1"
 
 
 def broken_status(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         status = file["status"][()]
         status["state"] = b"fine"
         file["status"][...] = status
 
 
 def broken_provenance(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         del file["provenance"]
 
 
 def broken_events(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         del file["events"]
         file["events"] = [1.0, 2.0]
 
 
 def broken_no_events(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         del file["events"]
 
 
@@ -487,7 +488,7 @@ def broken_no_events(run: Path) -> None:
         (broken_empty, "is not a readable HDF5 file ("),
         (broken_foreign, "is not a run file of areabench"),
         (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
-        (broken_version, "has schema version 99, this areabench reads 6; use the one that wrote it"),
+        (broken_version, "has schema version 99, this areabench reads 6 to 7; use the one that wrote it"),
         (broken_no_version, "is damaged ("),
         (broken_experiment, "experiment: clients: is missing"),
         (broken_status, "is damaged ('fine'); save what can be saved with `areabench recover`"),

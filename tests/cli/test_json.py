@@ -10,9 +10,9 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import QUADRATIC
 from tests.support.watched import write_run
 
@@ -163,7 +163,7 @@ def test_check(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_replay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answered(capsys, "replay", str(run))
     assert (answer["equal"], answer["events"], answer["difference"]) == (True, 20, None)
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         row = file["events"][7]
         row["digest"] += 1
         file["events"][7] = row

@@ -15,6 +15,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import BLOBS, QUADRATIC
 
 import areabench
@@ -22,6 +23,7 @@ from areabench.cli.main import main
 from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.files import signed
 
 MARKER = "marker.txt"
 STRANGER = f"""
@@ -59,7 +61,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     (folder / "try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     capsys.readouterr()
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         file.attrs["experiment"] = torch_experiment("stranger_net:make", "stranger_net:loss")
     return folder / "run.h5"
 
@@ -86,10 +88,11 @@ def test_reading_imports_nothing_that_a_run_file_names(command: str, run: Path) 
 def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     text = torch_experiment("stranger_net:make", "stranger_net:loss")
-    Path("sweep.toml").write_text(f'{text}\n[sweep]\ntrials = 1\n[folder]\nname = "it"\ntransport = "simulator"\n')
+    folder = '[folder]\nname = "it"\ntransport = "simulator"\n'
+    Path("sweep.toml").write_text(signed(f"{text}\n[sweep]\ntrials = 1\n{folder}"))
     member = areabench.open_sweep(".").plan.members[0]
     assert member.experiment is not None
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         file.attrs["experiment"] = to_toml(member.experiment)
     run.rename(member.file)
     for command in (["table", "."], ["table", ".", "-o", "tables"], ["figures", "."]):
@@ -191,7 +194,7 @@ def test_odd_types_in_run_files(
 ) -> None:
     Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         trick(file)
     capsys.readouterr()
     assert main([command, "run.h5"]) == 2
@@ -203,7 +206,7 @@ def test_odd_types_in_run_files(
 def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with h5py.File("run.h5", "r+") as file:
+    with edited("run.h5") as file:
         command = "fine\x1b]0;new title\x07\x9b2J\rdone"
         file["provenance"].attrs.update({"command": command, "transport": "\x1b[8mhidden"})
     capsys.readouterr()

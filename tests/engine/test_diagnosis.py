@@ -12,10 +12,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.edited import edited
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
@@ -240,7 +240,7 @@ def test_a_run_without_any_event_cannot_be_judged(tmp_path: Path) -> None:
 def test_a_damaged_diagnosis_is_told(recorder: Recorder) -> None:
     recorder.diagnosis(diagnose(observed()))
     recorder.close()
-    with h5py.File(recorder.path, "r+") as file:
+    with edited(recorder.path) as file:
         del file["diagnosis/summary"]
         file["diagnosis/summary"] = np.zeros(1, [("verdict", "S32")])
     with open_run(recorder.path) as run, pytest.raises(RunFileError, match=r"/diagnosis/summary has columns"):

@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.engine.test_plugins import elsewhere
+from tests.support.edited import edited
 from tests.support.own_parts import SOURCES, experiment, source, write
 
 import areabench
@@ -157,7 +157,7 @@ def test_a_sweep_runs_again_what_another_module_made(tmp_path: Path, capsys: pyt
 
 
 def test_what_a_stranger_writes_about_modules_is_only_text(run: Path) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         values = read_attributes(file["provenance"].attrs)
         write_attributes(file["provenance"].attrs, {**values, "modules": '[{"name": "\x1b[31m"}]'})
     assert main(["show", "run.h5"]) == 0

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.support.edited import edited
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind
@@ -237,7 +237,7 @@ def simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Simulated:
 
 def late(path: Path, seconds: float) -> Path:
     """The same run as if MPI had run it, with all events later."""
-    with h5py.File(path, "r+") as file:
+    with edited(path) as file:
         events = file["events"][()]
         events["time_s"] += seconds
         file["events"][...] = events
@@ -269,7 +269,7 @@ def test_another_delay_is_refused_with_the_keys(simulated: Simulated, capsys: py
 
 def test_a_run_that_failed_is_refused(simulated: Simulated) -> None:
     path = simulated("a.h5")
-    with h5py.File(path, "r+") as file:
+    with edited(path) as file:
         status = file["status"][()]
         status["state"] = b"failed"
         status["reason"] = b"no room"
@@ -296,7 +296,7 @@ def test_text_names_both_clocks_and_the_verdict(simulated: Simulated, capsys: py
 
 def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = simulated("a.h5"), simulated("b.h5")
-    with h5py.File(second, "r+") as file:
+    with edited(second) as file:
         status = file["status"][()]
         status["updates"] = status["updates"] * 0.9
         file["status"][...] = status
@@ -311,7 +311,7 @@ def test_exit_code_says_whether_the_tolerances_hold(simulated: Simulated, capsys
 
 def metrics_changed(path: Path, factor: float) -> None:
     """Make the loss of a run larger."""
-    with h5py.File(path, "r+") as file:
+    with edited(path) as file:
         metrics = file["metrics"][()]
         metrics["train_loss"] *= factor
         file["metrics"][...] = metrics

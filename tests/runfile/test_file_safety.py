@@ -270,7 +270,7 @@ def test_rows_come_before_the_word_that_all_is_well(tmp_path: Path, monkeypatch:
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("areabench.runfile.record.append", refuse)
+    monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
     with pytest.raises(WriteFailure):
         recorder.set_status(recorder.status(State.DONE, "horizon"))
     recorder.close()

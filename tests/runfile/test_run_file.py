@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -41,7 +42,8 @@ from areabench.views.styled import RULE, align, number
 from areabench.views.text import describe_run, summary_table
 
 EXPERIMENT = "seed = 3" + QUADRATIC
-PAGE = Path(__file__).parents[2] / "docs" / "run-file.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "run-file.md"
 FLOAT = np.dtype(np.float64)
 
 
@@ -308,7 +310,7 @@ def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeyp
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("areabench.runfile.record.append", refuse)
+    monkeypatch.setattr("areabench.runfile.checksums.ChecksumLog.append", refuse)
     recorder.event(an_event())
     with pytest.raises(RunFailure, match=r"run.h5: cannot be written any more: [^\n]*; make room or choose another"):
         recorder.flush()
@@ -431,6 +433,14 @@ def test_every_object_of_the_file_is_documented(run: Run) -> None:
     with open_file(run.path) as file:
         file.visit(lambda name: page().index(f"/{name}"))
         assert all(f"| `{name}` | " in section("/ (attributes)") for name in file.attrs)
+
+
+def test_the_revision_of_the_checkout_is_recorded() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    revision = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert gather_provenance("simulator", "", "", 0).git_revision.removesuffix("+") == revision
 
 
 def test_the_flag_of_updates_is_documented() -> None:

@@ -16,9 +16,11 @@ import pytest
 from areabench import open_run
 from areabench.cli.main import main
 from areabench.engine.events import State
+from areabench.errors import UncheckedFile
 from areabench.experiment.parse import load_experiment
 
 FOLDER = Path(__file__).parent / "schema6"
+pytestmark = pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,16 @@ def test_a_file_of_schema_6_is_printed_and_replayed(written: Written, capsys: py
     assert main(["replay", str(written.path)]) == 0
     count = sum(written.events)
     assert f"{count} events (by checksum) and 5 snapshots (bit for bit) replayed, all equal" in capsys.readouterr().out
+
+
+@both
+def test_a_file_of_schema_6_is_said_to_have_no_checksums(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(UncheckedFile, match=r"\.h5: carries no checksums"), open_run(written.path) as run:
+        assert not run.has_checksums
+    assert main(["summary", str(SIMULATOR.path), str(MPI.path)]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith(f"areabench: {SIMULATOR.path}: carries no checksums: it was written by an earlier version")
+    assert said.endswith("damage may go unnoticed (and 1 more)\n")
 
 
 def test_the_diagnosis_of_a_file_of_schema_6_reads() -> None:

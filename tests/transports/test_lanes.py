@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 
 from areabench.engine.events import State
 from areabench.engine.lanes import MOST_LANES, group_lanes, lane_scenario
@@ -295,7 +295,7 @@ def test_a_run_alone_is_repeated_bit_for_bit(
 )
 def test_what_was_changed_is_found(name: str, words: str, tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
-    with h5py.File(path, "r+", locking=False) as file:
+    with edited(path) as file:
         rows = file[name][:]
         rows[3:4] = rows[2:3] if name == "snapshots/index" else rows[3:4] + 1
         file[name][:] = rows
@@ -304,7 +304,7 @@ def test_what_was_changed_is_found(name: str, words: str, tmp_path: Path) -> Non
 
 def test_the_status_is_compared(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
-    with h5py.File(path, "r+", locking=False) as file:
+    with edited(path) as file:
         status = file["status"][()]
         status["updates"] += 1
         file["status"][...] = status
@@ -313,7 +313,7 @@ def test_the_status_is_compared(tmp_path: Path) -> None:
 
 def test_a_run_that_has_not_ended_cannot_be_repeated(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
-    with h5py.File(path, "r+", locking=False) as file:
+    with edited(path) as file:
         status = file["status"][()]
         status["state"] = b"failed"
         file["status"][...] = status
@@ -323,7 +323,7 @@ def test_a_run_that_has_not_ended_cannot_be_repeated(tmp_path: Path) -> None:
 
 def test_real_time_cannot_be_repeated(tmp_path: Path) -> None:
     path = run_together(with_methods(ASYNCHRONOUS[:2]), tmp_path)[1].path
-    with h5py.File(path, "r+", locking=False) as file:
+    with edited(path) as file:
         file["provenance"].attrs["transport"] = "mpi"
     with pytest.raises(RunFileError, match="arrivals in real time do not repeat"):
         outcome(open_run(path), tmp_path)

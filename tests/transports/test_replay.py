@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 
 from areabench.engine.events import Kind, Reason, State
 from areabench.engine.scenario import build_scenario
@@ -183,7 +183,7 @@ def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
     scenario = build_scenario(run.experiment, run.path.parent)
     assert repeat(run, scenario, lambda _time_s, _number: None).difference is None
     run.close()
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         file["snapshots/average"][0, 0] += 1e-9
     with Run(run.path) as again:
         difference = repeat(again, scenario, lambda _time_s, _number: None).difference
@@ -194,7 +194,7 @@ def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
 def test_an_average_that_was_changed_is_found(record: Recorded) -> None:
     run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, average=True)))
     run.close()
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         file["snapshots/average"][3, 0] += 1e-9
     difference = replayed(run).difference
     assert difference is not None
@@ -216,14 +216,14 @@ def run(record: Recorded) -> Run:
 
 def change_event(run: Run, number: int, column: str, value: float) -> None:
     """Write one entry of the event log anew."""
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         row = file["events"][number]
         row[column] = value
         file["events"][number] = row
 
 
 def test_one_bit_of_a_snapshot(run: Run) -> None:
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         model = file["snapshots/model"][3]
         model.view(np.uint8)[0] ^= 1
         file["snapshots/model"][3] = model
@@ -235,7 +235,7 @@ def test_one_bit_of_a_snapshot(run: Run) -> None:
 
 
 def test_one_bit_of_the_first_snapshot(run: Run) -> None:
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         model = file["snapshots/model"][0]
         model.view(np.uint8)[-1] ^= 128
         file["snapshots/model"][0] = model
@@ -293,7 +293,7 @@ def test_step_size_of_an_event(run: Run) -> None:
 
 def keep_events(run: Run, numbers: np.ndarray) -> None:
     """Rewrite the event log with these rows alone."""
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         rows = file["events"][:][numbers]
         file["events"].resize(len(rows), axis=0)
         file["events"][:] = rows
@@ -320,7 +320,7 @@ def test_events_missing_at_the_end(run: Run) -> None:
 def test_run_that_was_killed_may_lack_its_last_events(run: Run) -> None:
     """Snapshots and events are written in blocks of their own, so the file of a killed run ends raggedly."""
     keep_events(run, np.arange(len(run.events_array) - 2))
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         status = file["status"][()]
         status["state"] = State.RUNNING.text.encode()
         file["status"][...] = status
@@ -331,7 +331,7 @@ def test_run_that_was_killed_may_lack_its_last_events(run: Run) -> None:
 
 def test_other_seed(run: Run) -> None:
     """A file whose experiment was edited does not replay."""
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         file.attrs["experiment"] = file.attrs["experiment"].replace(b"seed = 4", b"seed = 5")
     difference = replayed(run).difference
     assert difference is not None

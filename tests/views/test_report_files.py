@@ -7,9 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
+from tests.support.edited import edited
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser, span
@@ -69,7 +69,7 @@ def built(*paths: Path, cache: Path = Path("cache"), options: ReportOptions | No
 
 
 def set_attribute(path: Path, name: str, value: str) -> None:
-    with h5py.File(path, "r+") as file:
+    with edited(path) as file:
         file["provenance"].attrs[name] = value
 
 
@@ -272,7 +272,7 @@ def test_an_interrupt_leaves_the_old_page(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_run_that_failed_is_shown_with_its_status(tmp_path: Path) -> None:
     run = simulated(tmp_path, "run")
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         status = file["status"][0]
         status["state"], status["reason"] = b"failed", b"a full disc"
         file["status"][0] = status

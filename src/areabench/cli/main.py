@@ -7,9 +7,11 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from areabench.cli import THREAD_VARIABLES, CommandContext
 from areabench.cli.parser import TYPED, build_parser, overview
@@ -72,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         check_paths(vars(options))
-        return _function(options.command)(options, _context(options))
+        with _unchecked_files_named():
+            return _function(options.command)(options, _context(options))
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
         return 2
@@ -88,6 +91,31 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output has left, as in `areabench show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+@contextmanager
+def _unchecked_files_named() -> Iterator[None]:
+    """Say at the end which files had no checksums, in one line, however many they are."""
+    from areabench.errors import UncheckedFile
+
+    found = dict[str, None]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UncheckedFile)
+        show = warnings.showwarning
+
+        def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, UncheckedFile):
+                found[str(message)] = None
+            else:
+                show(message, category, *place)
+
+        warnings.showwarning = collect
+        try:
+            yield
+        finally:
+            if found:
+                more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+                print(f"areabench: {next(iter(found))}{more}", file=sys.stderr)
 
 
 def _function(command: str) -> Callable[[argparse.Namespace, CommandContext], int]:

@@ -12,11 +12,14 @@ numbers and one text, the experiment; nothing in it is executed.
     /remembering clients whose memories follow behind all this, in this order: vectors of the model's type
     /heap        the simulator's arrivals to come
     /held        models and averages of snapshots that the run file does not keep
+
+The last four bytes of the file are the CRC-32 of all others.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,12 +30,13 @@ import h5py
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.engine.messages import Flag, Order
+from areabench.engine.messages import Flag, Order, crc32
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
-from areabench.errors import RunFileError, WriteFailure
+from areabench.errors import RunFileError, UncheckedFile, WriteFailure
 from areabench.runfile.layout import Held, checkpoint_path
 
-FORMAT, VERSION = "areabench-checkpoint", 1
+FORMAT, VERSION, VERSION_WITHOUT_CHECKSUM = "areabench-checkpoint", 2, 1
+_CHECKSUM_BYTES, _BYTES_AT_ONCE = 4, 2**24
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
@@ -93,11 +97,11 @@ class CheckpointWriter:
         self.path = checkpoint_path(run_file)
         self._to_come = list(checkpoint.memories if remembering is None else remembering)
         image = _image(checkpoint, clients, self._to_come)
-        self._file = -1
+        self._file, self._checksum = -1, 0
         with self._writing():
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(_new(self.path), flags, 0o644)
-            _write_all(self._file, memoryview(image))
+            self._write(memoryview(image))
         for client, memory in checkpoint.memories.items():
             self.memory(client, memory)
 
@@ -105,12 +109,13 @@ class CheckpointWriter:
         """What a client remembered then."""
         assert self._to_come.pop(0) == client
         with self._writing():
-            _write_all(self._file, np.ascontiguousarray(memory).data.cast("B"))
+            self._write(np.ascontiguousarray(memory).data.cast("B"))
 
     def close(self) -> None:
         """It is complete: replace the last one."""
         assert not self._to_come
         with self._writing():
+            self._write(memoryview(self._checksum.to_bytes(_CHECKSUM_BYTES, "little")))
             self._release()
             _new(self.path).replace(self.path)
 
@@ -119,6 +124,11 @@ class CheckpointWriter:
         self._release()
         with suppress(OSError):
             _new(self.path).unlink(missing_ok=True)
+
+    def _write(self, content: memoryview) -> None:
+        self._checksum = crc32(content, self._checksum)
+        while content:
+            content = content[os.write(self._file, content) :]
 
     def _release(self) -> None:
         file, self._file = self._file, -1
@@ -133,11 +143,6 @@ class CheckpointWriter:
         except OSError as error:
             self.abandon()
             raise WriteFailure(f"{self.path}: cannot be written: {error.strerror or error}; make room") from error
-
-
-def _write_all(file: int, content: memoryview) -> None:
-    while content:
-        content = content[os.write(file, content) :]
 
 
 def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> bytes:
@@ -230,9 +235,15 @@ def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
     path = require_checkpoint(run_file)
     try:
         with h5py.File(path, "r") as file:
-            if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
+            version = file.attrs["version"]
+            if file.attrs["format"] != FORMAT or version not in (VERSION, VERSION_WITHOUT_CHECKSUM):
                 raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
-            memories = _read_memories(path, file["remembering"][:].tolist(), state.model)
+            if version == VERSION:
+                _verify(path)
+            else:
+                warnings.warn(UncheckedFile(path), stacklevel=2)
+            behind = _CHECKSUM_BYTES if version == VERSION else 0
+            memories = _read_memories(path, file["remembering"][:].tolist(), state.model, behind)
             return _read(file, state, memories)
     except _DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
@@ -291,12 +302,23 @@ def _read_tally(group: h5py.Group) -> Tally:
     return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
 
 
-def _read_memories(path: Path, clients: Sequence[int], model: Vector) -> dict[int, Vector]:
-    """What stands at the end of the file: a vector like `model` for each of these clients."""
+def _verify(path: Path) -> None:
+    """A ValueError unless the file ends with the checksum of all that stands before."""
+    checksum, left = 0, path.stat().st_size - _CHECKSUM_BYTES
+    with path.open("rb") as file:
+        while left > 0:
+            piece = file.read(min(left, _BYTES_AT_ONCE))
+            checksum, left = crc32(piece, checksum), left - len(piece)
+        if file.read() != checksum.to_bytes(_CHECKSUM_BYTES, "little"):
+            raise ValueError("it does not have its checksum")
+
+
+def _read_memories(path: Path, clients: Sequence[int], model: Vector, behind: int) -> dict[int, Vector]:
+    """What stands at the end of the file, `behind` bytes before it: a vector like `model` for each of these clients."""
     size = len(clients) * model.nbytes
     with path.open("rb") as file:
-        file.seek(-size, os.SEEK_END)
-        rows = np.frombuffer(file.read(), model.dtype).reshape(len(clients), len(model))
+        file.seek(-size - behind, os.SEEK_END)
+        rows = np.frombuffer(file.read(size), model.dtype).reshape(len(clients), len(model))
     return dict(zip(clients, rows, strict=True))
 
 

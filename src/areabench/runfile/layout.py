@@ -20,25 +20,34 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import Provenance, State, Status
+from areabench.engine.messages import crc32
 from areabench.errors import RunFileError
 from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
+from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
 from areabench.runfile.open import DAMAGE, damaged, open_for_reading
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
+_CHECKSUM = "_checksum"  # appended to the name of an attribute
 
 
 def write_attributes(attributes: h5py.AttributeManager, values: Mapping[str, str | int]) -> None:
-    """Write texts and whole numbers."""
+    """Write texts and whole numbers; a text that HDF5 puts where it keeps no checksum gets one of ours."""
     for name, value in values.items():
-        attributes[name] = _inline(value) if isinstance(value, str) else value
+        attributes[name] = stored = _inline(value) if isinstance(value, str) else value
+        if isinstance(stored, str):
+            attributes[name + _CHECKSUM] = crc32(stored.encode())
 
 
 def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
-    """All attributes, texts as such."""
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+    """All attributes, texts as such; a ValueError if a text does not have its checksum."""
+    values = {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}
+    for name in [name.removesuffix(_CHECKSUM) for name in values if name.endswith(_CHECKSUM)]:
+        if crc32(str(values[name]).encode()) != values.pop(name + _CHECKSUM):
+            raise ValueError(f"the attribute {name} does not have its checksum")
+    return values
 
 
 def read_provenance(file: h5py.File) -> Provenance:
@@ -77,15 +86,15 @@ class RowSource(Protocol):
 class ModelRows:
     """A growing dataset of models; if only the last is kept, the others stay in memory until they are evaluated."""
 
-    def __init__(self, dataset: h5py.Dataset, *, last_only: bool) -> None:
+    def __init__(self, dataset: h5py.Dataset, log: ChecksumLog, *, last_only: bool) -> None:
         self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
-        self._dataset = dataset
+        self._dataset, self._log = dataset, log
         self._held: list[Vector] | None = [] if last_only else None
 
     def extend(self, models: Sequence[Vector]) -> None:
         """Add models; the arrays are held and must not change."""
         if self._held is None:
-            append(self._dataset, np.stack(models))
+            self._log.append(self._dataset, np.stack(models))
         else:
             self._held += models
 
@@ -95,7 +104,7 @@ class ModelRows:
             self._held += held
             return
         for first in range(0, count, self.rows_a_block):
-            append(self._dataset, run.rows(name, slice(first, min(first + self.rows_a_block, count))))
+            self._log.append(self._dataset, run.rows(name, slice(first, min(first + self.rows_a_block, count))))
 
     @property
     def held(self) -> tuple[Vector, ...]:
@@ -117,7 +126,7 @@ class ModelRows:
     def close(self) -> None:
         """Write the last model, once, if it is the only one that is kept."""
         if self._held and not len(self._dataset):
-            append(self._dataset, self._held[-1][None])
+            self._log.append(self._dataset, self._held[-1][None])
 
 
 def create_models(file: h5py.File, name: str, size: tuple[int, np.dtype[Any]], *, last_only: bool) -> None:
@@ -131,19 +140,12 @@ def _rows_a_block(dimension: int, dtype: np.dtype[Any]) -> int:
     return max(1, min(_ROWS_A_BLOCK, _BYTES_A_BLOCK // (dimension * dtype.itemsize)))
 
 
-def append(dataset: h5py.Dataset, rows: NDArray[Any]) -> None:
-    """Add rows to a dataset that can grow."""
-    if len(rows):
-        first = len(dataset)
-        dataset.resize(first + len(rows), axis=0)
-        dataset[first:] = rows
-
-
 # ---------------------------------------------------------------------------------------------------- status
 
 
 _STATES = {state.text: state for state in State}
 _NAME = "status"
+_UNCHECKED_STATUS = np.dtype([(name, STATUS[name]) for name in (STATUS.names or ())[:-1]])  # until schema version 6
 
 
 def create_status(file: h5py.File) -> int:
@@ -158,15 +160,18 @@ def pack_status(status: Status) -> bytes:
     """A status as the bytes of a record of STATUS."""
     values = {item.name: getattr(status, item.name) for item in fields(status)}
     values |= {"state": status.state.text.encode(), "reason": cut(status.reason, STATUS["reason"].itemsize)}
-    return np.array(tuple(values[name] for name in STATUS.names or ()), STATUS).tobytes()
+    content = np.array(tuple(values[name] for name in _UNCHECKED_STATUS.names or ()), _UNCHECKED_STATUS).tobytes()
+    return content + crc32(content).to_bytes(4, "little")
 
 
 def status_of(file: h5py.File) -> Status:
     """The status as the file has it; a KeyError or the like if it is damaged."""
     row = file[_NAME][0]
-    if row.dtype != STATUS:
+    if row.dtype not in (STATUS, _UNCHECKED_STATUS):
         raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
     values = dict(zip(row.dtype.names, row.tolist(), strict=True))
+    if values.pop("checksum", None) not in (None, crc32(row.tobytes()[: _UNCHECKED_STATUS.itemsize])):
+        raise ValueError("/status does not have its checksum")
     state, reason = values.pop("state").decode(), values.pop("reason").decode()
     return Status(_STATES[state], reason, **values)
 
@@ -226,6 +231,7 @@ class Layout:
     index: h5py.Dataset
     models: ModelRows
     averages: ModelRows | None
+    log: ChecksumLog
 
 
 def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any]) -> tuple[bytes, int]:
@@ -236,7 +242,9 @@ def first_content(opening: Opening, provenance: Provenance, clients: NDArray[Any
     with h5py.File("content", "w", driver="core", backing_store=False, libver=_VERSIONS) as file:
         _create(file, opening)
         write_attributes(file.create_group("provenance").attrs, asdict(provenance))
-        file.create_dataset("clients", data=clients)
+        log = ChecksumLog(file[CHECKSUMS])
+        log.note(file.create_dataset("clients", data=clients), 0, clients)
+        log.flush()
         status_at = create_status(file)
         file.flush()
         return file.id.get_file_image(), status_at
@@ -250,7 +258,7 @@ def _create(file: h5py.File, opening: Opening) -> None:
     for name, dtype, chunk in (
         ("events", EVENT, EVENTS_A_BLOCK * 4), ("snapshots/index", SNAPSHOT, EVENTS_A_BLOCK), ("metrics", METRIC, 64),
         ("tally/staleness", number, 64), ("tally/served", number, 64), ("diagnosis/summary", DIAGNOSIS, 1),
-        ("diagnosis/clients", DIAGNOSIS_CLIENT, 64), ("diagnosis/quantiles", QUANTILE, 64),
+        ("diagnosis/clients", DIAGNOSIS_CLIENT, 64), ("diagnosis/quantiles", QUANTILE, 64), (CHECKSUMS, CHECKSUM, 64),
     ):  # fmt: skip
         file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(chunk,))
     last_only = opening.record.models == "last"
@@ -267,12 +275,13 @@ def open_to_append(path: Path) -> h5py.File:
 
 def layout_of(file: h5py.File, record: Record) -> Layout:
     """The parts of a file that is open to append."""
-    last_only = record.models == "last"
+    last_only, log = record.models == "last", ChecksumLog(file[CHECKSUMS])
     return Layout(
         events=file["events"],
         index=file["snapshots/index"],
-        models=ModelRows(file["snapshots/model"], last_only=last_only),
-        averages=ModelRows(file["snapshots/average"], last_only=last_only) if record.average else None,
+        models=ModelRows(file["snapshots/model"], log, last_only=last_only),
+        averages=ModelRows(file["snapshots/average"], log, last_only=last_only) if record.average else None,
+        log=log,
     )
 
 

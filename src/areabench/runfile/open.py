@@ -8,6 +8,7 @@ had been closed; the file itself is not changed.
 from __future__ import annotations
 
 import io
+import math
 import os
 import struct
 from collections.abc import Callable
@@ -132,6 +133,9 @@ def _rotated(word: int, bits: int) -> int:
 DAMAGE = (KeyError, ValueError, TypeError, AttributeError, OSError, RuntimeError, IndexError, OverflowError)
 
 
+_MOST_UNFILLED = 2**26  # bytes of a dataset that a killed run has allocated and not filled
+
+
 def open_file(path: Path) -> h5py.File:
     """The file, open for reading; an OSError or the like if that fails."""
     if is_marked(path):
@@ -159,6 +163,33 @@ def open_for_reading(path: Path) -> h5py.File:
 def damaged(path: Path, what: str) -> RunFileError:
     """The error about a damaged file."""
     return RunFileError(f"{path}: is damaged ({what}); save what can be saved with `areabench recover`")
+
+
+def read_rows(file: h5py.File, name: str, chosen: slice | int) -> NDArray[Any]:
+    """Some rows of a dataset; an error of DAMAGE where they cannot be read.
+
+    Only rows that the file itself stores are read: a link or a virtual dataset may lead to any other file, also to one
+    that never answers, and a dataset may declare more rows than fit into memory without storing any.
+    """
+    dataset = own_part(file, name)
+    count = 1 if isinstance(chosen, int) else len(range(*chosen.indices(len(dataset))))
+    wanted, stored = count * dataset.dtype.itemsize * math.prod(dataset.shape[1:]), dataset.id.get_storage_size()
+    if wanted > stored + _MOST_UNFILLED:
+        raise ValueError(f"/{name} declares {wanted:,} bytes and stores {stored:,}")
+    rows: NDArray[Any] = dataset[chosen]
+    return rows
+
+
+def own_part(file: h5py.File, name: str) -> Any:
+    """A dataset or group that lies in the file itself."""
+    part = file
+    for step in name.split("/"):
+        if not isinstance(part.get(step, getlink=True), h5py.HardLink):
+            raise KeyError(f"/{name} does not lie in this file")
+        part = part[step]
+    if isinstance(part, h5py.Dataset) and (part.is_virtual or part.external):
+        raise KeyError(f"/{name} does not lie in this file")
+    return part
 
 
 def left_open(file: h5py.File) -> bool:

@@ -59,7 +59,7 @@ def _packages() -> str:
 
 def _git_revision() -> str:
     """The revision of the checkout this package runs from, with `+` when it was changed; empty when there is none."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
     try:

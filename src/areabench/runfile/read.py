@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,20 +16,23 @@ from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.state import counted_status
-from areabench.errors import RunFileError, UserError
+from areabench.errors import RunFileError, UncheckedFile, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
+from areabench.runfile.checksums import check_rows
 from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
 from areabench.runfile.open import (
     DAMAGE,
     damaged,
     left_open,
     open_for_reading,
+    own_part,
     ranks_exist,
+    read_rows,
     whole_events,
     whole_snapshots,
 )
-from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
+from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,17 +63,22 @@ def time_to_accuracy(time_s: NDArray[np.float64], accuracy: NDArray[np.float64],
 
 
 class Run:
-    """One run file. Arrays are read when first asked for."""
+    """One run file. Arrays are read when first asked for; every row was compared with its checksum before.
 
-    def __init__(self, path: Path) -> None:
+    `damage` has what is wrong, by dataset. Where it is not asked for, a damaged file is not opened.
+    """
+
+    def __init__(self, path: Path, *, allow_damage: bool = False) -> None:
         self.path = path
+        self.damage: dict[str, str] = {}
         self._file = open_for_reading(path)
         try:
             about = read_attributes(self._file.attrs)
-            check_format(path, about)
+            self.has_checksums = check_format(path, about) >= FIRST_WITH_CHECKSUMS
             self.experiment: Experiment = parse_experiment(str(about["experiment"]), f"{path}: experiment")
             status = status_of(self._file)
             self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
+            self._counts = self._verify(allow_damage=allow_damage) if self.has_checksums else None
             self.status = self._status_so_far(status) if self._ragged and self.experiment.record.events else status
             self.provenance = read_provenance(self._file)
         except UserError:
@@ -78,6 +87,13 @@ class Run:
         except DAMAGE as error:
             self.close()
             raise damaged(path, str(error)) from error
+
+    def _verify(self, *, allow_damage: bool) -> dict[str, int]:
+        """How many rows of each dataset count; a ValueError if some are damaged, unless that is allowed."""
+        counts, self.damage = check_rows(self._file, complete=not self._ragged)
+        if self.damage and not allow_damage:
+            raise ValueError("; ".join(self.damage.values()))
+        return counts
 
     def __enter__(self) -> Run:
         """Use the run as a context."""
@@ -95,7 +111,7 @@ class Run:
     def events_array(self) -> NDArray[Any]:
         """All events in order, with the columns of schema.EVENT."""
         rows = self._read("events", EVENT)
-        rows = rows[: whole_events(rows)] if self._ragged else rows
+        rows = rows[: whole_events(rows)] if self._ragged and not self.has_checksums else rows
         if (rows["kind"] > max(Kind)).any():
             raise damaged(self.path, "/events has unknown kinds")
         return rows
@@ -111,8 +127,8 @@ class Run:
         if self.experiment.record.models == "last":
             return whole_snapshots(rows, events, self.model, 0)
         parts = [name for name in ("model", "average") if name in self._part("snapshots")]
-        rows = rows[: min(len(self._part(f"snapshots/{name}")) for name in parts)]
-        checked = 2 * self._part("snapshots/model").chunks[0]
+        rows = rows[: min(self._length(f"snapshots/{name}") for name in parts)]
+        checked = 0 if self.has_checksums else 2 * self._part("snapshots/model").chunks[0]
         return whole_snapshots(rows, events, lambda number: self.rows("snapshots/model", number), checked)
 
     @cached_property
@@ -161,7 +177,7 @@ class Run:
 
     def has_model(self, number: int) -> bool:
         """Whether this snapshot's model is there: all are, or the last one is, unless the run was killed before."""
-        kept, count = len(self._part("snapshots/model")), len(self.snapshot_index)
+        kept, count = self._length("snapshots/model"), len(self.snapshot_index)
         return self.experiment.record.models == "all" or (kept > 0 and number in (-1, count - 1))
 
     def model(self, number: int) -> Vector:
@@ -250,33 +266,50 @@ class Run:
 
     def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
         """Some rows of a dataset, as they are in the file."""
+        if name in self.damage:
+            raise damaged(self.path, self.damage[name])
         try:
-            rows: NDArray[Any] = self._part(name)[chosen]
+            return read_rows(self._file, name, _within(chosen, self._length(name)))
         except DAMAGE as error:
             raise damaged(self.path, f"/{name} cannot be read: {error}") from error
-        return rows
+
+    def _length(self, name: str) -> int:
+        """How many rows of a dataset count."""
+        return len(self._part(name)) if self._counts is None else self._counts[name]
 
     def _part(self, name: str) -> Any:
         """A dataset or group."""
         try:
-            return self._file[name]
+            return own_part(self._file, name)
         except DAMAGE as error:
             raise damaged(self.path, f"/{name} cannot be read: {error}") from error
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a run file for reading."""
-    return Run(Path(path))
+def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
+    """Open a run file for reading; every row in it is compared with its checksum.
+
+    A damaged file is refused. With `allow_damage` its whole parts can be read, and `Run.damage` lists the others.
+    """
+    return Run(Path(path), allow_damage=allow_damage)
 
 
-def check_format(path: Path, attributes: dict[str, Any]) -> None:
-    """A UserError unless the file is a run file of the schema we know."""
+def check_format(path: Path, attributes: dict[str, Any]) -> int:
+    """The schema version; a UserError unless the file is a run file of one that we read."""
     if str(attributes.get("format")) != FORMAT:
         raise RunFileError(f"{path}: is not a run file of areabench; give the path of one")
-    if (version := int(attributes["schema_version"])) != SCHEMA_VERSION:
+    if (version := int(attributes["schema_version"])) not in READABLE:
         raise RunFileError(
-            f"{path}: has schema version {version}, this areabench reads {SCHEMA_VERSION}; use the one that wrote it"
+            f"{path}: has schema version {version}, this areabench reads {READABLE[0]} to {READABLE[-1]}; use the one "
+            "that wrote it"
         )
+    if version < FIRST_WITH_CHECKSUMS:
+        warnings.warn(UncheckedFile(path), stacklevel=4)
+    return version
+
+
+def _within(chosen: slice | int, count: int) -> slice | int:
+    """The same rows, none of them behind the first `count`."""
+    return range(count)[chosen] if isinstance(chosen, int) else slice(*chosen.indices(count))
 
 
 def _frame(table: NDArray[Any]) -> pd.DataFrame:

@@ -36,7 +36,6 @@ from areabench.runfile.layout import (
     ModelRows,
     Opening,
     RowSource,
-    append,
     cause_of,
     diagnosis_row,
     first_content,
@@ -73,8 +72,9 @@ class Earlier:
     def copy_to(self, layout: Layout) -> None:
         """Put the rows into an empty file."""
         for first in range(0, self.events, _COPIED_AT_ONCE):
-            append(layout.events, self.run.rows("events", slice(first, min(first + _COPIED_AT_ONCE, self.events))))
-        append(layout.index, self.run.snapshot_index[: self.snapshots])
+            some = slice(first, min(first + _COPIED_AT_ONCE, self.events))
+            layout.log.append(layout.events, self.run.rows("events", some))
+        layout.log.append(layout.index, self.run.snapshot_index[: self.snapshots])
         layout.models.take(self.run, "snapshots/model", self.snapshots, self.models)
         if layout.averages is not None:
             layout.averages.take(self.run, "snapshots/average", self.snapshots, self.averages)
@@ -221,19 +221,19 @@ class Recorder:
     def metrics(self, blocks: Sequence[Metrics], averages: Sequence[Metrics] = ()) -> None:
         """Add the quality of every snapshot, and of the averages where there are any."""
         with self._writing():
-            append(self._file["metrics"], metric_rows(blocks, averages))
+            self._append("metrics", metric_rows(blocks, averages))
 
     def copy(self, name: str, rows: NDArray[Any]) -> None:
         """Add rows of another run file to a dataset as they are."""
         with self._writing():
-            append(self._file[name], rows)
+            self._append(name, rows)
 
     def diagnosis(self, diagnosis: Diagnosis) -> None:
         """Add the diagnosis of a run that has ended."""
         with self._writing():
-            append(self._file["diagnosis/clients"], diagnosis.clients)
-            append(self._file["diagnosis/quantiles"], diagnosis.quantiles)
-            append(self._file["diagnosis/summary"], diagnosis_row(diagnosis))
+            self._append("diagnosis/clients", diagnosis.clients)
+            self._append("diagnosis/quantiles", diagnosis.quantiles)
+            self._append("diagnosis/summary", diagnosis_row(diagnosis))
 
     def model_blocks(self) -> Iterator[list[Vector]]:
         """All snapshots flushed so far, some at a time: there may be more than fit into memory."""
@@ -288,20 +288,21 @@ class Recorder:
                 if rows is not None:
                     rows.close()
             if not self.keeps_events and not len(self._file["tally/served"]):
-                append(self._file["tally/staleness"], self.tally.staleness)
-                append(self._file["tally/served"], self.tally.served(self._clients))
+                self._append("tally/staleness", self.tally.staleness)
+                self._append("tally/served", self.tally.served(self._clients))
             for name in _WRITTEN_AT_THE_END:
                 self._file[name].flush()
             self._push()
 
     def _push(self) -> None:
-        """Hand rows to the operating system before anything that says how many there are.
+        """Hand rows to the operating system before anything that says how many there are, or that they are whole.
 
         A plain flush of the file continues if a dataset cannot be written, and then counts rows that are not there.
         """
         for rows in (self._models, self._averages, self._layout.index, self._layout.events):
             if rows is not None:
                 rows.flush()
+        self._layout.log.flush()
         self._file.flush()
 
     def _note(self, status: Status) -> None:
@@ -325,8 +326,11 @@ class Recorder:
                 f"{self.path}: cannot be written any more: {cause_of(error)}; make room or choose another --output"
             ) from error
 
+    def _append(self, name: str, rows: NDArray[Any]) -> None:
+        self._layout.log.append(self._file[name], rows)
+
     def _write_events(self) -> None:
-        append(self._layout.events, np.frombuffer(self._waiting_events, dtype=EVENT))
+        self._append("events", np.frombuffer(self._waiting_events, dtype=EVENT))
         self._waiting_events = bytearray()
 
     def _write_snapshots(self) -> None:
@@ -337,7 +341,7 @@ class Recorder:
         if self._averages is not None:
             self._averages.extend(self._waiting_averages)
             self._waiting_averages.clear()
-        append(self._layout.index, np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
+        self._append("snapshots/index", np.array([(*index, digest(model)) for index, model in waiting], dtype=SNAPSHOT))
         waiting.clear()
 
 

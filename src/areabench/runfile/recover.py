@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,10 +17,11 @@ from areabench.engine.messages import digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.runfile.checksums import Checksums
 from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
-from areabench.runfile.open import DAMAGE, open_closed, ranks_exist, whole_events
+from areabench.runfile.open import DAMAGE, open_closed, own_part, ranks_exist, read_rows, whole_events
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
+from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:
@@ -68,23 +69,37 @@ class Source:
     """What a damaged file still holds; a RunFileError if not even the experiment can be read."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             self._file = open_closed(path)
             attributes = read_attributes(self._file.attrs)
-            if attributes["format"] != FORMAT or attributes["schema_version"] != SCHEMA_VERSION:
-                raise RunFileError(
-                    f"{path}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
-                )
+            if attributes["format"] != FORMAT or attributes["schema_version"] not in READABLE:
+                versions = f"{READABLE[0]} to {READABLE[-1]}"
+                raise RunFileError(f"{path}: is not a run file of schema version {versions}; nothing can be saved")
             self.experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
         except UserError:
             raise
         except UNREADABLE as error:
             raise RunFileError(f"{path}: nothing can be saved: {error}; run the experiment again") from error
         self.clients_count = self.experiment.clients.count
+        self._checksums = self._find_checksums(attributes["schema_version"])
+
+    def _find_checksums(self, version: int) -> Checksums | None:
+        """The checksums that are whole; None in a file older than these."""
+        if version < FIRST_WITH_CHECKSUMS:
+            return None
+        try:
+            return Checksums(self._file, strict=False)
+        except UNREADABLE as error:
+            raise RunFileError(f"{self._path}: nothing can be saved: {error}; run the experiment again") from error
+
+    def sound(self, name: str) -> int:
+        """How many rows of a dataset have the right checksum, from the first on; all in a file without checksums."""
+        return self.length(name) if self._checksums is None else self._checksums.verified(name)[0]
 
     def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
         """Some rows of a dataset; an error where they cannot be read."""
-        return cast(NDArray[Any], self._file[name][chosen])
+        return read_rows(self._file, name, chosen)
 
     def length(self, name: str) -> int:
         """How many rows a dataset has, whether they can be read or not; 0 if not even that is known."""
@@ -94,13 +109,13 @@ class Source:
             return 0
 
     def prefix(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The rows of a dataset up to the first block that cannot be read."""
+        """The rows of a dataset up to the first block that cannot be read, or does not have its checksum."""
         blocks = [np.zeros(0, dtype)]
         try:
-            dataset = self._file[name]
-            step = max(1, dataset.chunks[0])
-            for first in range(0, len(dataset) if dataset.dtype == dtype else 0, step):
-                blocks.append(dataset[first : first + step])
+            dataset, count = own_part(self._file, name), self.sound(name)
+            step = max(1, (dataset.chunks or dataset.shape)[0])
+            for first in range(0, count if dataset.dtype == dtype else 0, step):
+                blocks.append(read_rows(self._file, name, slice(first, min(first + step, count))))
         except UNREADABLE:
             pass
         return np.concatenate(blocks)
@@ -138,9 +153,8 @@ class Source:
 
     def clients(self) -> NDArray[Any] | None:
         """The clients, if all are there in their order."""
-        try:
-            table = self._file["clients"][()]
-        except UNREADABLE:
+        table = self.whole("clients", CLIENT)
+        if table is None:
             return None
         numbered = table.dtype == CLIENT and np.array_equal(table["client"], np.arange(self.clients_count))
         sound = numbered and ranks_exist(table) and np.isfinite(table["rate"]).all() and (table["rate"] > 0).all()
@@ -207,6 +221,8 @@ def _with_models(source: Source, index: NDArray[Any]) -> int:
     record = source.experiment.record
     if record.models == "last":
         return len(index)
+    parts = ("snapshots/model", "snapshots/average") if record.average else ("snapshots/model",)
+    index = index[: min(source.sound(part) for part in parts)]
     for number, row in enumerate(index):
         try:
             if digest(source.rows("snapshots/model", number)) != row["digest"]:
@@ -329,7 +345,7 @@ def _held(source: Source, index: NDArray[Any], name: str) -> list[NDArray[Any]]:
         row, model = source.rows(f"snapshots/{name}", 0), source.rows("snapshots/model", 0)
     except UNREADABLE:
         return []
-    return [row] if digest(model) == index["digest"][-1] else []
+    return [row] if source.sound(f"snapshots/{name}") and digest(model) == index["digest"][-1] else []
 
 
 def _size(source: Source) -> tuple[int, np.dtype[Any]]:

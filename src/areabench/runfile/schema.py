@@ -10,6 +10,7 @@
     /tally             staleness and served, if there is no event log
     /metrics           one row per snapshot, written after the clock has stopped
     /diagnosis/summary one row: whether a run on MPI kept its delays; /diagnosis/clients and /diagnosis/quantiles
+    /checksums         one row per block of rows in any of these, see checksums.py
 
 All of them exist from the start, most without a row, because only rows can be added to the file while a run writes it.
 docs/run-file.md documents every column with its unit. CLIENT is in engine/events.py and the tables of the diagnosis are
@@ -24,7 +25,9 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
+READABLE = (6, 7)
+FIRST_WITH_CHECKSUMS = 7
 
 EVENT = np.dtype(
     [
@@ -44,6 +47,6 @@ METRIC = np.dtype(
 STATUS = np.dtype(
     [
         ("state", "S16"), ("reason", "S500"), ("end_s", "<f8"), ("updates", "<i8"), ("discarded", "<i8"),
-        ("server_steps", "<i8"), ("drain_s", "<f8"), ("refused", "<i8"), ("lost", "<i8"),
+        ("server_steps", "<i8"), ("drain_s", "<f8"), ("refused", "<i8"), ("lost", "<i8"), ("checksum", "<u4"),
     ]
 )  # fmt: skip

@@ -123,7 +123,7 @@ def write_failures(folder: Path, failures: Sequence[Failure], share: Share = _AL
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(FAILURE_COLUMNS)
-    writer.writerows((failure.file, failure.reason) for failure in failures)
+    writer.writerows(failure.row for failure in failures)
     path = folder / f"{FAILURES}{share.suffix}.csv"
     try:
         replace_text(path, text.getvalue(), part_of(path, os.getpid()))

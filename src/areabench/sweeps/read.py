@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import h5py
 import numpy as np
@@ -20,10 +21,12 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import Location, to_toml
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
+from areabench.files import check_signed, signed
+from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file
 from areabench.runfile.read import open_run, time_to_accuracy
-from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
+from areabench.runfile.schema import FIRST_WITH_CHECKSUMS, FORMAT, READABLE
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 SWEEP_FILE = "sweep.toml"
 FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
-FAILURE_COLUMNS = ("file", "reason")
+FAILURE_COLUMNS = ("file", "reason", "crc32")  # the last since schema version 7
 
 
 @dataclass(frozen=True)
@@ -145,42 +148,50 @@ def can_continue(path: Path, experiment: Experiment) -> bool:
 
 
 def _state(path: Path, experiment: Experiment) -> State | None:
-    """The state of a run of exactly this experiment; None where the file holds another run, or none."""
+    """The state of a run of exactly this experiment; None where the file holds another run or none, or is damaged."""
     try:
         with open_file(path) as file:
-            return status_of(file).state if _holds(file, experiment) else None
+            if not _holds(file, experiment):
+                return None
+            checked = file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS and not left_open(file)
+            _, damage = check_rows(file, complete=True) if checked else ({}, {})
+            return None if damage else status_of(file).state
     except DAMAGE:
         return None
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:
-    """The run of exactly this experiment; None where `ended_state` gives None.
+    """The run of exactly this experiment; None where there is no file, another run or one that has not ended.
 
-    Reads less than `read_result`: with hundreds of files, experiments and provenance take most of the time.
+    A RunFileError where the file is damaged. Reads less than `read_result`: with hundreds of files, experiments and
+    provenance take most of the time.
     """
+    if not path.is_file():
+        return None
     try:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
             counted = not experiment.record.events and len(file["metrics"]) and not left_open(file)
             result = _from_tally(path, file, experiment) if counted else None
-        result = result or read_result(path)
-    except (*DAMAGE, UserError):
-        return None
+    except DAMAGE as error:
+        raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
+    result = result or read_result(path)
     return result if result.status.state in ENDED else None
 
 
 def _holds(file: h5py.File, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
     about = read_attributes(file.attrs)
-    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
+    known = about["format"] == FORMAT and about["schema_version"] in READABLE
     return bool(known and about["experiment"] == to_toml(experiment))
 
 
 def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
     """A run that counted its updates itself."""
-    metrics: NDArray[Any] = file["metrics"][()]
-    index: NDArray[Any] = file["snapshots/index"][: len(metrics)]
+    verified = VerifiedRows(file)
+    metrics = verified.rows("metrics")
+    index = verified.rows("snapshots/index")[: len(metrics)]
     return Result(
         path=path,
         experiment=experiment,
@@ -188,8 +199,8 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
         time_s=index["time_s"],
         train_loss=metrics["train_loss"],
         test_accuracy=metrics["test_accuracy"],
-        staleness=file["tally/staleness"][()],
-        served=file["tally/served"][()],
+        staleness=verified.rows("tally/staleness"),
+        served=verified.rows("tally/served"),
         score_gap=metrics["score_gap"],
         updates=_updates_until(index, None),
         server_steps=index["version"],
@@ -205,6 +216,11 @@ class Failure:
 
     file: str
     reason: str
+
+    @property
+    def row(self) -> list[str]:
+        """A line of the list of failures, with its checksum."""
+        return [self.file, self.reason, f"{crc32(f'{self.file},{self.reason}'.encode()):08x}"]
 
 
 @dataclass(frozen=True)
@@ -282,7 +298,7 @@ class StoredSweep:
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
-    return f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
+    return signed(f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n")
 
 
 def read_stored(folder: Path) -> StoredSweep:
@@ -290,7 +306,9 @@ def read_stored(folder: Path) -> StoredSweep:
     path = folder / SWEEP_FILE
     if not path.is_file():
         raise RunFileError(f"{folder}: has no {SWEEP_FILE}; give the folder of a sweep, see `areabench sweep --help`")
-    table = read_toml(read_text(path), str(path))
+    text = read_text(path)
+    check_signed(path, text)
+    table = read_toml(text, str(path))
     about = table.pop("folder", None)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
@@ -309,9 +327,12 @@ def _read_failures(path: Path) -> list[Failure]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-            if header != list(FAILURE_COLUMNS):
+            if header != list(FAILURE_COLUMNS[: len(header)]) or len(header) < 2:
                 raise ValueError(f"its columns are {','.join(header)}")
-            return [Failure(name, reason) for name, reason in rows]
+            failures = [Failure(name, reason) for name, reason, *_ in rows]
+            if any(row != failure.row[: len(header)] for row, failure in zip(rows, failures, strict=True)):
+                raise ValueError("a line does not have its checksum")
+            return failures
     except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
         raise RunFileError(f"{path}: is no list of failures: {error}; remove it or run the sweep again") from error
 

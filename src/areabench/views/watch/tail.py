@@ -25,11 +25,12 @@ from areabench.engine.messages import digest
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
+from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, open_for_reading, whole_events
+from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, whole_events
 from areabench.runfile.read import check_format
-from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
+from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, SNAPSHOT
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
 _ROWS_PER_READ = 65_536
@@ -48,9 +49,8 @@ class Counts:
         self.last_time_s = 0.0
         self._recent_s = np.zeros(0)  # times of the updates in the window
 
-    def read(self, path: Path, events: h5py.Dataset) -> None:
-        """Count the new events; the last rows may not be written yet, and are left for the next time."""
-        total = len(events)
+    def read(self, path: Path, events: h5py.Dataset, total: int) -> None:
+        """Count the new ones of `total` events; last rows that are not written yet are left for the next time."""
         while self.read_so_far < total:
             rows = events[self.read_so_far : min(self.read_so_far + _ROWS_PER_READ, total)]
             _check(path, rows, len(self.served), total)
@@ -180,12 +180,12 @@ class Tail:
 
     def _read(self, file: h5py.File, held: bool | None, last_version: int | None) -> Observation:
         facts, state = self._known(file), self.path.stat()
-        status, index = status_of(file), file["snapshots/index"]
-        self._counts.read(self.path, file["events"])
+        status, verified = status_of(file), VerifiedRows(file)
+        self._counts.read(self.path, file["events"], verified.count("events", self._counts.read_so_far))
         if not facts.experiment.record.events and len(file["tally/served"]):
-            self._counts.take(file["tally/staleness"][:], file["tally/served"][:])
-        snapshot, model = _last_snapshot(file, last_version)
-        metrics = file["metrics"]
+            self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
+        index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
+        snapshot, model = _last_snapshot(index, file["snapshots/model"], last_version)
         return Observation(
             facts=facts,
             status=status,
@@ -194,7 +194,7 @@ class Tail:
             snapshots=len(index),
             snapshot=snapshot,
             model=model,
-            metrics=metrics[-1].astype(METRIC) if len(metrics) and len(metrics) == len(index) else None,
+            metrics=metrics[-1] if len(metrics) and len(metrics) == len(index) else None,
             size_bytes=state.st_size,
             written_at=state.st_mtime,
         )
@@ -203,6 +203,7 @@ class Tail:
         """The facts, read once; a file that replaced the old one is counted from its start."""
         if self._facts is None:
             _check_format(self.path, file)
+            _check_all(file)
         origin, state = file["provenance"].attrs, self.path.stat()
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._facts is None or identity != self._identity:
@@ -211,9 +212,10 @@ class Tail:
         return self._facts
 
 
-def _last_snapshot(file: h5py.File, last_version: int | None) -> tuple[np.void | None, Vector | None]:
+def _last_snapshot(
+    index: NDArray[Any], models: h5py.Dataset, last_version: int | None
+) -> tuple[np.void | None, Vector | None]:
     """The last one; with a model, the last whose model is whole, which is one of the last few."""
-    index, models = file["snapshots/index"], file["snapshots/model"]
     first, count = max(0, len(index) - _SNAPSHOTS_SEARCHED), len(index)
     rows = index[first:count]
     if rows.dtype != SNAPSHOT:
@@ -237,9 +239,17 @@ def _check_format(path: Path, file: h5py.File) -> None:
         raise UserError(str(error)) from error
 
 
+def _check_all(file: h5py.File) -> None:
+    """Verify everything once where nothing is added any more; while a run writes, what is new is verified."""
+    if file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS and not left_open(file):
+        _, damage = check_rows(file, complete=status_of(file).state != State.RUNNING)
+        if damage:
+            raise ValueError("; ".join(damage.values()))
+
+
 def _read_facts(path: Path, file: h5py.File) -> RunFacts:
     attributes, origin = read_attributes(file.attrs), read_attributes(file["provenance"].attrs)
-    clients = file["clients"][:]
+    clients = VerifiedRows(file).rows("clients")
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
     hosts = tuple(str(origin["hosts"]).split(","))

@@ -1,0 +1,276 @@
+"""Checksums: a number that changed is noticed wherever it stands, and what is whole can still be read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.support.edited import edited
+from tests.support.texts import quadratic
+
+from areabench.cli.main import main
+from areabench.engine.diagnosis import Diagnosis
+from areabench.errors import RunFileError, UncheckedFile
+from areabench.experiment.parse import parse_experiment
+from areabench.files import check_signed, signed
+from areabench.progress import Style
+from areabench.runfile.checkpoint import checkpoint_path
+from areabench.runfile.checksums import PARTS, Checksums, check_rows
+from areabench.runfile.layout import diagnosis_row, read_attributes, write_attributes
+from areabench.runfile.open import open_file
+from areabench.runfile.read import open_run
+from areabench.runfile.recover import salvage
+from areabench.transports.options import RunOptions
+from areabench.transports.session import simulate
+
+EXPERIMENT = quadratic("iterations = 700", dimension=20) + "[record]\ninterval_s = 1.0\naverage = true\n"
+READING = ("show", "summary", "diagnose", "replay", "compare", "report", "watch")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 700 events with averages."""
+    path = tmp_path_factory.mktemp("runs") / "run.h5"
+    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
+    return path
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it to be damaged."""
+    return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
+
+
+def flip(path: Path, name: str, row: int = 0) -> None:
+    """Change one bit of a row, behind HDF5's back."""
+    with h5py.File(path, "r") as file:
+        dataset = file[name]
+        size = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:]))
+        if dataset.chunks is None:
+            place = dataset.id.get_offset() + row * size
+        else:
+            chunk = dataset.id.get_chunk_info(row // dataset.chunks[0])
+            place = chunk.byte_offset + row % dataset.chunks[0] * size
+    content = bytearray(path.read_bytes())
+    content[place + 3] ^= 1
+    path.write_bytes(content)
+
+
+def arguments(command: str, path: Path) -> list[str]:
+    """A command that reads a run file."""
+    more = {"compare": [str(path)], "report": ["-o", str(path.with_suffix(".html"))], "watch": ["--once"]}
+    return [command, str(path), *more.get(command, [])]
+
+
+@pytest.mark.parametrize("command", READING)
+@pytest.mark.parametrize("name", ["events", "snapshots/index", "snapshots/model", "metrics", "clients", "status"])
+def test_every_command_refuses_a_changed_number(
+    name: str, command: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(run, name)
+    assert main(arguments(command, run)) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert f"/{name}" in said.err
+    assert "checksum" in said.err
+
+
+def test_the_words(run: Path) -> None:
+    flip(run, "events", 600)
+    first = 600 // 275 * 275  # 275 events are just less than 32 KiB
+    words = rf"run.h5: is damaged \(rows {first} to 699 of /events do not have their checksum\); save what can"
+    with pytest.raises(RunFileError, match=words):
+        open_run(run)
+
+
+def test_what_is_whole_can_be_read_on_request(whole: Path, run: Path) -> None:
+    flip(run, "snapshots/average", 3)
+    with open_run(run, allow_damage=True) as opened, open_run(whole) as original:
+        assert list(opened.damage) == ["snapshots/average"]
+        assert opened.metrics_array.tobytes() == original.metrics_array.tobytes()
+        with pytest.raises(RunFileError, match="rows .* of /snapshots/average do not have their checksum"):
+            _ = opened.averages
+
+
+def test_a_damaged_checksum_is_damage(run: Path) -> None:
+    flip(run, "checksums", 2)
+    with pytest.raises(RunFileError, match="row 2 of /checksums does not have its checksum"):
+        open_run(run)
+
+
+def test_a_checksum_that_is_missing_is_damage(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        rows = file["checksums"][()]
+        rows = rows[~((rows["part"] == b"events") & (rows["first"] > 0))]
+        file["checksums"].resize(len(rows), axis=0)
+        file["checksums"][:] = rows
+    with pytest.raises(RunFileError, match="rows from 275 on of /events have no checksum"):
+        open_run(run)
+
+
+def test_all_rows_of_all_datasets_are_covered(whole: Path) -> None:
+    with open_file(whole) as file:
+        names: list[str] = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        assert set(names) - {"status", "checksums"} == set(PARTS)
+        counts, damage = check_rows(file, complete=True)
+        assert (counts, damage) == ({name: len(file[name]) for name in PARTS}, {})
+        assert Checksums(file).verified("events", after=275) == (700, "")
+
+
+def test_the_diagnosis_is_covered(run: Path) -> None:
+    with open_run(run) as opened:
+        from areabench.results.diagnosis import diagnosis_of
+
+        found: Diagnosis = diagnosis_of(opened)
+    with edited(run) as file:
+        for name, rows in (
+            ("clients", found.clients),
+            ("quantiles", found.quantiles),
+            ("summary", diagnosis_row(found)),
+        ):
+            file[f"diagnosis/{name}"].resize(len(rows), axis=0)
+            file[f"diagnosis/{name}"][:] = rows
+    with open_run(run) as opened:
+        assert opened.diagnosis is not None
+    flip(run, "diagnosis/summary")
+    assert main(["diagnose", str(run)]) == 2
+
+
+@pytest.mark.parametrize(("name", "row", "saved"), [("events", 600, "550 of 700 events"), ("metrics", 1, "metrics")])
+def test_recover_leaves_out_what_changed(name: str, row: int, saved: str, whole: Path, run: Path) -> None:
+    flip(run, name, row)
+    made = run.with_name("saved.h5")
+    assert saved in salvage(run, made, None).text
+    with open_run(made) as opened, open_run(whole) as original:
+        count = len(opened.events_array)
+        assert opened.events_array.tobytes() == original.events_array[:count].tobytes()
+        assert opened.models.tobytes() == original.models[: len(opened.models)].tobytes()
+        assert not len(opened.metrics_array)
+
+
+def test_recover_goes_by_the_checksums_that_are_left(run: Path) -> None:
+    with h5py.File(run, "r") as file:
+        second = int(np.flatnonzero(file["checksums"]["part"] == b"events")[1])
+    flip(run, "checksums", second)
+    assert salvage(run, run.with_name("saved.h5"), None).events == 275
+
+
+def test_a_long_text_has_a_checksum(tmp_path: Path) -> None:
+    """HDF5 stores it where it keeps none of its own."""
+    text = "x" * 70_000
+    with h5py.File(tmp_path / "long.h5", "w") as file:
+        write_attributes(file.attrs, {"experiment": text, "short": "y", "number": 3})
+    with h5py.File(tmp_path / "long.h5", "r") as file:
+        assert read_attributes(file.attrs) == {"experiment": text, "short": "y", "number": 3}
+    content = (tmp_path / "long.h5").read_bytes()
+    (tmp_path / "long.h5").write_bytes(content.replace(b"x" * 60_000, b"x" * 59_999 + b"z", 1))
+    with (
+        h5py.File(tmp_path / "long.h5", "r") as file,
+        pytest.raises(ValueError, match="the attribute experiment does not have its checksum"),
+    ):
+        read_attributes(file.attrs)
+
+
+# ------------------------------------------------------------------------------------------- checkpoints, sweeps
+
+
+@pytest.mark.parametrize("place", [700, -200, -2], ids=["numbers", "memories", "checksum"])
+def test_a_damaged_checkpoint_is_refused(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.h5"
+    stopped(path, monkeypatch)
+    content = bytearray(checkpoint_path(path).read_bytes())
+    content[place] ^= 1
+    checkpoint_path(path).write_bytes(content)
+    capsys.readouterr()
+    assert main(["resume", str(path)]) == 2
+    assert "run.h5.checkpoint: is damaged (" in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_an_earlier_version_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.h5"
+    stopped(path, monkeypatch)
+    checkpoint = checkpoint_path(path)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-4])
+    with h5py.File(checkpoint, "r+") as file:
+        memories = checkpoint.read_bytes()[file.id.get_filesize() :]
+        file.attrs.modify("version", np.int64(1))
+    if not checkpoint.read_bytes().endswith(memories):  # closing it may cut off what stands behind
+        checkpoint.write_bytes(checkpoint.read_bytes() + memories)
+    capsys.readouterr()
+    assert main(["resume", str(path)]) == 0
+    assert "run.h5.checkpoint: carries no checksums" in capsys.readouterr().err
+
+
+def stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was interrupted after some events, with its checkpoint."""
+    import os
+    import signal
+
+    from areabench.engine.client import Client
+
+    rounds, real = [0], Client.work
+
+    def work(client: Client, *arguments: object) -> object:
+        rounds[0] += 1
+        if rounds[0] == 50:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(client, *arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "work", work)
+        (path.parent / "try.toml").write_text(EXPERIMENT, encoding="utf-8")
+        assert main(["simulate", str(path.parent / "try.toml"), "-o", str(path)]) == 4
+    assert checkpoint_path(path).exists()
+
+
+def test_a_signed_text() -> None:
+    text = signed("a = 1\n")
+    assert text == "a = 1\n# CRC-32 of the lines above: af2fda68\n"
+    check_signed(Path("sweep.toml"), text)
+    with pytest.raises(RunFileError, match=r"sweep.toml: is damaged \(it does not have its checksum\)"):
+        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"))
+    with pytest.warns(UncheckedFile):
+        check_signed(Path("sweep.toml"), "a = 1\n")
+
+
+def unchanged(_: Path) -> None:
+    """Nothing."""
+
+
+def changed_plan(folder: Path) -> None:
+    """Another number in sweep.toml."""
+    path = folder / "sweep.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("0.1", "0.3"), encoding="utf-8")
+
+
+def changed_run(folder: Path) -> None:
+    """Another number in one of the runs."""
+    flip(sorted(folder.glob("*.h5"))[0], "metrics")
+
+
+@pytest.mark.parametrize(("damage", "code"), [(unchanged, 0), (changed_plan, 2), (changed_run, 2)])
+def test_a_damaged_sweep_is_refused_until_it_is_swept_again(
+    damage: Callable[[Path], None], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = "[sweep]\ntrials = 2\n\n[[sweep.grid]]\nmethod.step_size = [0.1, 0.2]\n"
+    text = quadratic("iterations = 60") + f"[record]\nevents = false\n\n{sweep}"
+    (tmp_path / "grid.toml").write_text(text, encoding="utf-8")
+    command = ["sweep", str(tmp_path / "grid.toml"), "-o", str(tmp_path / "runs"), "--jobs", "1"]
+    assert main(command) == 0
+    capsys.readouterr()
+    damage(tmp_path / "runs")
+    assert main(["table", str(tmp_path / "runs"), "--keep", "all"]) == code
+    assert ("is damaged (" in capsys.readouterr().err) == bool(code)
+    if damage is changed_plan:
+        (tmp_path / "runs" / "sweep.toml").unlink()  # as the message says
+    assert main(command) == 0
+    assert main(["table", str(tmp_path / "runs"), "--keep", "all"]) == 0
