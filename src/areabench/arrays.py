@@ -7,3 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64
+
+try:
+    from zlib_ng.zlib_ng import crc32 as crc32  # the same sum in a tenth of the time
+except ImportError:
+    from zlib import crc32 as crc32

@@ -18,9 +18,8 @@ from areabench.errors import RunFileError, UncheckedFile
 from areabench.experiment.parse import parse_experiment
 from areabench.files import check_signed, signed
 from areabench.progress import Style
-from areabench.runfile.checkpoint import checkpoint_path
 from areabench.runfile.checksums import PARTS, Checksums, check_rows
-from areabench.runfile.layout import diagnosis_row, read_attributes, write_attributes
+from areabench.runfile.layout import checkpoint_path, diagnosis_row, read_attributes, write_attributes
 from areabench.runfile.open import open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import salvage

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from areabench.engine.messages import crc32
+from areabench.arrays import crc32
 from areabench.runfile.checksums import CHECKSUMS, PARTS, checksum_row
 from areabench.runfile.schema import STATUS
 

@@ -109,7 +109,7 @@ def _unchecked_files_named() -> Iterator[None]:
             else:
                 show(message, category, *place)
 
-        warnings.showwarning = collect
+        warnings.showwarning = collect  # type: ignore[assignment]  # places are passed on as they come
         try:
             yield
         finally:

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from areabench.arrays import Vector
-from areabench.engine.messages import Flag, Order, crc32
+from areabench.arrays import Vector, crc32
+from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, UncheckedFile, WriteFailure
 from areabench.runfile.layout import Held, checkpoint_path

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.engine.messages import crc32
+from areabench.arrays import crc32
 from areabench.runfile.open import DAMAGE, own_part, read_rows
 from areabench.runfile.schema import FIRST_WITH_CHECKSUMS
 
@@ -159,4 +159,4 @@ def check_rows(file: h5py.File, *, complete: bool) -> tuple[dict[str, int], dict
 
 
 def _bytes_of(rows: NDArray[Any]) -> memoryview:
-    return memoryview(np.ascontiguousarray(rows).view(np.uint8)).cast("B") if rows.size else memoryview(b"")
+    return np.ascontiguousarray(rows).view(np.uint8).data.cast("B") if rows.size else memoryview(b"")

@@ -17,10 +17,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
+from areabench.arrays import Vector, crc32
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import Provenance, State, Status
-from areabench.engine.messages import crc32
 from areabench.errors import RunFileError
 from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
