@@ -1,8 +1,9 @@
 """A long run at a high rate on MPI: whether memory stays flat, the run file grows evenly and latency does not drift.
 
-make soak, or: python benchmarks/perf/soak.py [--minutes 60] [--clients 32] [--rate 1000] [--ranks N] [--page FILE]
+make soak, or: python benchmarks/perf/soak.py --minutes 60 --clients 32 --rate 1000 --page FILE
 
-Samples go to samples.csv as they come, so that nothing is lost with a crash; --read makes the page of what is there.
+It needs a machine without other work, or priority (as root: chrt -r 1 make soak). --minutes 2 is a quick look; memory
+still grows then. Samples go to samples.csv as they come, so that a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -215,14 +216,16 @@ def write_page(plan: Plan, path: Path) -> bool:
 
 def main() -> int:
     """Run, and write the page; 0 where every threshold holds."""
-    parser = argparse.ArgumentParser(description="A long run on MPI: memory, file growth and latency over time.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=1000.0, help="updates a second of all clients (default 1000)")
-    parser.add_argument("--ranks", type=int, help="MPI ranks that share the clients (default: one a client)")
+    parser.add_argument(
+        "--rate", type=float, default=1000.0, help="updates per second of all clients together (default 1000)"
+    )
+    parser.add_argument("--ranks", type=int, help="MPI ranks that share the clients (default: one per client)")
     parser.add_argument("--folder", type=Path, default=Path("runs/soak"), help="for the run file and the samples")
     parser.add_argument("--page", type=Path, help="write the page here (default: into the folder)")
-    parser.add_argument("--read", action="store_true", help="run nothing: make the page of what is in the folder")
+    parser.add_argument("--read", action="store_true", help="run nothing: write the page again from the folder")
     options = parser.parse_args()
     ranks = options.ranks or options.clients + 1
     plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)
