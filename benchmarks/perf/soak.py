@@ -29,7 +29,7 @@ _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
 
 
 def draw(soak: Soak, path: Path) -> None:
-    """Write the figure; the suffix says as what."""
+    """Write the figure in the format of the suffix."""
     save(_figure(soak), path)
 
 
@@ -82,7 +82,7 @@ def _draw_latency(axes: Axes, soak: Soak) -> None:
 
 SAMPLE_EVERY_S = 10.0
 SNAPSHOT_EVERY_S = 10.0
-STARTING_S = 180.0  # until the run file is there
+STARTING_S = 180.0  # until the run file exists
 ENDING_S = 600.0  # for stopping, evaluating and diagnosing
 PATIENCE_S = 20.0
 EXPERIMENT = """\
@@ -127,7 +127,7 @@ class Plan:
 
     minutes: float
     clients: int
-    rate: float  # updates a second of all clients together
+    rate: float  # updates per second of all clients together
     ranks: int
     folder: Path
 
@@ -162,7 +162,7 @@ def run(plan: Plan) -> int:
             _sample(plan, token, launch)
             return launch.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            raise UserError(f"the run has not ended {ENDING_S:g} s after its horizon; it is ended now") from None
+            raise UserError(f"the run has not ended {ENDING_S:g} s after its horizon; it is terminated") from None
         finally:
             _end(launch, token)
 
@@ -172,7 +172,7 @@ def _sample(plan: Plan, token: str, launch: subprocess.Popen[bytes]) -> None:
     until_s = time.monotonic() + STARTING_S
     while not plan.run_file.exists():
         if launch.poll() is not None or time.monotonic() > until_s:
-            raise UserError(f"no run file within {STARTING_S:g} s; the launch's error stands above")
+            raise UserError(f"no run file within {STARTING_S:g} s; the launch's error is printed above")
         time.sleep(0.05)
     sampler = Sampler(plan.samples, token, plan.run_file)
     while launch.poll() is None and sampler.elapsed_s < 60 * plan.minutes:
@@ -190,7 +190,7 @@ def _tell(plan: Plan, elapsed_s: float, memory_bytes: int) -> None:
 
 
 def _end(launch: subprocess.Popen[bytes], token: str) -> None:
-    """Whatever happened, nothing of this launch stays behind."""
+    """End every process of this launch, whatever happened."""
     if launch.poll() is None:
         launch.terminate()
     until_s = time.monotonic() + PATIENCE_S
