@@ -42,11 +42,12 @@ TITLES: dict[Letter, str] = {
     "M": "Against the number of local steps M: n = 128, MNIST, 7,840 parameters",
 }
 INTRODUCTION = """\
-Logistic regression with mini-batches of 32, exponential delays and a server step after every 4 updates. The time
-per update is processor time, from the first update to the last, without run file and evaluation; a client's first update
-includes making the client. Each client works at least four times on average. The peak memory is that of the whole
-process, with the data and what drawing them takes. Two columns say what the models alone take: those that asynchronous clients work
-on at the same time (on average 0.52·n·d floats for exponential delays), and AREA's memories (n·d floats).
+Logistic regression with mini-batches of 32, exponential delays and a server step after every 4 updates. The
+time per update is processor time, from the first update to the last, without run file and evaluation; a client's first
+update includes making the client. Each client works at least four times on average. The peak memory is that of the
+whole process, with the data and what drawing them takes. Two columns say what the models alone take: those that
+asynchronous clients work on at the same time (on average 0.52·n·d floats for exponential delays), and
+AREA's memories (n·d floats).
 """
 
 

@@ -234,10 +234,10 @@ def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: 
     assert script(desktop, "positive({ mean: [1, null], low: [] })")
 
 
-def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome) -> None:
+def test_without_an_expectation_no_client_is_judged(several: Chrome) -> None:
     assert "Shaded: what chance allows." in one(several, "#run").text
     script(several, "data.details.forEach((detail) => { detail.participation.short = null; }), render()")
-    assert "Nobody knows how often each should have been served." in one(several, "#run").text
+    assert "The expected number of updates is not known." in one(several, "#run").text
     assert several.find_elements(By.CSS_SELECTOR, "#run .chance, #run .expected") == []
 
 
