@@ -409,7 +409,7 @@ def test_the_page_names_every_revision(folder: Path) -> None:
         (["--keep", "best"], "small: the problem has no accuracy to choose by; use --metric loss"),
     ],
 )
-def test_the_command_complains_in_one_line(
+def test_the_command_reports_an_error_in_one_line(
     folder: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["table", str(folder), *options]) == 2

@@ -207,7 +207,7 @@ def test_launchers(arguments: str, scheduler: str, launcher: str, capsys: pytest
 @pytest.mark.parametrize(
     ("says", "interface"), [("mpirun (Open MPI) 5.0.10", "pmix"), ("HYDRA build details:", "pmi2")]
 )
-def test_the_mpi_at_hand(
+def test_the_installed_mpi(
     says: str, interface: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mpirun = Path("mpirun")
@@ -220,7 +220,7 @@ def test_the_mpi_at_hand(
     assert f"srun --mpi={interface} " in capsys.readouterr().out
 
 
-def test_no_mpi_at_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(command, "mpi4py_family", lambda: None)
@@ -296,7 +296,7 @@ def test_a_run_is_warned_before_the_walltime_and_resumed(
     assert (done.returncode, done.stdout) == (3, "resume a run.h5 --progress never\n")
 
 
-def test_a_run_of_ones_own_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside.write(tmp_path / "my code", "method")
     script = written("'my code/tiny.toml' --transport simulator --runs run.h5", capsys)
     assert """    4) task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
@@ -348,7 +348,7 @@ def test_check_says_whether_a_run_has_ended(capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
 
 
-def test_check_says_whether_a_run_can_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
     with open_run(Path("a.h5")) as run:
         stopped = replace(run.status, state=State.STOPPED)

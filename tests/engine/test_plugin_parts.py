@@ -111,7 +111,7 @@ def test_mistakes_are_reported_before_a_run(
     assert message.startswith(f"{section}.name = 'mine:make'")
 
 
-def test_features_of_any_type_are_for_a_problem_of_ones_own(tmp_path: Path) -> None:
+def test_features_of_any_type_are_for_a_user_problem(tmp_path: Path) -> None:
     write(tmp_path / "there", "data", features="np.arange(24.0).reshape(12, 2)")
     (tmp_path / "there" / "mine.py").rename(tmp_path / "there" / "mine_data.py")
     path = write(tmp_path / "there", "problem", parameters="data, parts")

@@ -167,7 +167,7 @@ def test_no_updates_no_verdict() -> None:
     assert judge(case(rows(0))).cause == Cause.NOTHING
 
 
-def test_the_advice_goes_on_from_the_stretch_that_there_is() -> None:
+def test_the_advice_starts_from_the_current_stretch() -> None:
     loads = Loads(server=0.1, rank=1.0, cores=0.4, workers=0.9, waiting=0.01)
     assert judge(case(SLOW_ROUND, loads, stretch=4.0)).stretch == 16.0
 

@@ -122,7 +122,7 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
 
 
 @SIZES
-def test_a_model_may_change_hands_while_an_order_is_under_way(world: World, dimension: int) -> None:
+def test_an_array_may_change_while_an_order_is_in_flight(world: World, dimension: int) -> None:
     """What was ordered is sent, whatever becomes of the array: client 0 looks late."""
     if world.rank == 0:
         link = server_link(world, dimension)
@@ -205,7 +205,7 @@ def test_clients_that_share_a_rank_do_not_see_each_others_messages(world: World,
         end.leave()
 
 
-def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(world: World) -> None:
+def test_a_client_that_fails_leaves_the_last_messages_of_its_rank_to_the_others(world: World) -> None:
     clients = 4
     if world.rank == 0:
         link = server_link(world, 3, clients)
@@ -222,7 +222,7 @@ def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(worl
         end.leave()
 
 
-def test_a_world_of_the_first_ranks_hears_nothing_of_the_whole(world: World) -> None:
+def test_a_world_of_the_first_ranks_receives_no_message_of_the_whole(world: World) -> None:
     part = world.first(2)
     if world.rank == 2:
         assert part is None

@@ -106,7 +106,7 @@ def test_no_run_file_at_all(ending: LauncherExit, trusted: bool, expected: int, 
     assert settle(tmp_path / "run.h5", FileStamp(), ending, trusted=trusted) == expected
 
 
-def test_a_run_file_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
     path.write_bytes(b"no run file")
     assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 137

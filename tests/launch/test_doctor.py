@@ -229,7 +229,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     assert machine.check_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
 
 
-def test_hdf5_is_tried_where_runs_will_be_and_leaves_nothing(tmp_path: Path) -> None:
+def test_hdf5_is_tried_in_the_folder_of_runs_and_leaves_nothing(tmp_path: Path) -> None:
     finding = machine.check_hdf5(tmp_path / "runs")
     assert finding.mark == Mark.OK
     assert "HDF5" in finding.text

@@ -185,7 +185,7 @@ def test_flags_for_the_death_of_a_rank(version: str, wish: str, flags: list[str]
 
 
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 4.1.4", MPICH])
-def test_an_mpi_that_cannot_go_on_without_a_rank(version: str, machine: Path) -> None:
+def test_an_mpi_that_cannot_continue_without_a_rank(version: str, machine: Path) -> None:
     launcher = ask_launcher(str(stand_in(machine / "path", version)))
     with pytest.raises(UserError, match="--fault-tolerant on: .* cannot continue .*; use Open MPI 5 or newer"):
         tolerance_flags(launcher, Tolerance.ON)
@@ -228,7 +228,7 @@ def test_launch_returns_the_exit_code_of_the_run(machine: Path) -> None:
     assert launched(machine, exit_code=3)[0] == 3
 
 
-def test_launch_cannot_do_with_mpich_what_only_open_mpi_can(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_refuses_on_mpich_what_only_open_mpi_can_do(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(machine / "path", MPICH)
     experiment = machine / "try.toml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")

@@ -93,7 +93,7 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert ending.shell_code == 137
 
 
-def test_signals_are_given_back() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == LauncherExit(3)
     assert signal.getsignal(signal.SIGTERM) is before

@@ -181,7 +181,7 @@ def told_once(ended: Ended) -> str:
     return lines[0]
 
 
-def test_a_wrong_key_is_told_once_and_nothing_is_written(quadratic: Launcher) -> None:
+def test_a_wrong_key_is_reported_once_and_nothing_is_written(quadratic: Launcher) -> None:
     line = told_once(quadratic.run(3, "method.stepsize=1"))
     assert "stepsize" in line
     assert "step_size" in line
@@ -221,7 +221,7 @@ def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic:
     assert not quadratic.run_file.exists()
 
 
-def test_mpiexec_is_as_good_as_mpirun(quadratic: Launcher) -> None:
+def test_mpiexec_works_like_mpirun(quadratic: Launcher) -> None:
     mpirun, *rest = mpirun_command(3, ["run", str(quadratic.experiment), "--output", str(quadratic.run_file)])
     mpiexec = Path(mpirun.replace("mpirun", "mpiexec"))
     assert mpiexec.exists()

@@ -110,7 +110,7 @@ LONG = ("--set", "stop.horizon_s=600")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 4), (signal.SIGINT, 130)])
-def test_a_signal_stops_the_run_and_it_can_go_on(
+def test_a_signal_stops_the_run_and_it_can_continue(
     quadratic: Launcher, launched: Callable[..., Launched], number: signal.Signals, code: int
 ) -> None:
     run = launched("--set", "stop.horizon_s=3")

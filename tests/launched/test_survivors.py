@@ -87,7 +87,7 @@ def started(launcher: Launcher, part: str, ranks: int, tolerance: Tolerance) -> 
 
 
 @pytest.mark.parametrize("victim", [2])
-def test_survivors_meet_without_a_rank_that_died_on_the_way_there(quadratic: Launcher, victim: int) -> None:
+def test_survivors_meet_without_a_rank_that_died_before(quadratic: Launcher, victim: int) -> None:
     ended = survived(quadratic, MEETING.format(victim=victim))
     left = [rank for rank in range(RANKS) if rank != victim]
     assert f"met {left} 7 [{victim}] ({victim},) 3" in ended.output

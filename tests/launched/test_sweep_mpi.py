@@ -91,7 +91,9 @@ def check_results(sweep_file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on_ranks", [False, True])
-def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_file: Path, quadratic: Launcher) -> None:
+def test_a_run_that_fails_gives_its_reason_and_the_next_one_runs(
+    on_ranks: bool, sweep_file: Path, quadratic: Launcher
+) -> None:
     """Three clients cannot share two samples."""
     data = ["--set", "problem={name='logistic'}", "--set", "data={name='synthetic',train_samples=2}"]
     arguments = ["sweep", str(sweep_file), "--transport", "mpi", *data]
@@ -106,7 +108,7 @@ def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_f
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_fails_its_run_and_the_others_go_on_in_another_launch(
+def test_a_rank_that_dies_fails_its_run_and_the_others_run_in_another_launch(
     sweep_file: Path, quadratic: Launcher
 ) -> None:
     defect = """
@@ -137,7 +139,7 @@ LocalQuadratic.descend = die
     assert not list(Path("runs/try-mpi").glob("*.part"))
 
 
-def test_too_many_ranks_are_told_before_anything_is_started(
+def test_too_many_ranks_are_reported_before_anything_is_started(
     sweep_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep_file.write_text(sweep_file.read_text().replace("[2, 3]", "[2, 2000]"))

@@ -222,7 +222,7 @@ def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
     assert lines(built) == [("FedBuff", (1.0, None)), ("AREA", (10.0, 10.0)), ("AREA", (100.0, None))]
 
 
-def test_other_settings_make_other_tables_and_titles_tell_them_apart() -> None:
+def test_other_settings_make_other_tables_with_distinct_titles() -> None:
     first = run()
     longer = replace(first, experiment=replace(first.experiment, stop=Stop(horizon_s=20.0)))
     finer = replace(first, experiment=replace(first.experiment, problem=Logistic(batch_size=64)))
@@ -237,7 +237,7 @@ def test_where_modules_lie_makes_no_other_table() -> None:
     assert setting_of(replace(experiment, name="own", module_folders=("/there",))) == setting_of(experiment)
 
 
-def test_variants_of_a_method_are_told_apart() -> None:
+def test_variants_of_a_method_are_distinguished() -> None:
     results = [run(FedBuff(step_size=1.0)), run(FedBuff(step_size=1.0, server_step_size=0.5))]
     methods = [method.label for method in table(results).methods]
     assert methods == ["FedBuff (server_step_size = none)", "FedBuff (server_step_size = 0.5)"]

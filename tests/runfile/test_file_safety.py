@@ -75,7 +75,7 @@ def replayed(path: Path) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------------- killed
 
 
-def test_a_run_under_way_can_be_read(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_running_run_can_be_read(writing: subprocess.Popen[str], tmp_path: Path) -> None:
     events, snapshots = replayed(tmp_path / "run.h5")
     assert events > 100
     assert snapshots > 20
@@ -144,7 +144,7 @@ def test_rows_that_were_never_filled_are_left_out() -> None:
     assert whole_events(rows[:0]) == 0
 
 
-def test_a_first_event_of_zeros_but_for_its_kind_is_one() -> None:
+def test_a_first_event_of_zeros_except_its_kind_counts() -> None:
     rows = events_of(2)
     rows[0] = 0
     rows[0]["kind"] = Kind.LOST
@@ -261,7 +261,7 @@ def test_a_small_disc(experiment: Path, small_disc: Path) -> None:
     assert check_failed_on_full_disc(small_disc / "run.h5", "No space left on device") > 0
 
 
-def test_rows_come_before_the_word_that_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_written_before_the_status_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose last rows do not fit is not done."""
     recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
     recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
@@ -356,7 +356,7 @@ def tally_of(rows: np.ndarray) -> Tally:
 
 
 @pytest.mark.parametrize("models", ["all", "last"])
-def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None:
     overrides = ["stop.iterations=400", "record.average=true", f"record.models={models}"]
     settings = parse_experiment(EXPERIMENT, overrides=overrides)
     path, whole = tmp_path / "run.h5", tmp_path / "whole.h5"
@@ -395,7 +395,7 @@ def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) ->
     replayed(path)
 
 
-def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
+def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
     settings = parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"])
     simulate(settings, surroundings(tmp_path / "run.h5"))
     with open_run(tmp_path / "run.h5") as run:
@@ -406,7 +406,7 @@ def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
     going_on.close()
 
 
-def test_a_run_cannot_go_on_from_where_its_file_does_not_reach(tmp_path: Path) -> None:
+def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -> None:
     simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
     before = (tmp_path / "run.h5").read_bytes()
     with open_run(tmp_path / "run.h5") as run:

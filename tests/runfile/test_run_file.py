@@ -125,7 +125,7 @@ def test_events_are_in_order(run: Run) -> None:
     assert (updates["step_size"] == 0.05).all()
 
 
-def test_snapshots_tell_how_many_events_came_before(run: Run) -> None:
+def test_snapshots_count_the_events_before_them(run: Run) -> None:
     index, events = run.snapshot_index, run.events_array
     assert index["event"][0] == 0
     assert index["event"][-1] == len(events)
@@ -228,7 +228,7 @@ def test_events_go_out_in_blocks(recorder: Recorder) -> None:
     assert not recorder.spare_moment()
 
 
-def test_a_full_block_takes_the_others_along(recorder: Recorder) -> None:
+def test_a_full_block_writes_the_others_too(recorder: Recorder) -> None:
     recorder.event(an_event())
     for number_ in range(16):
         recorder.snapshot(float(number_), number_, np.full(2, number_))
@@ -247,7 +247,7 @@ def test_rows_do_not_wait_longer_than_a_second(recorder: Recorder, monkeypatch: 
     assert events_in(recorder) == 1
 
 
-def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
+def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
     for _ in range(16 * 256 - 1):
         recorder.event(an_event())
     recorder.relieve()
@@ -304,7 +304,9 @@ def test_an_old_file_is_kept(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("first line\nsecond line")])
-def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_ends_the_run_with_a_remedy(
+    error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise error
 

@@ -175,7 +175,7 @@ def test_a_changed_setting_is_run_and_nothing_else(capsys: pytest.CaptureFixture
     assert {result.experiment.method.step_size for result in open_sweep("runs/try").results} == {0.1, 0.3}
 
 
-def test_more_trials_go_on_from_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_trials_continue_from_fewer(capsys: pytest.CaptureFixture[str]) -> None:
     path = write(QUADRATIC + GRID)
     assert main(["sweep", str(path), "--trials", "1"]) == 0
     assert main(["sweep", str(path)]) == 0
@@ -239,7 +239,7 @@ def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 done, 4 pending in 1 passes, about 80 gradient steps" in capsys.readouterr().out
 
 
-def test_the_frame_has_a_row_a_run() -> None:
+def test_the_frame_has_one_row_per_run() -> None:
     write(LOGISTIC + GRID + 'rates = [{name = "uniform"}, {name = "normal", mean = 5.0}]\n')
     assert main(["sweep", "try.toml"]) == 0
     sweep = open_sweep("runs/try")
@@ -265,7 +265,7 @@ def test_only_the_folder_of_a_sweep_is_opened() -> None:
 # ---------------------------------------------------------------------------------------------------- failures
 
 
-def test_an_impossible_cell_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_cell_does_not_affect_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     grid = "[[sweep.grid]]\nclients.count = [2, 200]\nmethod.step_size = [0.1, 0.2, -1.0]\n"
     path = write(LOGISTIC + grid)
     assert main(["sweep", str(path), "--jobs", "2"]) == 1
@@ -318,12 +318,12 @@ def test_the_folder_must_be_one(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("option", [[], ["--dry-run"]])
-def test_a_name_that_is_too_long_is_told_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_is_too_long_is_reported_in_one_line(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(write(QUADRATIC)), "-o", "a" * 300, *option]) == 2
     assert capsys.readouterr().err.endswith(": cannot be used: File name too long; give another path\n")
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("")
     assert main(["sweep", str(write(QUADRATIC)), "-o", "file/sub"]) == 2
     told = "areabench: file/sub: cannot be written: Not a directory; choose another --output\n"
@@ -337,7 +337,7 @@ def test_a_full_disc_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("was opened")
 
 
-def test_trouble_inside_a_sweep_is_not_that_of_its_folder() -> None:
+def test_an_error_inside_a_sweep_is_not_blamed_on_its_folder() -> None:
     with pytest.raises(PermissionError), opened(Path("runs/try"), SweepPlan("try", "", (), ""), "simulator"):
         raise PermissionError("of something else")
 
@@ -382,7 +382,7 @@ def test_a_trace_that_changes_is_run_again(capsys: pytest.CaptureFixture[str]) -
     assert "1 done now, 0 done before" in capsys.readouterr().out
 
 
-def test_a_dry_run_tells_of_cells_that_cannot_be_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_reports_cells_that_cannot_be_run(capsys: pytest.CaptureFixture[str]) -> None:
     path = write(QUADRATIC + "[[sweep.grid]]\nmethod.step_size = [0.1, -1.0]\n")
     assert main(["sweep", str(path), "--dry-run"]) == 1
     assert "1 that cannot be run" in capsys.readouterr().out
@@ -393,7 +393,7 @@ def test_jobs_are_refused_on_mpi(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--jobs 2: on MPI there is one run at a time" in capsys.readouterr().err
 
 
-def test_how_to_go_on_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_to_continue_depends_on_force(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     report = SweepReport((FolderReport(Path("runs/try"), 4, 0, now=1),), interrupted=130)
     monkeypatch.setattr("areabench.cli.sweep.run_sweep", lambda *_: report)
     path = write(QUADRATIC)

@@ -53,7 +53,7 @@ def test_two_shares_at_the_same_time_make_the_sweep(path: Path, capsys: pytest.C
     assert kept == {"sweep.toml", "failures.csv", ".lock", ".lock-turn"}  # nothing of the shares but their turn
 
 
-def test_a_share_started_again_goes_on(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_share_started_again_continues(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(path), "--share", "2/3", "--dry-run"]) == 0
     assert "runs/try: 2 runs: 0 done, 2 pending" in capsys.readouterr().out
     assert main(["sweep", str(path), "--share", "2/3"]) == 0

@@ -200,7 +200,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     assert scene.files == {"checkpoint"}
 
 
-def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_first_update_asks_no_client(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll()
     scene.poll(FIRST)
@@ -222,7 +222,7 @@ def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
     assert scene.checkpoint.run_state.server.iteration == 2
 
 
-def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_the_end_does_not_wait_for_an_unfinished_checkpoint(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll(second(0, 1))
@@ -231,7 +231,7 @@ def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> 
     assert scene.files == set()
 
 
-def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
+def test_a_client_that_fails_leaves_no_incomplete_checkpoint(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll([update(1, flags=Flag.FAILED)])
@@ -257,7 +257,7 @@ def test_a_signal_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     assert scene.recorder.snapshots == 0  # the last snapshot is taken when the run has ended
 
 
-def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
+def test_clients_that_do_not_answer_lose_the_checkpoint_but_not_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "_RECALL_LIMIT_S", 0.05)
@@ -274,7 +274,7 @@ def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
     assert scene.files == {"checkpoint"}
 
 
-def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_continue_signal_writes_a_checkpoint_and_the_run_continues(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
     scene.poll(action=scene.let_through())
@@ -289,7 +289,7 @@ def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) ->
 # ---------------------------------------------------------------------------------------------------- lost clients
 
 
-def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
+def test_a_loss_cancels_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
     scene.poll(action=scene.lose(2))
@@ -302,7 +302,7 @@ def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> No
     assert Kind.REMOVED not in scene.events()["kind"]
 
 
-def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
+def test_a_loss_cancels_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
     """Without client 2 (memory 6) the average of 1, 2 and 6, which is 3, becomes that of 1 and 2."""
     scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=9, horizon_s=60.0)), ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
@@ -322,7 +322,7 @@ def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> No
     assert scene.files == set()
 
 
-def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
+def test_a_second_loss_begins_the_removal_again_for_both(tmp_path: Path) -> None:
     """Four clients with memories 1, 2, 6 and 11, on average 5; without the last two the average is 1.5."""
     experiment = replace(REMOVE, clients=Clients(count=4), stop=Stop(iterations=10, horizon_s=60.0))
     scene = Scene(tmp_path, experiment, ScriptedTriggers())
@@ -343,7 +343,7 @@ def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
     assert (status.reason, status.lost, status.refused) == ("10 iterations", 2, 0)
 
 
-def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
+def test_a_removal_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path, REMOVE, ScriptedTriggers())
     scene.recall.allowed = math.inf
     scene.poll(FIRST)
@@ -355,7 +355,7 @@ def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path
     assert sorted(scene.checkpoint.memories) == [0, 1]
 
 
-def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
+def test_clients_found_missing_at_a_signal_end_the_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.gone = [[2]]
     scene.poll(FIRST)
@@ -367,7 +367,7 @@ def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
     assert scene.server.lost == (2,)
 
 
-def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
+def test_all_missing_clients_are_named(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[0, 1, 2]]
     scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
@@ -375,7 +375,7 @@ def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
         scene.server.run()
 
 
-def test_clients_are_gone_when_they_are_found_so_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_lost_when_they_are_missing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_LIVENESS_INTERVAL_S", 0.0)
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[2], [], [2], [1, 2]]
@@ -407,7 +407,7 @@ def stopped_state(folder: Path) -> RunState:
     return replace(scene.checkpoint.run_state, time_s=30.0)
 
 
-def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> None:
+def test_a_resumed_run_sends_the_orders_again_and_continues_its_counts(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(), run_state)
     scene.poll(second(2, 0))

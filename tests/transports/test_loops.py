@@ -145,7 +145,7 @@ def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
     assert link.stopped
 
 
-def test_clients_that_fail_together_are_all_heard(tmp_path: Path) -> None:
+def test_clients_that_fail_together_are_all_reported(tmp_path: Path) -> None:
     link = ScriptedLink([[update(client, flags=Flag.FAILED) for client in (2, 0)], [], [update(1, flags=Flag.FAILED)]])
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 2 failed"):
@@ -271,7 +271,7 @@ def test_stop_is_noticed_while_waiting_for_an_order() -> None:
     assert run_until_stopped(WorkerWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
 
 
-def test_exception_of_the_local_problem_comes_out() -> None:
+def test_exception_of_the_local_problem_is_raised() -> None:
     class Broken(SlowBowl):
         def descend(self, model: Vector, step_size: float) -> Vector:
             raise ValueError("no gradient")
@@ -345,7 +345,7 @@ def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
 # ---------------------------------------------------------------------------------------------------- pauses
 
 
-def test_backoff_grows_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_and_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     backoff = Backoff(0.25, 1.0)

@@ -72,7 +72,7 @@ def replayed(run: Run) -> str:
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_run_goes_on_without_lost_clients(record: Recorded, method: MethodSettings, policy: str) -> None:
+def test_a_run_continues_without_lost_clients(record: Recorded, method: MethodSettings, policy: str) -> None:
     run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
     events = run.events_array
     assert (run.status.state, run.status.lost) == (State.DONE, 2)
@@ -114,7 +114,7 @@ def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, policy: s
     assert watched.worst < 1e-12
 
 
-def test_a_removed_client_leaves_no_trace_in_the_limit(record: Recorded) -> None:
+def test_a_removed_client_does_not_affect_the_limit(record: Recorded) -> None:
     """Without noise, AREA goes to the minimiser of those that are left, or with `keep` to another point."""
     quiet = replace(
         EXPERIMENT, problem=Quadratic(dimension=3, noise=0.0), delays=FixedDelays(), stop=Stop(horizon_s=60.0),
@@ -201,7 +201,7 @@ def test_a_round_draws_another_client() -> None:
     assert start.calls[1] not in following.calls
 
 
-def test_nobody_is_drawn_for_a_client_that_was_not_at_work() -> None:
+def test_no_client_is_drawn_for_one_that_was_idle() -> None:
     method = s_fedavg(6, 3, seed=5)
     start = method.start(vector(0.0))
     idle = min(set(range(6)) - set(start.calls))

@@ -371,7 +371,7 @@ def test_snapshots_after_steps(record: Recorded) -> None:
     np.testing.assert_array_equal(run.models[1::2], grid.models[1:])  # two steps each 0.25 s
 
 
-def test_no_snapshot_but_the_last(record: Recorded) -> None:
+def test_only_the_last_snapshot(record: Recorded) -> None:
     grid = record(EXPERIMENT)
     run = record(replace(EXPERIMENT, record=Record(snapshots="none")))
     assert run.snapshot_index["time_s"].tolist() == [3.0]

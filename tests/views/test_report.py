@@ -209,7 +209,7 @@ def test_the_best_has_all_its_trials_and_none_diverged() -> None:
     assert judged(result(state=State.TARGET)) == [True]
 
 
-def test_settings_with_the_same_title_are_told_apart() -> None:
+def test_settings_with_the_same_title_are_distinguished() -> None:
     stop = Stop(horizon_s=4.0, iterations=9)
     first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
     assert first.differences == "stop.iterations = none"

@@ -110,7 +110,7 @@ def test_another_file_of_that_name_in_the_current_folder_is_not_executed(tmp_pat
 # ---------------------------------------------------------------------------------------------------- not disturbed
 
 
-def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
+def test_a_watched_run_leaves_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(EXPERIMENT.replace("10.0", "100.0"), encoding="utf-8")
     alone, watched = tmp_path / "alone.h5", tmp_path / "watched.h5"
     command = [sys.executable, "-c", WRITER, str(tmp_path / "tiny.toml")]
