@@ -91,7 +91,7 @@ def _played(play: Callable[[int], Finding], numbers: Sequence[int], jobs: int, d
 
 
 def _wait(under_way: set[Future[Finding]]) -> tuple[set[Future[Finding]], set[Future[Finding]]]:
-    """Wait for a run to be over; an interrupt ends all that are under way."""
+    """Wait for a run to be over; an interrupt ends all that are running."""
     try:
         done, others = wait(under_way, return_when=FIRST_COMPLETED)
     except BaseException:

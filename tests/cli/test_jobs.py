@@ -180,7 +180,9 @@ def test_walltime(arguments: str, time: str, capsys: pytest.CaptureFixture[str])
 
 def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
-    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace("\n#  ", "")  # 8 clients, 10 a second
+    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace(
+        "\n#  ", ""
+    )  # 8 clients, 10 updates per second each
     Path("try.toml").write_text(
         EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
     )
@@ -214,7 +216,7 @@ def test_the_installed_mpi(
     mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
     mpirun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
-    for module in (command, launch):  # an mpi4py that does not tell its family
+    for module in (command, launch):  # an mpi4py of unknown family
         monkeypatch.setattr(module, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
     assert f"srun --mpi={interface} " in capsys.readouterr().out
@@ -247,7 +249,7 @@ def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script as the scheduler would; the environment's programs stand on the path."""
+    """Run a script as the scheduler would; the environment's programs are on the path."""
     environment = {"PATH": f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(folder)}
     return subprocess.run(
         ["bash"], input=script, text=True, env=environment, capture_output=True, timeout=60, check=False
@@ -289,7 +291,7 @@ def test_a_run_is_warned_before_the_walltime_and_resumed(
     areabench.chmod(0o755)
     script = written("try.toml --transport simulator --runs 'a run.h5' --walltime 00:00:02", capsys, scheduler)
     script = f"PBS_O_WORKDIR=$PWD\n{script}".replace("source .venv", "true .venv")
-    whom = "$$" if scheduler == "slurm" else ""  # Slurm tells the script, PBS tells nobody
+    whom = "$$" if scheduler == "slurm" else ""  # Slurm signals the script, PBS signals nothing
     done = in_bash(f'export SHELL_OF_THE_JOB="{whom}"\n{script}', tmp_path)
     assert (done.returncode, done.stdout) == (4, "stopped\n")
     done = in_bash(script, tmp_path)
@@ -306,7 +308,7 @@ def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path, capsys: p
 def test_the_warning_goes_to_the_tasks_of_srun_or_else_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--signal=USR1@60" in directives(written("try.toml", capsys), "SBATCH")
     assert "--signal=B:USR1@60" in directives(written("try.toml --launcher mpirun", capsys), "SBATCH")
-    assert "--signal" not in written("grid.toml", capsys)  # a sweep goes on with the next run anyway
+    assert "--signal" not in written("grid.toml", capsys)  # a sweep continues with the next run anyway
     assert "--signal=USR1 9940 " in written("try.toml --walltime 02:46:40", capsys, "pbs")
 
 

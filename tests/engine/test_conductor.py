@@ -327,7 +327,7 @@ def test_timer_steps_and_is_set_to_the_next_time(tmp_path: Path) -> None:
     assert (stage.server.version, stage.conductor.timer_s) == (0, 0.5)
     stage.conductor.timer(0.5)
     np.testing.assert_array_equal(stage.server.model, [2, 2])
-    stage.conductor.timer(1.0)  # nothing has come in meanwhile
+    stage.conductor.timer(1.0)  # no update has arrived since
     np.testing.assert_array_equal(stage.server.model, [2, 2])
     assert (stage.server.iteration, stage.server.version, stage.conductor.timer_s) == (5, 2, 1.5)
 
@@ -400,7 +400,7 @@ class Gated(QuadraticProblem):
 
 
 def open_gate(problem: Gated, watch: BackgroundWatch) -> None:
-    """Let the evaluation under way end, and wait for it."""
+    """Let the running evaluation end, and wait for it."""
     problem.gate.set()
     watch.close()
 

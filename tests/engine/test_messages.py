@@ -1,4 +1,4 @@
-"""Headers survive the journey; digests tell vectors apart."""
+"""Headers survive packing; digests distinguish vectors."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_it_is_stopped_and_resumed(stop_at: Callable[[int], None]) -> None:
     stop_at(50)
     assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "cut.h5"]) == 4
     stop_at(10**9)
-    assert main(["resume", "cut.h5"]) == 2  # nobody vouches for it
+    assert main(["resume", "cut.h5"]) == 2  # without --trust-module
     assert main(["resume", "cut.h5", *TRUST]) == 0
     assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
 

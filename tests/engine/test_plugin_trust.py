@@ -1,4 +1,4 @@
-"""Modules that a run file names: imported by nobody who has not named them too, found where the user says, compared."""
+"""Modules that a run file names: imported only if the user names them too, found where the user says, compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["elsewhere"]  # pytest finds the fixture here
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A run whose module has been forgotten since; whoever imports it again leaves a mark."""
+    """A run whose module has been unloaded since; importing it again leaves a mark."""
     path = write(tmp_path / "there", "method")
     module = path.parent / "mine.py"
     mark = f"from pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\n"
@@ -181,7 +181,7 @@ def test_tables_and_frames_show_user_settings(tmp_path: Path, capsys: pytest.Cap
         '[[sweep.grid]]\nmethod = [{name = "area", step_size = 0.1}]\n'
     )
     assert main(["sweep", str(sweep), "-o", "sweep", "-j", "1"]) == 0
-    (path.parent / "mine.py").unlink()  # nobody needs it to read
+    (path.parent / "mine.py").unlink()  # reading does not need it
     capsys.readouterr()
     assert main(["table", "sweep", "--keep", "all"]) == 0
     table = capsys.readouterr().out

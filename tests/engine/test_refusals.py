@@ -78,7 +78,7 @@ class Stage:
         self.orders[order.client] = order
 
     def send(self, client: int, spoil: Callable[[Update], Update] = lambda update: update) -> None:
-        """A client works on its order and sends what becomes of it."""
+        """A client works on its order and sends its update, changed by the test."""
         order, its = self.orders.pop(client), self.clients[client]
         header = UpdateHeader(client, its.round, order.version)
         update = spoil(Update(header, its.work(order.model, order.step_size)))
@@ -87,7 +87,7 @@ class Stage:
 
     @property
     def deviation(self) -> float:
-        """How far x_s + u is from the mean of the clients' memories, without what is under way."""
+        """How far x_s + u is from the mean of the clients' memories, without updates in flight."""
         memories = np.mean([np.asarray(client.memory) for client in self.clients], axis=0)
         return float(np.abs(self.server.model + self.server.state.aggregator - memories).max())
 
@@ -172,7 +172,7 @@ def test_a_client_takes_back_its_last_round_only(stage: Stage) -> None:
     assert first is not None
     stage.send(0, with_entry(math.nan))
     assert stage.clients[0].memory is first
-    assert stage.clients[0].round == 2  # its draws went on
+    assert stage.clients[0].round == 2  # its draws continued
 
 
 def test_an_update_without_an_order_is_not_answered(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_full_cores_are_to_blame_even_where_the_replies_are_late() -> None:
 
 def test_cores_that_would_be_full_at_full_pace_are_too_few() -> None:
     verdict = judge(case(SLOW_ROUND, Loads(server=0.2, rank=0.9, cores=0.6, workers=0.9, waiting=0.8)))
-    assert verdict.cause == Cause.COMPUTING  # 60 % at half the pace are 120 %, whoever else uses the cores
+    assert verdict.cause == Cause.COMPUTING  # 60 % at half the pace are 120 %, whatever else uses the cores
     assert "at full pace the ranks need 120 % of the cores" in verdict.line
     assert verdict.stretch == 2.0  # 120 % / 0.6; computing waits for a core for 4/5 of its time, and fits alone
 

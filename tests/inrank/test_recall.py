@@ -128,7 +128,7 @@ def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
 
 
 def test_a_client_that_is_asked_while_it_stops_still_answers(world: World) -> None:
-    """It has failed, or its rank has heard the stop of another client first."""
+    """It has failed, or its rank has received the stop of another client first."""
     if world.rank == 0:
         link = server_link(world, 3)
         (failed,) = take(link, 1)
@@ -166,7 +166,7 @@ def test_memories_come_back_to_their_clients(world: World, dimension: int) -> No
 
 
 def message(header: UpdateHeader, claimed_bytes: int, length: int = HEADER_BYTES + 24) -> bytearray:
-    """A message of so many bytes; one of the right kind has three numbers behind its header."""
+    """A message of this many bytes; one of the right kind has three numbers behind its header."""
     buffer = bytearray(max(length, HEADER_BYTES))
     pack_update(buffer, header, claimed_bytes)
     return buffer[:length]

@@ -1,4 +1,4 @@
-"""The exit code of a launch, and the last word on a run whose server could not say it."""
+"""The exit code of a launch, and the status of a run whose server could not set it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SECOND = '{"rank": 1, "size": 2, "latency_us": 0.75, "library": "Open MPI"}'
 
 
 def launcher(folder: Path, ranks: str, version: str = OPEN_MPI) -> Path:
-    """An mpirun that tells its version, and else runs a few lines of shell in place of ranks."""
+    """An mpirun that prints its version, or else runs a few lines of shell in place of ranks."""
     folder.mkdir(exist_ok=True)
     path = folder / "mpirun"
     head = f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n'

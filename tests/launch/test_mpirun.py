@@ -1,4 +1,4 @@
-"""What mpirun hears of our signals; shell scripts stand in for mpirun, and end when they are told to."""
+"""Which signals mpirun gets; shell scripts replace mpirun, and end when the test says so."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OWN = Path(__file__).parents[2] / "analysis" / "own"
 AREABENCH = [sys.executable, "-m", "areabench"]
-LONG = "stop.horizon_s=600"  # a run that hangs, or goes on, is seen
+LONG = "stop.horizon_s=600"  # so that a run that hangs or continues is noticed
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Launcher:
-    """A launcher whose experiment lies in a folder that is on nobody's path."""
+    """A launcher whose experiment is in a folder that is on no path."""
     launcher = Launcher(tmp_path)
     launcher.experiment = tmp_path / "there" / "tiny.toml"
     return launcher

@@ -31,7 +31,7 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK=", "PMI_RANK=")
 
 
 class Launched:
-    """An `areabench launch` under way, with all processes below it."""
+    """A running `areabench launch`, with all processes below it."""
 
     def __init__(self, launcher: Launcher, *words: str) -> None:
         self._launcher = launcher
@@ -41,7 +41,7 @@ class Launched:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=launcher._environment(),
             cwd=launcher.folder, start_new_session=True,
         )  # fmt: skip
-        wait_until(Path(f"{launcher.run_file}.checkpoint").exists)  # the run is under way
+        wait_until(Path(f"{launcher.run_file}.checkpoint").exists)  # the run has begun
         self.below = list(below(self.process.pid))
 
     def rank(self, number: int) -> int:

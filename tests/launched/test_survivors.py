@@ -1,4 +1,4 @@
-"""Ranks that die, as the others see it: a fault-tolerant MPI lets them meet again; nobody waits for the dead."""
+"""Ranks that die, as the others see it: with a fault-tolerant MPI they meet again and do not wait for the dead."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ABORTING = """
 
 
 def survived(launcher: Launcher, part: str, ranks: int = RANKS) -> Ended:
-    """Run a part of the script on so many ranks of a fault-tolerant MPI."""
+    """Run a part of the script on this many ranks of a fault-tolerant MPI."""
     if not find_launcher(mpi4py_family()).survives:
         pytest.skip("this MPI cannot continue without a rank")
     return started(launcher, part, ranks, Tolerance.ON)

@@ -43,7 +43,7 @@ def ranks(sweep: int) -> list[Path]:
     """The processes that work for the file that a sweep writes."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may have ended meanwhile
+        with suppress(OSError):  # it may have ended since
             if f".{sweep}.part".encode() in (process / "cmdline").read_bytes():
                 found.append(process)
     return found
@@ -157,7 +157,7 @@ def test_options_of_mpi_are_refused_in_virtual_time(sweep_file: Path, capsys: py
 def test_an_interrupt_ends_the_ranks_and_leaves_results(finished: bool, sweep_file: Path, quadratic: Launcher) -> None:
     command = [*SWEEP, "--transport", "mpi", "--set", "stop.horizon_s=300"]
     before: dict[str, bytes] = {}
-    if finished:  # something stands where the sweep writes, and it is asked to run that again
+    if finished:  # a folder is where the sweep writes, and the run is to be repeated
         command.append("--force")
         before = {member.file: b"finished" for member in load_sweep(sweep_file, ["stop.horizon_s=300"]).members}
         Path("runs/try-mpi").mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_an_interrupt_ends_the_ranks_and_leaves_results(finished: bool, sweep_fi
 def test_ranks_that_no_longer_listen_end_a_sweep_on_the_ranks_of_a_launch(
     sweep_file: Path, quadratic: Launcher
 ) -> None:
-    """All are ended, instead of waiting for each other for ever."""
+    """All are ended, instead of waiting for each other forever."""
     quadratic.write_defect("""
 import time
 

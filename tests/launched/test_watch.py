@@ -41,6 +41,6 @@ def test_a_run_on_mpi_is_watched(logistic: Launcher) -> None:
 
 
 def _watch(path: Path, seen: list[Frame]) -> None:
-    """Twenty looks a second."""
+    """Twenty looks per second."""
     follower = Follower(path, LIMIT_S, Evaluator(path, path.parent / "cache", ()))
     seen.extend(frames(follower, WatchOptions(interval_s=0.05)))

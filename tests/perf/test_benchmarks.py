@@ -108,7 +108,7 @@ def test_plan_has_one_point_per_method_and_value() -> None:
     [(128, 1, 25_000), (100_000, 1, 500_000), (128, 20, 1593), (128, 200, 640)],
 )
 def test_run_ends_after_some_seconds_but_serves_all(clients: int, local_steps: int, iterations: int) -> None:
-    # 20,000 updates; four a client; 2e8/(7840·20) = 1275 updates; four a client
+    # 20,000 updates; four per client; 2e8/(7840·20) = 1275 updates; four per client
     experiment = replace(TINY, data=Mnist(), clients=Clients(count=clients, local_steps=local_steps))
     assert cost_point.timed(experiment, 20_000).stop.iterations == iterations
 

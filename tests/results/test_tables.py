@@ -54,7 +54,7 @@ def run(
     method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
     reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
 ) -> Result:  # fmt: skip
-    """A run over 10 s with a snapshot a second; 80 % is held from `reached_s` until before the end."""
+    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
     time_s = np.arange(11.0)
     accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
     accuracies[-1] = accuracy

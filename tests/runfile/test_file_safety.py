@@ -1,4 +1,4 @@
-"""Nothing lost: run files of runs that are under way or were killed, full discs, claims, and runs that go on."""
+"""Nothing is lost: run files of running and killed runs, full discs, locks, and resumed runs."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_killed_run_can_be_read_by_every_command(writing: subprocess.Popen[str
 def test_a_run_that_was_killed_at_any_moment(
     models: str, sizes: tuple[int, ...], experiment: Path, tmp_path: Path
 ) -> None:  # fmt: skip
-    """A process that never stops writing, killed when it has written so and so many bytes."""
+    """A process that never stops writing, killed when it has written this many bytes."""
     text = EXPERIMENT.replace("iterations = 3000", "iterations = 1000000000") + f'models = "{models}"\n'
     experiment.write_text(text, encoding="utf-8")
     for size in sizes:
@@ -219,7 +219,7 @@ def check_failed_on_full_disc(path: Path, reason: str) -> int:
 
 
 def test_a_full_disc_leaves_what_was_written(experiment: Path, tmp_path: Path) -> None:
-    """Whatever is written when there is no more room: rows, models, indices."""
+    """Whatever is written when the disc is full: rows, models, indices."""
     experiment.write_text(EXPERIMENT.replace("interval_s = 0.1", "interval_s = 0.02"), encoding="utf-8")
     found = set()
     for number, size in enumerate((131_000, 250_000, 401_000)):
@@ -290,7 +290,7 @@ def test_two_runs_into_one_file(writing: subprocess.Popen[str], experiment: Path
         Recorder(path, "", 2, FLOAT, force=True)
     assert main(["simulate", str(experiment), "-o", str(path), "--force"]) == 2
     assert replayed(path)[0] > 100
-    writing.communicate("")  # go on
+    writing.communicate("")  # let it continue
     assert writing.returncode == 0
     with open_run(path) as run:
         assert (run.status.state, len(run.events_array)) == (State.DONE, 3000)
@@ -345,7 +345,7 @@ def test_other_users_may_read_but_not_write(tmp_path: Path) -> None:
         os.umask(before)
 
 
-# ---------------------------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------------------------- resuming
 
 
 def tally_of(rows: np.ndarray) -> Tally:

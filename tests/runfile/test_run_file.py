@@ -84,7 +84,7 @@ def events_in(recorder: Recorder) -> int:
 
 
 def rewritten(path: Path, accuracies: list[float]) -> Run:
-    """A run file with these accuracies, a snapshot a second."""
+    """A run file with these accuracies, one snapshot per second."""
     recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
     recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
     for time_s in range(len(accuracies)):

@@ -149,7 +149,7 @@ def saved(path: Path, folder: Path) -> bool:
 
 
 def case(number: int, seed: int, whole: list[bytes], folder: Path) -> str:
-    """One file, damaged and read; what came of it in a word or two."""
+    """One file, damaged and read; returns the outcome in a word or two."""
     chance = random.Random(f"{seed}/{number}")
     damage = DAMAGES[chance.randrange(len(DAMAGES))]
     path = folder / "damaged.h5"
@@ -160,7 +160,7 @@ def case(number: int, seed: int, whole: list[bytes], folder: Path) -> str:
 
 
 def run(cases: int, seed: int) -> Counter[str]:
-    """Try so many cases; a hang or a crash ends the process."""
+    """Try this many cases; a hang or a crash ends the process."""
     found: Counter[str] = Counter()
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -432,7 +432,7 @@ def test_one_bad_run_does_not_take_its_pass_down(tmp_path: Path, monkeypatch: py
 
 
 class Full(Reluctant):
-    """A worker whose disc takes no more."""
+    """A worker whose disc is full."""
 
     def result(self) -> PassOutcome:
         return replace(super().result(), error="WriteFailure: no room", is_fatal=True)

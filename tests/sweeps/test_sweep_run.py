@@ -1,4 +1,4 @@
-"""Sweeps in the simulator: what is done is kept, whatever ends them; what fails is listed and leaves the others."""
+"""Sweeps in the simulator: done runs are kept, however a sweep ends; failed runs are listed."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_who_may_write_beside_a_share(path: Path, capsys: pytest.CaptureFixture[
         assert main(["sweep", str(path), "--share", "2/2"]) == 0
     with opened(Path("runs/try"), plan, "simulator"):
         assert main(["sweep", str(path), "--share", "1/2"]) == 2
-    assert main(["sweep", str(path), "--share", "1/3", "--trials", "1"]) == 0  # nobody is left to be disturbed
+    assert main(["sweep", str(path), "--share", "1/3", "--trials", "1"]) == 0  # no other share is running
 
 
 def test_a_share_removes_only_its_own_leftovers(path: Path) -> None:

@@ -46,7 +46,7 @@ Action = Callable[[], None]
 
 
 class ScriptedTriggers(CheckpointTriggers):
-    """Checkpoints are due at the looks that the test names; nothing is heard from the system."""
+    """Checkpoints are due at the looks that the test names; no signal arrives."""
 
     def __init__(self, *due: int) -> None:
         super().__init__(0)
@@ -162,7 +162,7 @@ class Scene:
     def _poll(self) -> None:
         if self._actions:
             self._actions.pop(0)()
-        elif self.link.stopped:  # whoever was asked answers before it says farewell
+        elif self.link.stopped:  # a client that was asked answers before its last message
             self.recall.allowed = math.inf
 
     def _look(self) -> Sequence[int]:
@@ -362,7 +362,7 @@ def test_clients_found_missing_at_a_signal_end_the_run(tmp_path: Path) -> None:
     scene.poll(action=scene.signal())
     with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
         scene.server.run()
-    assert scene.files == set()  # the checkpoint that was under way is given up
+    assert scene.files == set()  # the unfinished checkpoint is cancelled
     assert scene.events()["kind"][-1] == Kind.LOST
     assert scene.server.lost == (2,)
 
@@ -391,7 +391,7 @@ def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
     scene.poll(action=scene.lose(0, 1, 2))
     with pytest.raises(RunFailure, match="all clients are lost"):
         scene.server.run()
-    assert scene.server.all_left  # nobody is waited for
+    assert scene.server.all_left  # no client is waited for
 
 
 # ---------------------------------------------------------------------------------------------------- resumed
@@ -428,10 +428,10 @@ def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
     open_orders = tuple(open_order for open_order in run_state.open_orders if open_order.order.client != 1)
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(), replace(run_state, lost=(1,), open_orders=open_orders))
-    scene.link.clients = 1  # of the others one says farewell,
+    scene.link.clients = 1  # of the others one sends its last message,
     scene.poll(second(2, 0))
     scene.poll()
-    scene.poll([update(2, flags=Flag.LEAVING)])  # and then the other; nobody waits for client 1
+    scene.poll([update(2, flags=Flag.LEAVING)])  # and then the other; client 1 is not waited for
     scene.run()
     assert [order.client for order in scene.link.orders[:2]] == [0, 2]
     assert scene.server.lost == (1,)

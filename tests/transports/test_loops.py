@@ -113,7 +113,7 @@ def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
     assert events["kind"].tolist() == 2 * [Kind.UPDATE] + 2 * [Kind.DISCARDED]
     assert events["client"].tolist() == [0, 1, 2, 0]
     assert (status.updates, status.discarded, status.server_steps) == (2, 2, 0)
-    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # nobody is answered after the end
+    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # no client is answered after the end
     assert link.rearmed == [0, 1, 2, 0]
 
 
@@ -224,7 +224,7 @@ class LateWire(WorkerWire):
 
 
 def test_delay_of_a_call_runs_from_the_call() -> None:
-    """S-FedAvg's clients wait for a round; that time is no part of the next delay."""
+    """S-FedAvg's clients wait for a round; that time is not part of the next delay."""
     wire = LateWire([order(Flag.NONE)._replace(iteration=4)], expected=1)
     work(wire, client_of(SlowBowl()), 0, lambda: 0.2)
     assert wire.sent_s[0] - wire.asked_s >= 0.25

@@ -107,7 +107,7 @@ class Watched(Replay):
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, policy: str) -> None:
-    """The lost client's own memory stands still at what the server has heard of."""
+    """The lost client's memory stays at the last state that the server received."""
     run = record(replace(EXPERIMENT, faults=faults_of(policy)))
     watched = Watched(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _number: None)
     assert watched.run().difference is None
@@ -161,7 +161,7 @@ def vector(*entries: float) -> Vector:
 
 
 def test_removal_by_hand() -> None:
-    """Memories (3, 0), (6, 3), (9, 6), of which the last two were heard of: x_s = (3, 0), u = ((3, 3) + (6, 6))/3."""
+    """Memories (3, 0), (6, 3), (9, 6), the server received the last two: x_s = (3, 0), u = ((3, 3) + (6, 6))/3."""
     method = area(3)
     state = method.start(vector(3, 0)).state
     state = method.receive(state, 1, vector(3, 3)).state

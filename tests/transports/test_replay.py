@@ -215,7 +215,7 @@ def run(record: Recorded) -> Run:
 
 
 def change_event(run: Run, number: int, column: str, value: float) -> None:
-    """Write one entry of the event log anew."""
+    """Overwrite one entry of the event log."""
     with h5py.File(run.path, "r+") as file:
         row = file["events"][number]
         row[column] = value

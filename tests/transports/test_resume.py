@@ -87,7 +87,7 @@ EXPERIMENT = Experiment(
 
 
 class StoppingTriggers(CheckpointTriggers):
-    """Says stop when it is asked for the n-th time, by a signal that never came."""
+    """Reports a signal at the n-th call, although none was sent."""
 
     asks: Iterator[int]
     stop_at: int

@@ -195,7 +195,7 @@ def test_ties_break_by_sequence_number(record: Recorded) -> None:
     run = record(replace(FIXED, method=AsFedAvg(step_size=0.02), aggregation=EveryUpdates(updates=4)))
     assert updates(run)["client"].tolist() == 12 * [0, 1, 2, 3]  # 3 s of a delivery each 0.25 s
     assert updates(run)["time_s"].tolist() == [0.25 * number for number in range(1, 13) for _ in range(4)]
-    # The replies leave before the step, so from the second round on everybody is one version behind.
+    # The replies leave before the step, so from the second round on all clients are one version behind.
     assert updates(run)["staleness"].tolist() == 4 * [0] + 44 * [1]
 
 
