@@ -86,7 +86,7 @@ def _cells(sweep: Sweep) -> dict[tuple[object, ...], Cell]:
     """By rates and method; each sweep must be complete, and of one setting."""
     if sweep.missing:
         reason = f" ({sweep.failures[0].reason})" if sweep.failures else ""
-        raise UserError(f"{sweep.folder}: {len(sweep.missing)} runs are missing{reason}; run its sweep again")
+        raise UserError(f"{sweep.folder}: {len(sweep.missing)} of its runs missing{reason}; run its sweep again")
     experiments = [result.experiment for result in sweep.results]
     (table,) = build_tables(experiments, sweep.results, named_rule("all"), TARGET)
     cells = [cell for row in table.rows for contender in row.contenders for cell in contender.cells]

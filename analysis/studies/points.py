@@ -60,7 +60,7 @@ def points_of(sweep: Sweep) -> list[Point]:
     """All points of a sweep that has been run to its end, in the order of its grid."""
     if sweep.missing:
         raise UserError(
-            f"{sweep.folder}: {len(sweep.missing)} runs are missing; run `areabench sweep` on its file again"
+            f"{sweep.folder}: {len(sweep.missing)} of its runs missing; run `areabench sweep` on its file again"
         )
     points: dict[Experiment, list[Trace]] = {}
     for result in sweep.results:

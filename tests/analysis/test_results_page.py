@@ -422,7 +422,7 @@ def test_a_folder_without_runs_or_sweep(folder: Path, tmp_path: Path, capsys: py
     for path in folder.glob("*.h5"):
         path.unlink()
     assert main(["table", str(folder)]) == 2
-    assert "none of its 4 runs is done; run `areabench sweep` first" in capsys.readouterr().err
+    assert "0 of 4 planned runs done; run `areabench sweep` first" in capsys.readouterr().err
     assert main(["table", str(tmp_path / "nothing")]) == 2
     assert "sweep.toml" in capsys.readouterr().err
 

@@ -375,7 +375,7 @@ def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str
     [
         ("try.toml --array 2", "--array: try.toml is one run; add a section [sweep] to it"),
         ("try.toml --trials 2", "--trials: try.toml is one run"),
-        ("grid.toml --array 7", "--array 7: the sweep has 6 runs"),
+        ("grid.toml --array 7", "--array 7: use at most 6, the number of runs in the sweep"),
         ("try.toml --clients-per-rank 9", "--clients-per-rank 9: there are 8 clients; use a number from 1 to 8"),
         ("try.toml --nodes 10", "--nodes 10: there are only 9 ranks"),
         ("try.toml --transport simulator --nodes 2", "--nodes 2: a job in the simulator has one node"),

@@ -129,7 +129,7 @@ def test_late_wake_ups_are_due_to_a_busy_machine() -> None:
 def test_ranks_that_use_the_cores_themselves_are_too_many() -> None:
     verdict = judge(case(WOKEN_LATE, Loads(server=0.2, rank=0.1, cores=0.6, workers=0.9)))
     assert verdict.cause == Cause.MACHINE
-    assert "busy with so many ranks (cycles +20.0 %); start fewer worker ranks, or set" in verdict.line
+    assert "busy with too many ranks (cycles +20.0 %); start fewer worker ranks, or set" in verdict.line
 
 
 def test_late_replies_of_an_idle_server_are_due_to_a_busy_machine() -> None:

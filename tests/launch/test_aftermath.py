@@ -69,8 +69,8 @@ def test_the_run_file_knows_better_than_mpirun(
 @pytest.mark.parametrize(
     ("ending", "expected", "reason"),
     [
-        (LauncherExit(137), 137, "the server ended without a word, mpirun returned 137 (a rank was killed)"),
-        (LauncherExit(0), 1, "the server ended without a word, mpirun returned 0"),
+        (LauncherExit(137), 137, "the server ended without a status, mpirun returned 137 (a rank was killed)"),
+        (LauncherExit(0), 1, "the server ended without a status, mpirun returned 0"),
         (LauncherExit(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
     ],
 )

@@ -145,7 +145,7 @@ def test_a_client_that_is_killed_without_fault_tolerance(
     assert run.ended() != 0
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.FAILED
-        if mpi4py_family() != Family.MPICH or "without a word" not in recorded.status.reason:  # Hydra may kill all
+        if mpi4py_family() != Family.MPICH or "without a status" not in recorded.status.reason:  # Hydra may kill all
             assert recorded.status.reason == "client 1 lost", run.output
     assert quadratic.replay() == 0
 
@@ -157,7 +157,7 @@ def test_a_server_that_is_killed(quadratic: Launcher, launched: Callable[..., La
     assert run.ended() != 0, run.output
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.FAILED
-        assert recorded.status.reason.startswith("the server ended without a word, mpirun returned ")
+        assert recorded.status.reason.startswith("the server ended without a status, mpirun returned ")
     resumed = [sys.executable, "-m", "areabench", "resume", str(quadratic.run_file)]
     assert quadratic.start([*resumed, "--fault-tolerant", tolerance]).code == 0
 

@@ -169,7 +169,7 @@ def test_of_many_clients_the_fastest_the_slowest_and_some_between_are_shown() ->
 
 
 def test_timeline_without_rounds_or_events_is_an_error(two: Run, record: Callable[[Experiment], Run]) -> None:
-    with pytest.raises(UserError, match=r"no round is under way from 5 to 6 s; the run lasts 2.2 s"):
+    with pytest.raises(UserError, match=r"no round from 5 to 6 s; the run lasts 2.2 s"):
         figures.timeline(two, 5.0, 6.0)
     silent = record(parse_experiment(TWO, overrides=("record.events=false",)))
     with pytest.raises(UserError, match=r"no event log to draw; run it with record.events=true"):

@@ -213,7 +213,7 @@ def test_a_writer_that_cannot_be_seen(
     now_s[0] = 109.0
     assert follower.frame().state == "running"
     now_s[0] = 110.0
-    with pytest.raises(UserError, match="no news for 60 s, and its writer cannot be seen from here"):
+    with pytest.raises(UserError, match="nothing new for 60 s, and its writer cannot be seen from here"):
         follower.frame()
 
 

@@ -97,7 +97,7 @@ def discordance(permutation: Integers) -> float:
 def inversions(permutation: Integers) -> int:
     """Pairs i < j with permutation[i] > permutation[j], in O(N log N).
 
-    Bit by bit from the top, entries whose higher bits agree stand together in their old order: a pair in which a 1 of
+    Bit by bit from the top, entries whose higher bits agree are together in their old order: a pair in which a 1 of
     this bit comes before a 0 is an inversion. Then zeros and ones are parted. Entries are 0 to N - 1, each once, so the
     higher bits alone say where a group begins.
     """
