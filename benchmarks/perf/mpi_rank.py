@@ -410,7 +410,7 @@ def main() -> None:
     world = World()
     try:
         report = Report(world.library, [fill(world, launch, cell) for cell in launch.cells])
-    except Exception:  # the other ranks would wait for ever
+    except Exception:  # the other ranks would wait forever
         traceback.print_exc()
         world.abort()
         raise
