@@ -1,4 +1,4 @@
-"""Who worked on which version of the model, and when the server stepped: one picture a run, for docs/methods.md.
+"""Who worked on which version of the model, and when the server stepped: one picture per run, for docs/methods.md.
 
 python analysis/message_flow.py RUN.h5 ... FOLDER
 """

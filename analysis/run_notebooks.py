@@ -1,7 +1,7 @@
-"""Run notebooks and keep what they show: make notebooks, or python analysis/run_notebooks.py NOTEBOOK ... --output DIR.
+"""Run notebooks and keep their outputs: make notebooks, or python analysis/run_notebooks.py NOTEBOOK ... --output DIR.
 
-Each runs in its own folder and in a kernel of its own, from its first cell to its last. A cell that raises or takes too
-long ends it, and then it is written as far as it came; a cell that writes to stderr, as warnings do, is a failure too.
+Each runs in its own folder and kernel, from its first cell to its last. A cell that raises or takes too long ends it,
+and the notebook is written up to that cell. A cell that writes to stderr, as warnings do, is a failure too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CELL_S = 300  # a cell may take; on small data none takes ten
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run all, also after one has failed."""
-    parser = argparse.ArgumentParser(description="run notebooks, and write them with what they show, also as HTML")
+    parser = argparse.ArgumentParser(description="run notebooks, and write them with their outputs, also as HTML")
     parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where the run notebooks go")
     parser.add_argument("--cell-seconds", type=int, default=_CELL_S, metavar="S", help="how long a cell may take")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     options.output.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(options.jobs) as pool:  # threads will do: the work is in the kernels
+    with ThreadPoolExecutor(options.jobs) as pool:  # threads are enough: the work is in the kernels
         problems = list(pool.map(lambda path: run(path, options.output, options.cell_seconds), options.notebooks))
     for problem in filter(None, problems):
         print(f"error: {problem}", file=sys.stderr)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(path: Path, output: Path, cell_s: int) -> str:
-    """Run one notebook, write it and say how long it took; what went wrong, in one line, or nothing."""
+    """Run one notebook, write it and print how long it took; returns what went wrong, in one line, or nothing."""
     import nbformat
 
     tell(f"{path}: running")
@@ -68,12 +68,12 @@ def tell(line: str) -> None:
 
 
 def execute(notebook: Any, folder: Path, cell_s: int) -> str:
-    """Run all cells; what went wrong, in one line, or nothing."""
+    """Run all cells; returns what went wrong, in one line, or nothing."""
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
     from traitlets.config import Config
 
-    with tempfile.TemporaryDirectory() as scratch:  # no settings or history of the user's
+    with tempfile.TemporaryDirectory() as scratch:  # without the user's settings and history
         own = {"IPYTHONDIR": scratch, "JUPYTER_RUNTIME_DIR": scratch}
         private = Config(KernelManager={"transport": "ipc", "connection_file": f"{scratch}/kernel.json"})
         resources = {"metadata": {"path": str(folder)}}
@@ -99,7 +99,7 @@ def spoken(notebook: Any) -> str:
 
 
 def last_cell(notebook: Any) -> str:
-    """The cell that a run came to, with its first line of code."""
+    """The last cell that was run, with its first line of code."""
     cells = _code(notebook)
     started = [cell for cell in cells if cell.metadata.get("execution")] or cells
     number, source = len(started), started[-1].source.strip() if started else ""
@@ -112,7 +112,7 @@ def count_run(notebook: Any) -> int:
 
 
 def write(notebook: Any, stem: Path) -> list[Path]:
-    """The notebook with what it shows, and as a page that opens from disk without a network."""
+    """The notebook with its outputs, and as a page that opens from disk without a network."""
     import nbformat
     from nbconvert import HTMLExporter
 

@@ -25,12 +25,10 @@ the trials.
 ## The limits: only AREA's is the minimiser
 
 [bias_ratio.toml](../../experiments/studies/bias_ratio.toml): quadratics without noise whose minimiser x* is known,
-eight clients whose rates are in geometric progression, the same number of iterations for all. Updates that
-count as often as they come lead to the minimiser of Σ p_i f_i (dotted), not to that of the mean of f_i.
-Its distance from x* grows with the ratio of the rates
-and with zeta, the distance of the clients' own minimisers. At ratio 1 nothing is uneven, and what FedBuff and AS-FedAvg
-show there is their fluctuation. What AREA shows at the largest ratio is the work that the slowest client, with some
-fifty updates in a run, has not done yet.
+eight clients whose rates are in geometric progression, the same number of iterations for all. A method in which every
+update counts approaches the minimiser of Σ p_i f_i (dotted), not that of the mean of f_i. Its distance from x* grows
+with the ratio of the rates and with zeta, the distance of the clients' own minimisers. At ratio 1 FedBuff and AS-FedAvg
+only fluctuate. At the largest ratio AREA has not converged yet: the slowest client makes some fifty updates in a run.
 
 ![Distance of three methods' limits to the minimiser over the ratio of the rates](bias.svg)
 
@@ -42,7 +40,7 @@ The limit is the mean model of the last tenth of a run:
 [bias_probabilities.toml](../../experiments/studies/bias_probabilities.toml) and
 [its twin](../../experiments/studies/bias_probabilities_lipschitz.toml): one or four of eight clients are
 slow, at the same rates. Theorem 1's bound and step sizes depend on the slowest client (p_min);
-Theorem 2's on the mean of 1/p_i (q_bar). Where the two lines of a panel fall together, its axis is what counts.
+Theorem 2's on the mean of 1/p_i (q_bar). Where the two lines of a panel coincide, the quantity on its axis decides.
 
 ![Errors of AREA over the least event probability and over the mean inverse one](probabilities.svg)
 

@@ -34,7 +34,7 @@ _NONE = "–"
 
 @dataclass(frozen=True)
 class Twins:
-    """A cell in real time, the same cell simulated, and what each trial of the one has to do with that of the other."""
+    """A cell in real time, the same cell simulated, and the comparison of their trials."""
 
     real: Cell
     simulated: Cell
@@ -86,7 +86,7 @@ def _cells(sweep: Sweep) -> dict[tuple[object, ...], Cell]:
     """By rates and method; each sweep must be complete, and of one setting."""
     if sweep.missing:
         reason = f" ({sweep.failures[0].reason})" if sweep.failures else ""
-        raise UserError(f"{sweep.folder}: {len(sweep.missing)} runs are missing{reason}; run its sweep again")
+        raise UserError(f"{sweep.folder}: {len(sweep.missing)} of its runs missing{reason}; run its sweep again")
     experiments = [result.experiment for result in sweep.results]
     (table,) = build_tables(experiments, sweep.results, named_rule("all"), TARGET)
     cells = [cell for row in table.rows for contender in row.contenders for cell in contender.cells]
@@ -222,7 +222,7 @@ def origin_words(paths: list[Path], command: str) -> str:
     words = (
         f"{len(paths)} runs, made on {' to '.join(dict.fromkeys((days[0], days[-1])))} with areabench "
         f"{' and '.join(versions)}, Python {first.python}, numpy {first.numpy} ({first.blas}), on {first.platform}. In "
-        f"real time: {first.ranks} ranks of {first.mpi.partition(',')[0] or first.transport}. The page by"
+        f"real time: {first.ranks} ranks of {first.mpi.partition(',')[0] or first.transport}. This page was written by"
     )
     return f"{paragraph(words)}\n    {command}\n"
 

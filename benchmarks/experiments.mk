@@ -1,4 +1,4 @@
-# Experiments: the paper's tables and figures, the studies, and what was tried to choose the demo.
+# Experiments: the paper's tables and figures, the studies, and the search for the demo's step sizes.
 # An interrupted sweep continues, and a changed file runs again only what it changed.
 
 .PHONY: tables figures table-mpi study-rates study-bias message-flow tune-demo
@@ -43,7 +43,7 @@ study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems:
 	@$(BIN)/areabench sweep $(STUDY_FILES)/rates_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_rates.py $(STUDY_RUNS) $(STUDY_PAGES)/RATES.md
 
-study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/results/studies/BIAS.md (likewise)
+study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/results/studies/BIAS.md (a quarter of an hour)
 	@$(BIN)/areabench sweep $(STUDY_FILES)/bias_*.toml $(STUDY_FILES)/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
 

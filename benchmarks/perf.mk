@@ -8,14 +8,14 @@ bench-simulator: $(VENV)/installed ## time the simulator against its bare gradie
 bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
 	@$(BIN)/python benchmarks/perf/cost.py --output runs/cost
 
-# The wheels of Open MPI and MPICH both bring an mpirun: MPICH gets an environment of its own.
+# The wheels of Open MPI and MPICH both contain an mpirun, so MPICH gets an environment of its own.
 bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport against a bare mpi4py loop, Open MPI and MPICH: benchmarks/results/MPI.md (six to eight minutes)
 	@$(BIN)/python benchmarks/perf/bench_mpi.py --output benchmarks/results/MPI.md $(BIN)/python $(VENV)-mpich/bin/python
 
 bench-launchers: $(VENV)/installed $(VENV)-mpich/installed ## time what mpirun does when a rank dies or a signal comes, Open MPI and MPICH (two minutes)
 	@$(BIN)/python benchmarks/perf/bench_launchers.py $(BIN)/python $(VENV)-mpich/bin/python
 
-bench-report: $(VENV)/installed ## time the report of a sweep of 500 small runs, and weigh its page (seconds)
+bench-report: $(VENV)/installed ## measure the time of the report of a sweep of 500 small runs, and the size of its page (seconds)
 	@$(BIN)/python benchmarks/perf/bench_report.py
 
 soak: $(VENV)/installed ## run 32 clients on MPI for an hour, watch memory, file and latency: benchmarks/results/SOAK.md

@@ -1,4 +1,4 @@
-"""A method, a problem, a data set, a split and delays of one's own; own.toml names them. docs/extending.md explains."""
+"""A method, a problem, a data set, a split and delays of your own, for own.toml. docs/extending.md explains them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class TwoLayers:
 
 
 class LocalTwoLayers:
-    """One client's share of it."""
+    """One client's share of the network's objective."""
 
     def __init__(self, problem: TwoLayers, batches: Minibatches) -> None:
         self._problem, self._batches = problem, batches
@@ -195,7 +195,7 @@ def spirals(cache: Path, arms: int = 3, samples_an_arm: int = 200) -> Dataset:
     path = cache / f"spirals-{arms}-{samples_an_arm}.csv"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")  # another process may do the same at the same time
+        part = path.with_suffix(f".{os.getpid()}")  # another process may write it at the same time
         np.savetxt(part, _draw_spirals(arms, samples_an_arm), delimiter=",", header="x,y,arm")
         part.replace(path)
     table = np.loadtxt(path, delimiter=",")

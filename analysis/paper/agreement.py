@@ -54,7 +54,7 @@ def is_recovered(experiment: Experiment) -> bool:
 
 
 def is_equal_sized(experiment: Experiment) -> bool:
-    """Whether the split is the other reading of Dirichlet(0.1): equally many images a client."""
+    """Whether the split is the other reading of Dirichlet(0.1): equally many images per client."""
     return experiment.split == DirichletEqual()
 
 
@@ -115,7 +115,7 @@ class Counts:
 def matches(
     tables: Sequence[Page], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
 ) -> tuple[Match, ...]:
-    """For each published cell the one of ours that `counts`; two of them are an error, so none replaces the other."""
+    """For each published cell the one of ours that `counts`; two are an error, so that neither replaces the other."""
     found: dict[PublishedCell, Comparison] = {}
     for ours in (cell for table in tables for cell in table.cells):
         beside = ours.comparison
@@ -129,13 +129,13 @@ def matches(
 def _twice(cell: PublishedCell, first: Cell, second: Cell) -> UserError:
     places = list(dict.fromkeys(str(one.results[0].path.parent) for one in (first, second)))
     return UserError(
-        f"{' and '.join(places)}: the cell {cell.table}, {cell.rates} rates, {cell.method} at {cell.step_size:g} is "
-        "there twice, and only one can be counted; give one folder, or run the variant in another sweep"
+        f"{' and '.join(places)}: the cell {cell.table}, {cell.rates} rates, {cell.method} at {cell.step_size:g} "
+        "was run twice, and only one run can count; give one folder, or run the variant in another sweep"
     )
 
 
 def at_recovered_horizon(experiment: Experiment, cell: PublishedCell) -> bool:
-    """The runs that the 127 are counted on."""
+    """The runs that count for the 127 cells."""
     return is_recovered(experiment) and experiment.stop.horizon_s == cell.recovered_horizon_s
 
 
@@ -292,7 +292,7 @@ class BoundFit:
     """The bounds on the final loss with which the paper's rule keeps most often what the paper shows."""
 
     lowest: float
-    highest: float  # a bound between the two does as well
+    highest: float  # any bound between the two is as good
     equal: int  # groups
 
 

@@ -37,7 +37,7 @@ def origin(sweeps: Sequence[Sweep], command: str) -> str:
     paths = [result.path for sweep in sweeps for result in sweep.results if result.path.is_file()]
     makers, first = read_makers(paths), _first_provenance(paths)
     words = f"Every number comes from {done:,} of {planned:,} planned runs ({failed:,} failed), "
-    words += f"{_trials(sweeps)} a cell. "
+    words += f"{_trials(sweeps)} per cell. "
     words += f"{_made_with(makers, first)} " if makers and first else ""
     lines = [paragraph(words + _written(paths))]
     if makers:
@@ -52,7 +52,7 @@ def _trials(sweeps: Sequence[Sweep]) -> str:
 
 
 def read_makers(paths: Iterable[Path]) -> list[Maker]:
-    """Who made each run file, in their order; of each file a few attributes are read, in less than a millisecond."""
+    """The provenance of each run file, in their order; it takes less than a millisecond per file."""
     makers = []
     for path in paths:
         with suppress(*DAMAGE), open_file(path) as file:
@@ -68,8 +68,8 @@ def _written(paths: Sequence[Path]) -> str:
     moments = [path.stat().st_mtime for path in paths]
     first, last = (datetime.fromtimestamp(moment, UTC) for moment in (min(moments), max(moments)))
     return (
-        f"The first run file was written on {first:%Y-%m-%d at %H:%M}, the last on {last:%Y-%m-%d at %H:%M} UTC; what "
-        "it took to compute the first, and pauses in between, do not show."
+        f"The first run file was written on {first:%Y-%m-%d at %H:%M}, the last on {last:%Y-%m-%d at %H:%M} UTC; "
+        "computing the first one is not included, pauses are."
     )
 
 

@@ -104,7 +104,7 @@ def _top(
         paragraph(
             f"**{total.both} of the {total.cells} published cells agree.** A cell agrees when our mean accuracy and "
             "our mean loss over the trials, both rounded to the paper's two decimals, lie in the published min – max "
-            "ranges, and no trial is missing or diverged. Whatever the other does, the accuracy lies in its range in "
+            "ranges, and no trial is missing or diverged. The accuracy alone lies in its range in "
             f"{total.accuracy} cells and the loss in {total.loss}; ρ = t80/horizon differs by at most "
             f"{RHO_TOLERANCE:g}, or exceeds 1 in both, in {total.rho}. " + _unfinished(total)
         ),
@@ -120,7 +120,7 @@ def _top(
 
 
 def _unfinished(total: Counts) -> str:
-    """What the counts leave out."""
+    """Cells that the counts leave out."""
     words = f"{total.cells - total.run} cells have not been run. " if total.run < total.cells else ""
     return words + (f"{total.incomplete} cells are incomplete: trials are missing." if total.incomplete else "")
 
@@ -154,18 +154,18 @@ def _reasons() -> str:
     return """## What the paper leaves open
 
 These points are not stated in the paper. They were recovered by comparing simulated runs with its tables, and the runs
-on this page have all of them; whatever the authors did otherwise shows as disagreement:
+on this page use all of them; where the authors did something else, cells disagree:
 
 - pixels are scaled to [0, 1] and nothing else; W starts with independent entries uniform on (-0.5, 0.5);
 - client i descends its share (s_i/S)·f_i of the global sum, not n times that (`problem.weighting = "share"`);
 - FedBuff's server step size eta is the client's alpha, so its effective step is alpha²;
 - rates drawn from N(10, 5) that are not positive are drawn again;
 - the tables for n = 4, M = 50 print a horizon of 100 s, but their own ρ and loss fit 15 s: they are counted at 15 s,
-  and the runs at 100 s stand beside them below;
+  and the runs at 100 s are shown below;
 - the non-IID split is taken as Dirichlet(0.1) shares of each class over the clients. An equal-sized variant (shares of
   the classes, drawn client by client) fits the text as well; which of the two the paper used is not known.
 
-The trials' random draws are of course other ones, too: a published range is that of ten trials.
+The random draws differ too: a published range is that of ten other trials.
 """
 
 
@@ -261,7 +261,7 @@ def disagreement(main: Sequence[Match], equal: Sequence[Match]) -> str:
 
 
 def _facts(main: Sequence[Match], out: Sequence[Comparison]) -> str:
-    """What the cells have in common, counted."""
+    """Counts of what the cells have in common."""
     agreeing = [match.published for match in main if match.agrees]
     noisy = sum(loss_ratio(one.published) > _NOISY for one in out)
     calm_noisy = sum(loss_ratio(cell) > _NOISY for cell in agreeing)

@@ -15,12 +15,12 @@ from areabench.views.tables.sheets import fixed, rho_word, spread_word
 
 
 def paragraph(words: str) -> str:
-    """Words, broken into lines of the house's width."""
+    """A paragraph, wrapped at the width of the documents."""
     return textwrap.fill(words, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
 def bullets(notes: Iterable[str]) -> str:
-    """A list, broken into lines of the house's width."""
+    """A list, wrapped at the width of the documents."""
     return "".join(textwrap.indent(paragraph(f"- {note}"), "  ").removeprefix("  ") for note in notes)
 
 
@@ -37,7 +37,7 @@ def entry_table(columns: Sequence[str], rows: Sequence[Sequence[Entry]]) -> str:
 
 
 def retention_table(groups: Sequence[Kept]) -> str:
-    """A row a table, rates setting and method; what differs from the paper is bold."""
+    """One row per table, rates setting and method; what differs from the paper is bold."""
     columns = ["table", "rates", "method", "α run", "rule keeps", "in single precision", "paper keeps"]
     columns += ["loss at the next α", "best α"]
     return entry_table(columns, [_retention_row(group) for group in groups])

@@ -31,7 +31,7 @@ def limits(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figur
 
 
 def server_rate(sweep: Sweep, *, width: Width = "page", titled: bool = True) -> Figure:
-    """What the server's rate does to the gap after a number of iterations, measured and by Theorem 2."""
+    """The gap after a number of iterations over the server's rate, measured and by Theorem 2."""
     return _entitled(draw_server_rates(server_rates(points_of(sweep)), width_in=inches(width)), titled)
 
 

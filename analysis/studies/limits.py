@@ -31,7 +31,7 @@ NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
 
 @dataclass(frozen=True)
 class Limit:
-    """Where a method ended: |x - x*| of the mean model of the last tenth, a row a trial, and what is predicted."""
+    """Where a method ended: |x - x*| of the mean model of the last tenth, one row per trial, and the prediction."""
 
     method: str
     zeta: float
@@ -58,7 +58,7 @@ def limit_of(point: Point) -> Limit:
 
 
 def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:
-    """The minimiser of sum_i p_i f_i, to which updates that count as often as they come lead."""
+    """The minimiser of sum_i p_i f_i, the limit of methods in which every update counts."""
     bowls = [problem.bowl(client) for client in range(problem.clients)]
     hessian = sum(share * bowl.hessian for share, bowl in zip(shares, bowls, strict=True))
     pull = sum(share * bowl.hessian @ bowl.centre for share, bowl in zip(shares, bowls, strict=True))
@@ -67,7 +67,7 @@ def weighted_minimiser(problem: QuadraticProblem, shares: Floats) -> Floats:
 
 @styled
 def draw_limits(limits: Sequence[Limit], points: Sequence[Point], *, width_in: float | None = None) -> Figure:
-    """The way there at one ratio, and the limits over the ratio, a panel a zeta; `points` belong to the limits."""
+    """The way to the limit at one ratio, and the limits over the ratio, one panel per zeta; `points` are theirs."""
     zetas, size = sorted({limit.zeta for limit in limits}), 10 if width_in is None else "small"
     figure, (first, *others) = _panels(len(zetas) + 1, width_in, len(points[0].traces))
     shown = _nearest(limits, zeta=1.0, ratio=100.0)
@@ -120,7 +120,7 @@ def _course(axes: Axes, point: Point) -> None:
 
 
 def _place(method: str) -> tuple[int, str]:
-    """Where a method stands in the legend: those of the study first."""
+    """The position of a method in the legend: those of the study first."""
     return [*NAMES, method].index(method), method
 
 

@@ -43,7 +43,7 @@ class Point:
 
     @property
     def rates(self) -> Floats:
-        """Updates a second of each client, shape (clients,); the studies draw none."""
+        """Updates per second of each client, shape (clients,); the studies draw none."""
         return build_scenario(self.experiment, _NO_DATA).rates
 
     def problem(self, trial: int = 0) -> Problem:
@@ -60,7 +60,7 @@ def points_of(sweep: Sweep) -> list[Point]:
     """All points of a sweep that has been run to its end, in the order of its grid."""
     if sweep.missing:
         raise UserError(
-            f"{sweep.folder}: {len(sweep.missing)} runs are missing; run `areabench sweep` on its file again"
+            f"{sweep.folder}: {len(sweep.missing)} of its runs missing; run `areabench sweep` on its file again"
         )
     points: dict[Experiment, list[Trace]] = {}
     for result in sweep.results:
@@ -71,10 +71,8 @@ def points_of(sweep: Sweep) -> list[Point]:
 
 
 def misfit(experiment: Experiment, needed: str) -> UserError:
-    """What to say of a sweep that a study cannot use: which kind it needs."""
-    return UserError(
-        f"{experiment.name}: this study needs a sweep {needed}; `benchmarks/studies` holds some to start from"
-    )
+    """The error for a sweep that a study cannot use: it names the kind needed."""
+    return UserError(f"{experiment.name}: this study needs a sweep {needed}; `benchmarks/experiments/studies` has some")
 
 
 def _read(path: Path) -> Trace:
@@ -82,7 +80,7 @@ def _read(path: Path) -> Trace:
         check_trusted(run.experiment, path)
         if run.status.state != State.DONE:
             raise UserError(
-                f"{path}: is {run.status.state.text}, and a mean over trials needs all of them; look into it"
+                f"{path}: is {run.status.state.text}, but a mean over trials needs all of them; see `areabench show`"
             )
         index, metrics = run.snapshot_index, run.metrics_array
         distance, loss = metrics["squared_distance"], metrics["average_loss"]
@@ -112,6 +110,6 @@ def gaps_and_bounds(point: Point) -> Gaps:
 
 
 def rates_in_words(point: Point) -> str:
-    """Even or uneven."""
+    """The clients' rates in words: equal, or their ratio."""
     ratio = point.rates.max() / point.rates.min()
     return "equal rates" if ratio == 1 else f"rates 1 : {ratio:g}"

@@ -102,7 +102,7 @@ def _theorem2_curve(title: str, points: list[Point]) -> Curve:
 
 @styled
 def draw_rates(rows: list[list[Curve]]) -> Figure:
-    """One row of panels a theorem."""
+    """One row of panels per theorem."""
     figure = Figure(figsize=(13, 6.4), layout="constrained")
     panels = figure.subplots(len(rows), max(map(len, rows)), squeeze=False)
     for number, (curves, line) in enumerate(zip(rows, panels, strict=True)):
@@ -111,7 +111,7 @@ def draw_rates(rows: list[list[Curve]]) -> Figure:
         for curve, panel in zip(curves, line, strict=False):
             _panel(panel, curve, 1.0 if number == 0 else 0.5, 9)
             label_axes(panel, "iterations K", _NAMES[number] if curve is curves[0] else "")
-        free = len(curves) < len(line)  # a panel without curve has room for the legend
+        free = len(curves) < len(line)  # the legend goes into a panel without a curve
         handles, labels = line[0].get_legend_handles_labels()
         line[-1 if free else 0].legend(
             handles, labels, frameon=False, fontsize=8, loc="center" if free else "lower left"

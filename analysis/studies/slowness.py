@@ -1,4 +1,4 @@
-"""What slows AREA down, its slowest client or the clients' mean waiting time, and the figure of it."""
+"""What slows AREA down, its slowest client or the clients' mean waiting time, and its figure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def theorem1_bound(point: Point) -> float:
 
 @styled
 def draw_slowness(smooth: Sequence[Slowness], lipschitz: Sequence[Slowness]) -> Figure:
-    """Errors over p_min and over q_bar: where one and four slow clients lie on one line, that is what counts."""
+    """Errors over p_min and over q_bar: the one over which one and four slow clients lie on one line decides."""
     figure = Figure(figsize=(12.5, 3.4), layout="constrained")
     panels = figure.subplots(1, 4)
     cases = (("Theorem 1's steps: E|x_s,K - x*|²", smooth), ("Theorem 2's step: E[f(average) - f*]", lipschitz))

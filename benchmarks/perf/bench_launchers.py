@@ -45,7 +45,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Case:
-    """What is done: signals to a rank, or to the launcher."""
+    """The event: signals to a rank, or to the launcher."""
 
     name: str
     signals: tuple[signal.Signals, ...]
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Tried:
-    """What became of one launch, by rank, in milliseconds after the event; of the ranks that it did not happen to."""
+    """What one launch did, by rank, in milliseconds after the event; without the ranks that the event hit."""
 
     notes: Mapping[int, Mapping[str, float]]  # signals, and errors of MPI
     ended: Mapping[int, float]
@@ -63,7 +63,7 @@ class Tried:
 
 
 def page(found: Mapping[tuple[str, str], Sequence[Tried]], tries: int, machine: str) -> str:
-    """One row a launcher and a case."""
+    """One row per launcher and case."""
     columns = [*_COLUMNS, "exit code"]
     rows = [[way, case, *row(tried)] for (way, case), tried in found.items()]
     lines = [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
@@ -134,7 +134,7 @@ def ways_of(python: Path) -> list[Way]:
 
 @dataclass
 class Launch:
-    """One launch under way; everything that is ended here was started here."""
+    """A running launch; it ends only processes that it has started."""
 
     folder: Path
     mpirun: subprocess.Popen[bytes]
@@ -142,7 +142,7 @@ class Launch:
 
     @classmethod
     def begin(cls, way: Way, folder: Path) -> Launch:
-        """Start the ranks, and wait until all are there."""
+        """Start the ranks, and wait until all have reported."""
         command = [*way.command, "-n", str(RANKS), str(way.python), str(_PROGRAM), str(folder)]
         with (folder / "output").open("wb") as output:
             mpirun = subprocess.Popen(
@@ -161,13 +161,13 @@ class Launch:
         return launch
 
     def notes(self, rank: int) -> list[tuple[float, str]]:
-        """What a rank has noted so far, and when."""
+        """What a rank has noted so far, with times."""
         path = self.folder / str(rank)
         lines = path.read_text().splitlines() if path.exists() else []
         return [(float(time_s), what) for time_s, what in (line.split() for line in lines)]
 
     def strike(self, case: Case) -> float:
-        """Do to it what the case says; when that was."""
+        """Cause the case's event; returns its time."""
         begun_s = time.monotonic()
         for number, each in enumerate(case.signals):
             if number:
@@ -179,7 +179,7 @@ class Launch:
         return begun_s
 
     def watch(self, until_s: float) -> dict[int, float]:
-        """When which ranks ended."""
+        """The times at which ranks ended."""
         ended: dict[int, float] = {}
         watched = {handle: rank for rank, handle in enumerate(self.ranks)}
         poll = select.poll()
@@ -192,7 +192,7 @@ class Launch:
         return ended
 
     def end(self, *, in_order: bool = True) -> int:
-        """Let the ranks go, without MPI's own end where it would wait for the dead; the launcher's exit code."""
+        """Let the ranks end, without MPI_Finalize where it would wait for dead ranks; the launcher's exit code."""
         (self.folder / ("end" if in_order else "leave")).touch()
         for insistence in (None, signal.SIGTERM, signal.SIGKILL):
             if insistence is not None:
@@ -208,7 +208,7 @@ class Launch:
 
 
 def try_once(way: Way, case: Case, folder: Path) -> Tried:
-    """One launch, one event, and what came of it."""
+    """One launch, one event, and its effects."""
     launch = Launch.begin(way, folder)
     try:
         begun_s = launch.strike(case)
@@ -230,7 +230,7 @@ def _firsts(notes: Sequence[tuple[float, str]], begun_s: float) -> dict[str, flo
 
 
 def measure(way: Way, case: Case, tries: int) -> list[Tried]:
-    """The same so many times."""
+    """Several launches of the same case."""
     print(f"{way.name}: {case.name}", file=sys.stderr)
     found = []
     for _ in range(tries):
@@ -240,7 +240,7 @@ def measure(way: Way, case: Case, tries: int) -> list[Tried]:
 
 
 def main() -> int:
-    """Try all, print the table."""
+    """Try all cases, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="+", type=Path, metavar="PYTHON")
     parser.add_argument("--tries", type=int, default=3, metavar="N", help="launches of each case (default: 3)")

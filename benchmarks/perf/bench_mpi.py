@@ -1,4 +1,4 @@
-"""How close the MPI transport comes to a bare mpi4py loop: messages a second with no delays, on one machine.
+"""How close the MPI transport comes to a bare mpi4py loop: messages per second without delays, on one machine.
 
 make bench-mpi, or: python benchmarks/perf/bench_mpi.py [--quick] [--output FILE] PYTHON ...
 
@@ -43,7 +43,7 @@ sides, both MPIs send messages of up to 64 kB without a handshake, as areabench 
 
 
 def page(mpis: Sequence[Sequence[Report]]) -> str:
-    """All tables, those of an MPI after those of the other."""
+    """All tables, one MPI after the other."""
     return "\n".join([_LEGEND, *(mpi_section(reports) for reports in mpis)])
 
 
@@ -74,7 +74,7 @@ def size_row(cell: Measured) -> list[str]:
 
 
 def _against(cell: Measured, style: str) -> list[str]:
-    """What was measured of areabench, and the ratios to the bare loop."""
+    """The measurements of areabench, and the ratios to the bare loop."""
     pairs = [(number(median(rates)), percent(ratio(rates, cell.bare[style]))) for rates in cell.depths.values()]
     return [text for pair in pairs for text in pair]
 
@@ -85,23 +85,23 @@ def best_style(cell: Measured) -> str:
 
 
 def ratio(rates: Sequence[float], bare: Sequence[float]) -> float:
-    """The median of what the turns give, against the bare loop of the same turn."""
+    """The median of the ratios to the bare loop of the same turn."""
     pairs = [one / other for one, other in zip(rates, bare, strict=True) if other > 0]
     return median(pairs) if pairs else math.nan
 
 
 def number(value: float) -> str:
-    """A rate in words."""
+    """A rate as text."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:
-    """A share in words; nothing where it is unknown."""
+    """A share as text; empty where it is unknown."""
     return "" if math.isnan(share) else f"{100 * share:.0f} %"
 
 
 def bytes_text(size: int) -> str:
-    """A size in words."""
+    """A size as text."""
     for unit, name in ((10**6, "MB"), (10**3, "kB")):
         if size >= unit:
             return f"{size / unit:g} {name}"
@@ -147,7 +147,7 @@ def _run(command: Sequence[str], limit_s: float) -> None:
                 ranks.kill()
             raise UserError(f"the launch took more than {limit_s:.0f} s; try it on a machine with less load") from None
     if code != 0:
-        raise UserError(f"the launch ended with exit code {code}; its error stands above")
+        raise UserError(f"the launch ended with exit code {code}; its error is printed above")
 
 
 def measure_mpi(python: Path, effort: Effort, folder: Path) -> list[Report]:
@@ -157,15 +157,15 @@ def measure_mpi(python: Path, effort: Effort, folder: Path) -> list[Report]:
         print(f"{python}: {launch.clients} clients, {launch.measuring_s:.0f} s", file=sys.stderr)
         try:
             reports.append(measure_launch(python, launch, folder))
-        except UserError as error:  # what the other launches have found is kept
+        except UserError as error:  # the results of the other launches are kept
             print(f"{python}: {launch.clients} clients left out: {error}", file=sys.stderr)
     if not reports:
-        raise UserError(f"{python}: no launch came to its end; their errors stand above")
+        raise UserError(f"{python}: no launch was completed; their errors are printed above")
     return reports
 
 
 def main() -> None:
-    """Measure with every MPI that was named, print the tables, write them where asked to."""
+    """Measure with every MPI that was named, print the tables, write them to a file if asked."""
     parser = argparse.ArgumentParser(description="Compare the MPI transport with a bare mpi4py loop.")
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
     parser.add_argument("--output", type=Path, help="write the tables to this Markdown file as well")

@@ -2,8 +2,8 @@
 
 make bench-simulator, or: OPENBLAS_NUM_THREADS=1 python benchmarks/perf/bench_simulator.py [--quick] [--output FILE]
 
-What is compared is measured in the same process in turns, and the median of the turns is shown. Run and
-pass are timed without loading the data and without evaluation, which has a row of its own.
+Both sides of a comparison alternate in the same process, and the median of the turns is shown. Run and pass are timed
+without loading the data and without evaluation, which has a row of its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QUICK = Sizes(1, 100, 0.1, ((1, 0.05, 0.025), (50, 0.01, 0.005)), (1, 0.05, 0.02
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long something takes."""
+    """The time that something takes."""
     begun_s = time.perf_counter()
     work()
     return time.perf_counter() - begun_s
@@ -73,7 +73,7 @@ def logistic(scenario: Scenario) -> LogisticProblem:
 
 @dataclass(frozen=True)
 class PassCost:
-    """Seconds of a lane-step: in a whole pass, in the wide local step alone, and of the two bare products."""
+    """Seconds per lane-step: in a whole pass, in the wide local step alone, and of the two bare products."""
 
     pass_s: float
     step_s: float
@@ -81,7 +81,7 @@ class PassCost:
 
 
 def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
-    """Seconds a lane of the two matrix products of a wide gradient, with nothing around them."""
+    """Seconds per lane of the two matrix products of a wide gradient alone."""
     classes, features = problem.shape
     generator = np.random.default_rng(0)
     models = generator.random((lanes * classes, features), dtype=FLOAT)
@@ -97,7 +97,7 @@ def products_s(problem: LogisticProblem, lanes: int, steps: int) -> float:
 
 
 def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: int) -> float:
-    """Seconds a lane of one wide local step, in rounds of the problem's M steps from the starting point."""
+    """Seconds per lane of one wide local step, in rounds of the problem's M steps from the starting point."""
     local, rates = problem.lanes(0, len(step_sizes)), np.array(step_sizes)
     models = np.repeat(problem.start()[None], len(rates), axis=0)
     rounds = max(1, steps // problem.local_steps)
@@ -119,7 +119,7 @@ def lane_experiments(sizes: Sizes, measured: tuple[int, float, float]) -> list[E
 
 
 def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float]) -> PassCost:
-    """A pass of all lanes, in turns with its local steps alone and with the bare products."""
+    """A pass of all lanes, alternating with its local steps alone and with the bare products."""
     local_steps, horizon_s, interval_s = measured
     experiments = lane_experiments(sizes, measured)
     scenario, lanes = build_scenario(experiments[0], folder), len(experiments)
@@ -174,7 +174,7 @@ def measure_evaluation(folder: Path, sizes: Sizes) -> EvaluationCost:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What one run takes: in all (s), how many updates that are, which share of it is the clients' local steps."""
+    """What one run takes: seconds in all, updates, and the share of the clients' local steps."""
 
     whole_s: float
     updates: int
@@ -183,7 +183,7 @@ class RunCost:
 
     @property
     def update_s(self) -> float:
-        """Seconds an update."""
+        """Seconds per update."""
         return self.whole_s / self.updates
 
 
@@ -201,7 +201,7 @@ class TimedLocal:
         return result
 
     def skip(self, rounds: int) -> None:
-        """Draw what so many rounds draw."""
+        """Draw what this number of rounds draws."""
         self._local.skip(rounds)
 
 
@@ -216,7 +216,7 @@ class TimedProblem(LogisticProblem):
 
 
 def bare_step_s(problem: LogisticProblem, steps: int) -> float:
-    """Seconds of one mini-batch step with nothing around it."""
+    """Seconds of one mini-batch step alone."""
     local, weights = problem.local(0), problem.start().reshape(problem.shape)
     samples = len(problem.data.train_labels)
     batches = np.random.default_rng(0).integers(0, samples, (steps, problem.settings.batch_size))
@@ -250,7 +250,7 @@ def local_share(scenario: Scenario, folder: Path) -> float:
 
 
 def measure_run(folder: Path, sizes: Sizes, settings: Sequence[str] = ()) -> RunCost:
-    """One run of the paper's first table, in turns with the bare gradient."""
+    """One run of the paper's first table, alternating with the bare gradient."""
     scenario = build_scenario(load_experiment(PAPER, (*settings, f"stop.horizon_s={sizes.run_horizon_s}")), folder)
     bare_s, whole_s, shares, updates = [], [], [], 0
     for _ in range(sizes.turns):
@@ -265,7 +265,7 @@ def measure_run(folder: Path, sizes: Sizes, settings: Sequence[str] = ()) -> Run
 
 
 def run_rows(name: str, cost: RunCost) -> list[tuple[str, str, str]]:
-    """What one run takes, in words."""
+    """The rows of one run."""
     ratio = cost.update_s / cost.bare_step_s
     return [
         (f"{name}: {cost.updates:,} updates", f"{cost.whole_s:.2f} s", ""),
@@ -277,7 +277,7 @@ def run_rows(name: str, cost: RunCost) -> list[tuple[str, str, str]]:
 
 
 def pass_rows(name: str, cost: PassCost) -> list[tuple[str, str, str]]:
-    """What a lane-step takes, in words."""
+    """The rows of a lane-step."""
     return [
         (f"{name}: a lane-step of the whole pass", microseconds(cost.pass_s), ""),
         (f"{name}: the two bare products, a lane", microseconds(cost.products_s), ""),
@@ -287,7 +287,7 @@ def pass_rows(name: str, cost: PassCost) -> list[tuple[str, str, str]]:
 
 
 def evaluation_rows(name: str, cost: EvaluationCost) -> list[tuple[str, str, str]]:
-    """What the evaluation takes, in words."""
+    """The rows of the evaluation."""
     return [
         (f"{name}: the pass, horizon {cost.horizon_s:g} s", f"{cost.pass_s:.2f} s", ""),
         (f"{name}: evaluation of its {cost.models:,} snapshots", f"{cost.evaluation_s:.2f} s", ""),
@@ -296,7 +296,7 @@ def evaluation_rows(name: str, cost: EvaluationCost) -> list[tuple[str, str, str
 
 
 def microseconds(time_s: float) -> str:
-    """A duration in words."""
+    """A duration as text."""
     return f"{1e6 * time_s:.1f} µs"
 
 
@@ -312,7 +312,7 @@ def measure(folder: Path, sizes: Sizes) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    """Measure, print the table, write it where asked to."""
+    """Measure, print the table, write it to a file if asked."""
     parser = argparse.ArgumentParser(description="Time the simulator against its bare matrix products.")
     parser.add_argument("--quick", action="store_true", help="a few seconds, to see that it works; the numbers are bad")
     parser.add_argument("--output", type=Path, help="write the table to this Markdown file as well")

@@ -2,7 +2,7 @@
 
 make bench-cost, or: python benchmarks/perf/cost.py [--quick] [--memory-gb 8] [--output runs/cost]
 
-Each point is a process of its own on one thread. Writes cost.md, cost.png and cost.svg.
+Each point has a process of its own with one thread. Writes cost.md, cost.png and cost.svg.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ TITLES: dict[Letter, str] = {
     "M": "Against the number of local steps M: n = 128, MNIST, 7,840 parameters",
 }
 INTRODUCTION = """\
-Logistic regression with mini-batches of 32, exponential delays and a server step after each 4 updates. An update's time
-is the processor's, from the first update to the last, without run file and evaluation; the first update of a client
-includes making it. Each client works four times or more on average. The peak memory is that of the whole process, with
-the data and what drawing them takes. Two columns say what the models alone take: those that asynchronous clients work
-on at the same time (on average 0.52·n·d floats for exponential delays), and AREA's memories (n·d floats).
+Logistic regression with mini-batches of 32, exponential delays and a server step after every 4 updates. The
+time per update is processor time, from the first update to the last, without run file and evaluation; a client's first
+update includes making the client. Each client works at least four times on average. The peak memory is that of the
+whole process, with the data and what drawing them takes. Two columns say what the models alone take: those that
+asynchronous clients work on at the same time (on average 0.52·n·d floats for exponential delays), and
+AREA's memories (n·d floats).
 """
 
 
@@ -62,12 +63,12 @@ def measure(points: Sequence[Point], limit_bytes: float, cache: Path) -> list[Me
 
 def say(experiment: Experiment, cost: Cost | None) -> None:
     """A line of progress."""
-    words = f"{1e6 * cost.update_s:.0f} µs an update, {megabytes(cost.peak_bytes)} MB" if cost else "left out"
+    words = f"{1e6 * cost.update_s:.0f} µs per update, {megabytes(cost.peak_bytes)} MB" if cost else "left out"
     print(f"{experiment.name}: {words}", file=sys.stderr, flush=True)
 
 
 def megabytes(count: float) -> str:
-    """Bytes in MB (10^6), to two digits at the least."""
+    """Bytes in MB (10^6), to at least two digits."""
     return f"{count / 1e6:,.0f}" if count >= 1e7 else f"{count / 1e6:.2g}"
 
 
@@ -75,7 +76,7 @@ def megabytes(count: float) -> str:
 
 
 def axis_table(measured: Sequence[Measured], letter: Letter) -> str:
-    """Times and peaks of one axis, a row a value."""
+    """Times and peaks of one axis, one row per value."""
     chosen = [one for one in measured if one.point.letter == letter]
     methods = [METHOD_NAMES[method] for method in dict.fromkeys(one.point.method for one in chosen)]
     heading = [letter, *(f"{method} µs" for method in methods), *(f"{method} MB" for method in methods)]
@@ -152,7 +153,7 @@ def run(sizes: Sizes, limit_bytes: float, folder: Path) -> None:
         measured = measure(plan(sizes), limit_bytes, cache)
         experiments = many_clients(sizes)
         many = claim(experiments, [measure_apart(experiment, cache, whole=True) for experiment in experiments])
-    from cost_figure import draw_files  # not before: the memory of this process is where that of a point starts
+    from cost_figure import draw_files  # not before: a point's process starts with the memory of this one
 
     text = page(measured, many, limit_bytes)
     draw_files(measured, folder)

@@ -1,4 +1,4 @@
-"""The figure of the cost benchmark: time an update and peak memory against n, d and M."""
+"""The figure of the cost benchmark: time per update and peak memory against n, d and M."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from areabench.views.figures.style import (
 
 _ACROSS: dict[Letter, str] = {"n": "clients n", "d": "parameters d", "M": "local steps M"}
 _FIXED: dict[Letter, str] = {"n": "d = 7,840, M = 1", "d": "n = 128, M = 1", "M": "n = 128, d = 7,840"}
-_LEAST_MB = 10.0  # models that take less are nothing beside the program itself
+_LEAST_MB = 10.0  # models that take less are negligible beside the program itself
 
 
 def draw_files(measured: Sequence[Measured], folder: Path) -> list[Path]:
@@ -34,7 +34,7 @@ def draw_files(measured: Sequence[Measured], folder: Path) -> list[Path]:
 
 @styled
 def draw(measured: Sequence[Measured]) -> Figure:
-    """A column an axis; above the time of an update, below the peak memory."""
+    """One column per axis; above the time per update, below the peak memory."""
     figure = Figure(figsize=(11.0, 6.4), layout="constrained")
     axes = figure.subplots(2, len(_ACROSS), sharex="col", sharey="row")
     for column, letter in enumerate(_ACROSS):
@@ -64,14 +64,14 @@ def _draw_models(axes: Axes, measured: Sequence[Measured]) -> None:
     memories = [memories_bytes(experiment) / 1e6 for experiment in experiments.values()]
     versions = [versions_bytes(experiment) / 1e6 for experiment in experiments.values()]
     axes.plot(list(experiments), memories, color="0.25", linewidth=0.9, label="AREA's memories, n·d floats")
-    axes.plot(list(experiments), versions, color="0.6", linewidth=0.9, label="models under way, 0.52·n·d floats")
+    axes.plot(list(experiments), versions, color="0.6", linewidth=0.9, label="models in use, 0.52·n·d floats")
 
 
 def _finish(axes: Any) -> None:
     """Label all panels; `axes` has the shape (2, columns)."""
     for column, (letter, across) in enumerate(_ACROSS.items()):
         axes[0, column].set_title(_FIXED[letter], fontsize="small")
-        label_axes(axes[0, column], "", "" if column else "time an update (µs)")
+        label_axes(axes[0, column], "", "" if column else "time per update (µs)")
         label_axes(axes[1, column], across, "" if column else "peak memory (MB)")
     low, high = axes[1, 0].get_ylim()
     axes[1, 0].set_ylim(max(low, _LEAST_MB), high)

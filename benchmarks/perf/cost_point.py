@@ -2,8 +2,7 @@
 
 python benchmarks/perf/cost_point.py CACHE < experiment.toml     prints one line of JSON
 
-Seconds are those of the processor, which a busy machine
-disturbs less than those on the wall.
+Seconds are processor time, which a busy machine disturbs less than wall-clock time.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ METHODS: tuple[MethodSettings, ...] = (
     AsFedAvg(step_size=1.0),
     SFedAvg(step_size=1.0),
 )
-DELTA = 4  # updates between two server steps, and clients a round of S-FedAvg
-ROUNDS = 4  # of each client on average, at the least: then 97 % of the models that will be under way are
+DELTA = 4  # updates between two server steps, and clients per round of S-FedAvg
+ROUNDS = 4  # of each client on average, at least: then 97 % of the models that will be in use are
 _WORK = 2e8  # parameters times local steps times updates: some seconds
 _MNIST_PARAMETERS = 7840
 _BYTES = 4  # of a float32
@@ -93,14 +92,14 @@ class Sizes:
     clients: tuple[int, ...] = (128, 1_000, 10_000, 100_000)
     parameters: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     local_steps: tuple[int, ...] = (1, 5, 20, 50, 200)
-    many_clients: int = 10_000  # of the claim
+    many_clients: int = 10_000  # of the claim that many clients fit into little memory
     methods: tuple[MethodSettings, ...] = METHODS
     samples: int = 100_000
     updates: int = 20_000  # of a run, unless they take long
 
 
 QUICK = Sizes((8, 64), (100,), (5,), 40, METHODS[:2], 200, 50)
-_FEATURES, _CLASSES, _CLIENTS = 784, 10, 128  # the paper's, on the axes where they stand still
+_FEATURES, _CLASSES, _CLIENTS = 784, 10, 128  # the paper's, on the axes that do not vary them
 _MANY_CLASSES, _FEW_SAMPLES = 100, 512  # many classes keep the data of a large model small
 
 
@@ -120,7 +119,7 @@ def plan(sizes: Sizes) -> list[Point]:
 
 
 def many_clients(sizes: Sizes) -> list[Experiment]:
-    """The paper's problem with many clients, by the methods that keep no memory a client; each works some times."""
+    """The paper's problem with many clients, for the methods without client memory; each client works a few times."""
     base = replace(_base(sizes.many_clients), data=Mnist(), split=Dirichlet())
     base = replace(base, stop=Stop(iterations=iterations(ROUNDS * sizes.many_clients)), record=Record(snapshots="none"))
     return [replace(base, name=f"many-{method.name}", method=method) for method in METHODS if method.name != "area"]
@@ -154,14 +153,14 @@ def _with_local_steps(local_steps: int, _sizes: Sizes) -> Experiment:
 
 
 def timed(experiment: Experiment, most_updates: int) -> Experiment:
-    """The experiment, ended after some seconds, but not before each client has worked some times."""
+    """The experiment, ended after some seconds, but not before each client has worked a few times."""
     clients = experiment.clients
     updates = min(most_updates, int(_WORK / (dimension(experiment) * clients.local_steps)))
     return replace(experiment, stop=Stop(iterations=iterations(max(updates, ROUNDS * clients.count))))
 
 
 def iterations(updates: int) -> int:
-    """The iteration at which so many updates have come in."""
+    """The iteration at which this many updates have arrived."""
     return updates + updates // DELTA
 
 
@@ -175,15 +174,15 @@ def dimension(experiment: Experiment) -> int:
 
 
 def memories_bytes(experiment: Experiment) -> int:
-    """AREA's memories: a model a client."""
+    """AREA's memories: one model per client."""
     return experiment.clients.count * dimension(experiment) * _BYTES
 
 
 def versions_bytes(experiment: Experiment) -> int:
     """The models that clients of an asynchronous method work on at the same time, on average.
 
-    A version goes to Delta clients and is alive until the slowest of them is done; their times are exponential, so
-    that lasts 1 + 1/2 + ... + 1/Delta mean rounds, in each of which the server makes n/Delta versions.
+    A version goes to Delta clients and is in use until the slowest of them is done; their times are exponential, so
+    this lasts 1 + 1/2 + ... + 1/Delta mean rounds, in each of which the server makes n/Delta versions.
     """
     rounds = sum(1 / number for number in range(1, DELTA + 1))
     return int(rounds * experiment.clients.count / DELTA * dimension(experiment) * _BYTES)
@@ -211,7 +210,7 @@ class Cost:
 
     @property
     def update_s(self) -> float:
-        """Seconds an update, the making of its client included where it is the first."""
+        """Seconds per update; a client's first update includes making the client."""
         return self.run_s / max(1, self.updates)
 
 
@@ -222,7 +221,7 @@ class Stopwatch:
         self.first_s = 0.0
 
     def __call__(self, _time_s: float, _updates: int) -> None:
-        """Something has happened in the run."""
+        """Note the time of the first update."""
         self.first_s = self.first_s or time.process_time()
 
 
@@ -244,7 +243,7 @@ def measure_whole(experiment: Experiment, cache: Path) -> Cost:
 
 
 def checked(status: Status) -> Status:
-    """The status of a run that went to its end: the cost of any other says nothing."""
+    """The status of a run that was completed; the cost of any other says nothing."""
     if status.state != State.DONE:
         raise UserError(f"the run ended as {status.state.text} ({status.reason}); lower its step size")
     return status
@@ -257,12 +256,12 @@ def measure_apart(experiment: Experiment, cache: Path, *, whole: bool = False) -
     text = to_toml(experiment)
     done = subprocess.run(command, input=text, check=False, stdout=subprocess.PIPE, text=True, env=alone)
     if done.returncode != 0:
-        raise UserError(f"the run `{experiment.name}` ended with exit code {done.returncode}; its error stands above")
+        raise UserError(f"the run `{experiment.name}` ended with exit code {done.returncode}; its error is above")
     return Cost(**json.loads(done.stdout))
 
 
 def main() -> None:
-    """Read the experiment, simulate it, say what it took."""
+    """Read the experiment, simulate it, print its cost."""
     parser = argparse.ArgumentParser(description="Measure one simulated run, an experiment on standard input.")
     parser.add_argument("--whole", action="store_true", help="with run file and evaluation")
     parser.add_argument("cache", type=Path, help="where unpacked data sets are kept")

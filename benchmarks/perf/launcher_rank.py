@@ -1,7 +1,7 @@
 """A rank for bench_launchers.py: notes signals and MPI's errors with their times, until it is told to end.
 
-launcher_rank.py FOLDER: writes FOLDER/RANK, an event a line (seconds of the monotonic clock, and a word), the first
-being its process id. It ends when FOLDER/end is there, and leaves without MPI's own end when FOLDER/leave is.
+launcher_rank.py FOLDER: writes FOLDER/RANK, one event per line (seconds of the monotonic clock, and a word); the first
+is its process id. It ends when FOLDER/end is there, and without MPI_Finalize when FOLDER/leave is there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-_LIMIT_S = 60  # whatever happens to the others, this rank does not stay
+_LIMIT_S = 60  # this rank ends whatever happens to the others
 _LOOK_S = 0.5e-3
 _NOTED = (signal.SIGCONT, signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -37,14 +37,14 @@ def main(folder: Path) -> None:
     if (folder / "leave").exists():
         os._exit(0)
     for each in _NOTED:
-        signal.signal(each, signal.SIG_IGN)  # MPICH tells the last ranks of the first ones' end, which is no news
+        signal.signal(each, signal.SIG_IGN)  # MPICH signals the last ranks that the first have ended, which is expected
     for request in requests:
         request.Cancel()
         request.Wait()
 
 
 def _notebook(path: Path) -> Callable[[str], None]:
-    """What writes a line to a file at once, also in the handler of a signal."""
+    """A function that writes a line to a file at once, also in a signal handler."""
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def note(what: str) -> None:

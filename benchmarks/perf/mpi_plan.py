@@ -14,7 +14,7 @@ DTYPE = np.dtype(np.float32)
 PAPER_BYTES = HEADER_BYTES + 7_840 * DTYPE.itemsize
 # areabench's server with bare clients; its own clients too; with AREA's rule; with event log and run file as well
 DEPTHS = ("server", "wire", "rule", "all")
-_CROWD = 8  # so many clients and more starve an MPICH server unless they sleep, where cores are few
+_CROWD = 8  # from this number on, clients starve an MPICH server on few cores unless they sleep
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Launch:
-    """One mpirun: a server and so many clients fill some cells."""
+    """One mpirun: a server and a number of clients fill some cells."""
 
     clients: int
     cells: tuple[Cell, ...]
@@ -58,7 +58,7 @@ class Launch:
 
     @property
     def measuring_s(self) -> float:
-        """How long its pieces last, in all."""
+        """The total length of its pieces."""
         return sum(cell.turns * cell.duration_s * len(cell.styles + cell.depths) for cell in self.cells)
 
 
@@ -82,7 +82,7 @@ QUICK = Effort(crowds=(1, 2), sizes={1: (10**3, 10**6)}, duration_s=0.05, turns=
 
 
 def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
-    """The launches of one MPI; `yields` says whether it gives the core away while it waits for messages."""
+    """The launches of one MPI; `yields` says whether it yields the core while it waits for messages."""
     launches = []
     for clients in effort.crowds:
         styles = bare_styles(clients, yields=yields)
@@ -93,7 +93,7 @@ def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
 
 
 def bare_styles(clients: int, *, yields: bool) -> tuple[str, ...]:
-    """The ways to wait that may be the best for the bare loop; one that starves the server is none of them.
+    """The ways to wait that may be the best for the bare loop; one that starves the server is left out.
 
     The last but one is how bare clients wait for areabench's server.
     """
@@ -103,7 +103,7 @@ def bare_styles(clients: int, *, yields: bool) -> tuple[str, ...]:
 
 
 def size_cell(size: int, styles: tuple[str, ...], effort: Effort) -> Cell:
-    """Server and wire against the bare loop; a large message gets the time to travel several times."""
+    """Server and wire against the bare loop; a large message gets time for several transfers."""
     duration_s = effort.duration_s * max(1.0, size / 3e7)
     return Cell(size, styles, DEPTHS[:2], duration_s, max(2, effort.turns - 2))
 
@@ -121,7 +121,7 @@ class Piece(NamedTuple):
         return (self.size - HEADER_BYTES) // DTYPE.itemsize
 
 
-# ---------------------------------------------------------------------------------------------------- as text
+# ---------------------------------------------------------------------------------------------------- as JSON
 
 
 def launch_from(values: dict[str, Any]) -> Launch:
@@ -135,13 +135,13 @@ def launch_from(values: dict[str, Any]) -> Launch:
 
 @dataclass(frozen=True)
 class Measured:
-    """A cell filled: messages a second of each turn, by what was measured, and how busy others kept the machine."""
+    """A measured cell: messages per second of each turn, by what was measured, and the load of other processes."""
 
     clients: int
     size: int
     bare: dict[str, list[float]]  # by style
     depths: dict[str, list[float]]
-    others: float  # share of the cores that processes of others used; NaN where the system does not tell
+    others: float  # share of the cores that other processes used; NaN where the system does not report it
 
 
 @dataclass(frozen=True)

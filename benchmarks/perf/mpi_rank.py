@@ -2,7 +2,7 @@
 
 mpirun -n RANKS python benchmarks/perf/mpi_rank.py LAUNCH.json REPORT.json
 
-All that is compared is measured in this one launch in turns: the bare loop in several ways to wait, then areabench.
+Both sides are measured in this one launch in turns: the bare loop with several ways to wait, then areabench.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def wait_yielding(requests: Sequence[MPI.Request]) -> None:
 
 
 class Sleeper:
-    """Polls with pauses; the first is half of what the last wait took, so that a crowd does not poll in vain."""
+    """Polls with pauses; the first is half of what the last wait took, so that many ranks do not poll in vain."""
 
     def __init__(self) -> None:
         self._last_s = 100e-6
@@ -102,12 +102,12 @@ WAITS: dict[str, Wait] = {"blocking": wait_blocking, "yielding": wait_yielding, 
 
 
 def some_blocking(requests: list[MPI.Prequest]) -> list[int] | None:
-    """What has come in; waits inside MPI until something has."""
+    """The messages that have arrived; waits inside MPI for the first."""
     return MPI.Request.Waitsome(requests)
 
 
 def some_yielding(requests: list[MPI.Prequest]) -> list[int] | None:
-    """What has come in; offers the core to others where nothing has."""
+    """The messages that have arrived; yields the core if there are none."""
     done = MPI.Request.Testsome(requests)
     if not done:
         os.sched_yield()
@@ -115,7 +115,7 @@ def some_yielding(requests: list[MPI.Prequest]) -> list[int] | None:
 
 
 def some_sleeping(requests: list[MPI.Prequest]) -> list[int] | None:
-    """What has come in; sleeps for a moment where nothing has."""
+    """The messages that have arrived; sleeps for a moment if there are none."""
     done = MPI.Request.Testsome(requests)
     if not done:
         time.sleep(_MOMENT_S)
@@ -126,7 +126,7 @@ POLLS: dict[str, Poll] = {"blocking": some_blocking, "yielding": some_yielding, 
 
 
 def serve_bare(comm: MPI.Comm, piece: Piece, wait: str) -> int:
-    """Rank 0: answer every message with one as long; returns how many came in within the piece."""
+    """Rank 0: answer every message with one of the same length; returns how many arrived within the piece."""
     incoming = [np.zeros(piece.size, np.uint8) for _ in range(piece.clients)]
     outgoing = [np.zeros(piece.size, np.uint8) for _ in range(piece.clients)]
     receives = [comm.Recv_init(buffer, source=client + 1, tag=_TAG) for client, buffer in enumerate(incoming)]
@@ -142,7 +142,7 @@ def _echo(receives: list[MPI.Prequest], sends: list[MPI.Prequest], poll: Poll, d
     count, end_s = 0, time.perf_counter() + duration_s
     while time.perf_counter() < end_s:
         for slot in (done := poll(receives) or ()):
-            sends[slot].Wait()  # complete already: the client has answered
+            sends[slot].Wait()  # already complete: the client has answered
             receives[slot].Start()
             sends[slot].Start()
         count += len(done)
@@ -197,7 +197,7 @@ class IdleClient:
 
 @dataclass(frozen=True)
 class Wire:
-    """The two ends of a wire: the only place here that knows how links are made and clients are run."""
+    """The two ends of a link: only this class knows how links are made and clients are run."""
 
     open_server: Callable[[World, Piece], Any]
     work: Callable[[World, Piece], None]
@@ -208,7 +208,7 @@ def _open_server(world: World, piece: Piece) -> MpiServerLink:
 
 
 def _work(world: World, piece: Piece) -> None:
-    """A client's rank, from the barrier to the farewell."""
+    """A client's rank, from the barrier to the stop."""
     number, client = world.rank - 1, IdleClient(piece.dimension)
     link = MpiWorkerLink(world, [number], piece.dimension, DTYPE)
     hosted = HostedClient(client, lambda: 0.0)  # type: ignore[arg-type]  # all that the loop uses of a client
@@ -221,7 +221,7 @@ AREABENCH = Wire(_open_server, _work)
 
 
 def bare_clients(style: str) -> Wire:
-    """areabench's server, asked by the clients of the bare loop: what the server alone takes."""
+    """areabench's server with the clients of the bare loop: measures the server alone."""
     wait_for = WAITS[STYLES[style].client]
 
     def work(world: World, piece: Piece) -> None:
@@ -276,13 +276,13 @@ class EchoConductor:
         """Too late."""
 
     def finish(self, status: Status) -> Status:
-        """Nothing is left to do."""
+        """Nothing to do at the end."""
         return status
 
 
 @dataclass(frozen=True)
 class SizedProblem:
-    """All that the server asks of a problem."""
+    """The part of a problem that the server needs."""
 
     dimension: int
     dtype: np.dtype[Any] = DTYPE
@@ -303,7 +303,7 @@ class IdleRecorder(LaneRecorder):
     """Counts, and writes nothing."""
 
     def spare_moment(self) -> bool:
-        """There is never something to write."""
+        """There is nothing to write."""
         return False
 
 
@@ -326,7 +326,7 @@ def build_server(
 
 
 def serve_depth(world: World, wire: Wire, depth: str, piece: Piece) -> int:
-    """Rank 0: the updates that came in within the piece."""
+    """Rank 0: the updates that arrived within the piece."""
     keeping: AbstractContextManager[str] = TemporaryDirectory() if depth == "all" else nullcontext("")
     with keeping as folder:
         link = wire.open_server(world, piece)
@@ -373,13 +373,13 @@ def fill(world: World, launch: Launch, cell: Cell) -> Measured:
 
 
 class MachineClock:
-    """What share of this machine's cores processes of others have used since it was made."""
+    """The share of this machine's cores that other processes have used since it was made."""
 
     def __init__(self, world: World) -> None:
         self._world, self._begun = world, (time.perf_counter(), _busy_s(), _own_s())
 
     def others(self) -> float:
-        """The share on rank 0; NaN where the system does not tell."""
+        """The share on rank 0; NaN where the system does not report it."""
         wall_s, busy_s, own_s = (
             now - begun
             for now, begun in zip((time.perf_counter(), _busy_s(), _own_s()), self._begun, strict=True)
@@ -394,7 +394,7 @@ def _own_s() -> float:
 
 
 def _busy_s() -> float:
-    """Seconds that all cores of this machine have worked since it started; NaN where the system does not tell."""
+    """Seconds that all cores of this machine have worked since it started; NaN where the system does not report it."""
     listing = Path("/proc/stat")
     if not listing.exists():
         return math.nan
@@ -403,14 +403,14 @@ def _busy_s() -> float:
 
 
 def main() -> None:
-    """Fill the cells of a launch; rank 0 leaves the report."""
+    """Fill the cells of a launch; rank 0 writes the report."""
     plan, output = Path(sys.argv[1]), Path(sys.argv[2])
     launch = launch_from(json.loads(plan.read_text(encoding="utf-8")))
     sharpen_sleep()
     world = World()
     try:
         report = Report(world.library, [fill(world, launch, cell) for cell in launch.cells])
-    except Exception:  # the other ranks would wait for ever
+    except Exception:  # the other ranks would wait forever
         traceback.print_exc()
         world.abort()
         raise

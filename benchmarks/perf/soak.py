@@ -1,8 +1,9 @@
 """A long run at a high rate on MPI: whether memory stays flat, the run file grows evenly and latency does not drift.
 
-make soak, or: python benchmarks/perf/soak.py [--minutes 60] [--clients 32] [--rate 1000] [--ranks N] [--page FILE]
+make soak, or: python benchmarks/perf/soak.py --minutes 60 --clients 32 --rate 1000 --page FILE
 
-Samples go to samples.csv as they come, so that nothing is lost with a crash; --read makes the page of what is there.
+It needs a machine without other work, or priority (as root: chrt -r 1 make soak). --minutes 2 is a quick look; memory
+still grows then. Samples go to samples.csv as they come, so that a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
 
 
 def draw(soak: Soak, path: Path) -> None:
-    """Write the figure; the suffix says as what."""
+    """Write the figure in the format of the suffix."""
     save(_figure(soak), path)
 
 
@@ -81,7 +82,7 @@ def _draw_latency(axes: Axes, soak: Soak) -> None:
 
 SAMPLE_EVERY_S = 10.0
 SNAPSHOT_EVERY_S = 10.0
-STARTING_S = 180.0  # until the run file is there
+STARTING_S = 180.0  # until the run file exists
 ENDING_S = 600.0  # for stopping, evaluating and diagnosing
 PATIENCE_S = 20.0
 EXPERIMENT = """\
@@ -126,7 +127,7 @@ class Plan:
 
     minutes: float
     clients: int
-    rate: float  # updates a second of all clients together
+    rate: float  # updates per second of all clients together
     ranks: int
     folder: Path
 
@@ -161,7 +162,7 @@ def run(plan: Plan) -> int:
             _sample(plan, token, launch)
             return launch.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            raise UserError(f"the run has not ended {ENDING_S:g} s after its horizon; it is ended now") from None
+            raise UserError(f"the run has not ended {ENDING_S:g} s after its horizon; it is terminated") from None
         finally:
             _end(launch, token)
 
@@ -171,7 +172,7 @@ def _sample(plan: Plan, token: str, launch: subprocess.Popen[bytes]) -> None:
     until_s = time.monotonic() + STARTING_S
     while not plan.run_file.exists():
         if launch.poll() is not None or time.monotonic() > until_s:
-            raise UserError(f"no run file within {STARTING_S:g} s; the launch's error stands above")
+            raise UserError(f"no run file within {STARTING_S:g} s; the launch's error is printed above")
         time.sleep(0.05)
     sampler = Sampler(plan.samples, token, plan.run_file)
     while launch.poll() is None and sampler.elapsed_s < 60 * plan.minutes:
@@ -189,7 +190,7 @@ def _tell(plan: Plan, elapsed_s: float, memory_bytes: int) -> None:
 
 
 def _end(launch: subprocess.Popen[bytes], token: str) -> None:
-    """Whatever happened, nothing of this launch stays behind."""
+    """End every process of this launch, whatever happened."""
     if launch.poll() is None:
         launch.terminate()
     until_s = time.monotonic() + PATIENCE_S
@@ -215,14 +216,16 @@ def write_page(plan: Plan, path: Path) -> bool:
 
 def main() -> int:
     """Run, and write the page; 0 where every threshold holds."""
-    parser = argparse.ArgumentParser(description="A long run on MPI: memory, file growth and latency over time.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--rate", type=float, default=1000.0, help="updates a second of all clients (default 1000)")
-    parser.add_argument("--ranks", type=int, help="MPI ranks that share the clients (default: one a client)")
+    parser.add_argument(
+        "--rate", type=float, default=1000.0, help="updates per second of all clients together (default 1000)"
+    )
+    parser.add_argument("--ranks", type=int, help="MPI ranks that share the clients (default: one per client)")
     parser.add_argument("--folder", type=Path, default=Path("runs/soak"), help="for the run file and the samples")
     parser.add_argument("--page", type=Path, help="write the page here (default: into the folder)")
-    parser.add_argument("--read", action="store_true", help="run nothing: make the page of what is in the folder")
+    parser.add_argument("--read", action="store_true", help="run nothing: write the page again from the folder")
     options = parser.parse_args()
     ranks = options.ranks or options.clients + 1
     plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)

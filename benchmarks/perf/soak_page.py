@@ -20,13 +20,13 @@ LEAST_LINEARITY = 0.999  # R² of the file's size over time
 MOST_RESIDUAL = 0.02  # of the file's growth
 MOST_DRIFT = 1.25  # median and 95 % quantile of the reply latency, last against first
 WARM_UP_S = 300.0  # or a quarter of a shorter run
-COMPARED_S = 600.0  # the first and the last so many seconds, or a third of a shorter run
+COMPARED_S = 600.0  # length in seconds of the first and the last part, or a third of a shorter run
 ROWS = 12  # of the table
 
 
 @dataclass(frozen=True)
 class Soak:
-    """What was asked for, and what was seen."""
+    """The settings of a soak, and what was measured."""
 
     minutes: float
     clients: int
@@ -38,7 +38,7 @@ class Soak:
 
     @property
     def warm_s(self) -> float:
-        """When memory and file are looked at from on."""
+        """The time from which memory and file are judged."""
         return min(WARM_UP_S, 15 * self.minutes)
 
 
@@ -56,7 +56,7 @@ def holds(soak: Soak) -> bool:
 
 
 def verdicts(soak: Soak) -> list[Verdict]:
-    """All of them."""
+    """All verdicts."""
     done = soak.status.state == State.DONE
     return [
         Verdict(f"the run ended as {soak.status.state.text} ({soak.status.reason})", done),

@@ -1,4 +1,4 @@
-"""Samples of a run under way, from /proc: the memory of every rank, the size of the run file and of its checkpoint."""
+"""Samples of a running run, from /proc: the memory of every rank, the size of the run file and of its checkpoint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Samples:
 
 
 class Sampler:
-    """Writes a sample to a CSV file whenever asked to; time counts from now."""
+    """Writes samples to a CSV file; time counts from its creation."""
 
     def __init__(self, path: Path, token: str, run_file: Path) -> None:
         self._path, self._token, self._run_file = path, token, run_file
@@ -59,7 +59,7 @@ class Sampler:
         return time.monotonic() - self._begun_s
 
     def sample(self) -> int:
-        """Take one; returns the memory of all ranks together, in bytes."""
+        """Take one sample; returns the memory of all ranks together, in bytes."""
         time_s, ranks = self.elapsed_s, self._memory_by_rank()
         rows = [(MEMORY, rank, size) for rank, size in sorted(ranks.items())]
         checkpoint = self._run_file.with_name(self._run_file.name + ".checkpoint")
@@ -89,13 +89,13 @@ def processes_of(token: str) -> dict[int, dict[str, str]]:
 def _environment(folder: Path) -> dict[str, str]:
     try:
         words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # gone, or another user's
+    except OSError:  # it has ended, or is another user's
         return {}
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def _memory(process: int) -> int:
-    """Its memory in bytes, shared pages divided among those who share them; 0 where it is gone."""
+    """Its memory in bytes, shared pages divided among their processes; 0 where it has ended."""
     try:
         text = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8")
     except OSError:
@@ -144,7 +144,7 @@ class Window:
 
 
 def read_windows(path: Path) -> tuple[list[Window], Status]:
-    """The windows of a run in order, and how it ended; never more than a window and a block are in memory."""
+    """The windows of a run in order, and how it ended; memory holds at most one window and one block."""
     with h5py.File(path, "r") as file:
         windows = list(_windows(file["events"]))
         return windows, status_of(file)

@@ -168,7 +168,7 @@ class Liveness:
     """Which ranks of a launch are alive, as one of them sees it; of ranks on other machines it knows nothing.
 
     A launcher reports the death of a rank by signals that a scheduler also sends at the time limit, and some launchers
-    report nothing. The list of processes tells the two apart.
+    report nothing. The list of processes distinguishes the two.
     """
 
     def __init__(self, processes: Sequence[Process], rank: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -40,7 +40,7 @@ def is_public(module: str, name: str) -> bool:
     return module.partition(".")[0] in LIBRARIES or module in READING or module.startswith("areabench.theory.")
 
 
-def test_there_are_notebooks_in_a_row() -> None:
+def test_notebooks_are_numbered_from_one() -> None:
     assert [int(path.name[0]) for path in NOTEBOOKS] == list(range(1, len(NOTEBOOKS) + 1))
     assert len(NOTEBOOKS) >= 3
 

@@ -131,7 +131,7 @@ def test_the_top_of_the_page_says_so() -> None:
     assert row(text, "of these FedBuff") == ["32", "1", "0", "0", "1", "0", "1", "1"]
     words = " ".join(text.split())
     assert "124 cells have not been run." in words
-    assert "Whatever the other does, the accuracy lies in its range in 2 cells and the loss in 2;" in words
+    assert "The accuracy alone lies in its range in 2 cells and the loss in 2;" in words
     assert "3 of 3 planned runs (1 failed)" in text
     assert "    areabench table runs --page RESULTS.md\n" in text
 
@@ -184,9 +184,9 @@ def test_each_number_of_clients_has_its_split_and_its_delta() -> None:
     assert not is_recovered(replace(four, split=NearlyIid()))
 
 
-def test_a_cell_that_is_there_twice_is_an_error_that_names_both_folders() -> None:
+def test_a_cell_that_was_run_twice_is_an_error_that_names_both_folders() -> None:
     here, there = (replace(RESULTS[0], path=Path(name) / "run.h5") for name in ("here", "there"))
-    with pytest.raises(UserError, match=r"^here and there: the cell M_1_n_128_non_iid, uniform rates, area at 100 is"):
+    with pytest.raises(UserError, match=r"^here and there: the cell M_1_n_128_non_iid, uniform rates, area at 100 was"):
         page(sweep([here]), sweep([there]))
 
 
@@ -410,7 +410,7 @@ def test_the_page_names_every_revision(folder: Path) -> None:
         (["--keep", "best"], "small: the problem has no accuracy to choose by; use --metric loss"),
     ],
 )
-def test_the_command_complains_in_one_line(
+def test_the_command_reports_an_error_in_one_line(
     folder: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["table", str(folder), *options]) == 2
@@ -423,7 +423,7 @@ def test_a_folder_without_runs_or_sweep(folder: Path, tmp_path: Path, capsys: py
     for path in folder.glob("*.h5"):
         path.unlink()
     assert main(["table", str(folder)]) == 2
-    assert "none of its 4 runs is done; run `areabench sweep` first" in capsys.readouterr().err
+    assert "0 of 4 planned runs done; run `areabench sweep` first" in capsys.readouterr().err
     assert main(["table", str(tmp_path / "nothing")]) == 2
     assert "sweep.toml" in capsys.readouterr().err
 

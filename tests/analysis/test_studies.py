@@ -32,7 +32,7 @@ def test_band_of_equal_trials_has_no_width() -> None:
         assert values == pytest.approx([2, 2, 2])
 
 
-def test_band_is_as_wide_as_the_standard_error_tells() -> None:
+def test_band_is_as_wide_as_the_standard_error() -> None:
     values = np.random.default_rng(1).standard_normal((400, 1))
     found = statistics.band(values)
     error = values.std() / 20

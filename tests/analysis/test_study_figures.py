@@ -1,4 +1,4 @@
-"""The figures of the studies: of numbers made by hand, and what they say of a sweep that does not fit."""
+"""The figures of the studies: from numbers made by hand, and their errors for a sweep of another kind."""
 
 from __future__ import annotations
 

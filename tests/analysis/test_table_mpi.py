@@ -139,7 +139,7 @@ def test_means_are_over_trials(table_mpi: Any, folders: tuple[Path, Path]) -> No
 
 def test_a_missing_run_is_refused(table_mpi: Any, folders: tuple[Path, Path]) -> None:
     next(folders[1].glob("area-*.h5")).unlink()
-    with pytest.raises(UserError, match=r"simulated: 1 runs are missing; run its sweep again"):
+    with pytest.raises(UserError, match=r"simulated: 1 of its runs missing; run its sweep again"):
         table_mpi.read_twins(*map(areabench.open_sweep, folders))
 
 

@@ -40,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def desktop(driver: Chrome) -> Iterator[Chrome]:
-    """The browser at the width of a desktop; whatever a test does, the console stays empty."""
+    """The browser at the width of a desktop; the console must stay empty in every test."""
     resize(driver, 1280, 900)
     complaints(driver)
     yield driver

@@ -29,7 +29,7 @@ def missing() -> str:
 
 @contextmanager
 def browser() -> Iterator[Chrome]:
-    """A browser with a profile of its own; Selenium is told where everything is, so that it downloads nothing."""
+    """A browser with a profile of its own; Selenium gets all paths, so that it downloads nothing."""
     with TemporaryDirectory() as profile:
         options = ChromeOptions()
         options.binary_location = next(filter(None, map(shutil.which, BROWSERS)))
@@ -45,7 +45,7 @@ def browser() -> Iterator[Chrome]:
 
 
 def resize(driver: Chrome, width: int, height: int, *, dark: bool = False) -> None:
-    """A screen of so many pixels; narrower than Chromium lets its windows become."""
+    """A screen of this size in pixels; it may be narrower than Chromium's windows can be."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

@@ -47,7 +47,7 @@ def script(driver: Chrome, text: str) -> Any:
 @pytest.mark.parametrize("name", ["one", "several", "sweep"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_page_opens_from_disk_fits_the_screen_and_says_nothing_to_the_console(
+def test_a_page_opens_from_disk_fits_the_screen_and_logs_nothing(
     driver: Chrome, pages: dict[str, Path], name: str, width: int, dark: bool
 ) -> None:
     resize(driver, width, 900, dark=dark)
@@ -117,7 +117,7 @@ def test_the_axis_is_switched(several: Chrome) -> None:
     assert len({over_time, over_updates, path()}) == 3
 
 
-def test_a_chart_is_zoomed_by_dragging_and_tells_values(several: Chrome) -> None:
+def test_a_chart_is_zoomed_by_dragging_and_shows_values(several: Chrome) -> None:
     cover = one(several, "#curves .plot:first-child .cover")
     ActionChains(several).move_to_element(cover).perform()
     assert "time (s)" in one(several, "#tooltip").text
@@ -184,7 +184,7 @@ def test_of_a_window_within_a_run_the_first_step_has_no_count(
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def test_ends_of_runs_are_told_apart(several: Chrome) -> None:
+def test_ends_of_runs_are_distinguished(several: Chrome) -> None:
     marks = several.find_elements(By.CSS_SELECTOR, "#target .outcome")
     assert {str(mark.get_attribute("data-kind")) for mark in marks} == {
         "reached",
@@ -197,7 +197,7 @@ def test_ends_of_runs_are_told_apart(several: Chrome) -> None:
     assert texts(several, "#target .strip-value")[0].startswith("ended at")
 
 
-def test_what_has_no_result_is_named(several: Chrome) -> None:
+def test_runs_without_a_result_are_named(several: Chrome) -> None:
     assert "damaged.h5" in one(several, "#absent-table").text
     assert "unreadable" in one(several, "#absent-table").text
 
@@ -234,10 +234,10 @@ def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: 
     assert script(desktop, "positive({ mean: [1, null], low: [] })")
 
 
-def test_without_an_expectation_none_is_said_to_be_served_enough(several: Chrome) -> None:
+def test_without_an_expectation_no_client_is_judged(several: Chrome) -> None:
     assert "Shaded: what chance allows." in one(several, "#run").text
     script(several, "data.details.forEach((detail) => { detail.participation.short = null; }), render()")
-    assert "Nobody knows how often each should have been served." in one(several, "#run").text
+    assert "The expected number of updates is not known." in one(several, "#run").text
     assert several.find_elements(By.CSS_SELECTOR, "#run .chance, #run .expected") == []
 
 

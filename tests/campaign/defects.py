@@ -1,4 +1,4 @@
-"""areabench with a defect on one rank: a module that patches what a client sends, and then is areabench."""
+"""areabench with a defect on one rank: a module that patches what a client sends, and then runs areabench."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def bad_pack(buffer, header, *length):
 def bad_send(self, header):
     mpi_worker.pack_update = bad_pack if due() else pack
     send(self, header)
-    mpi_worker.pack_update = pack  # what the server asks for besides updates is answered well
+    mpi_worker.pack_update = pack  # memories, which the server also asks for, are sent without a defect
 
 if RANK == VICTIM + 1:
     mpi_worker.MpiWorkerLink.send = bad_send

@@ -1,4 +1,4 @@
-"""Faults that are brought about from outside the processes that they strike: signals, and a disc that becomes full."""
+"""Faults that are caused from outside the affected processes: signals, and a full disc."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Disc:
     mounted: bool
 
     def fill(self, process: int | None, run_file: Path) -> bool:
-        """Take all room that is left; returns whether there was a process to take it from."""
+        """Fill the disc; returns whether there was a process to affect."""
         if self.mounted:
             return self._write_ballast()
         if process is None:
@@ -49,7 +49,7 @@ class Disc:
         return True
 
     def make_room(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         (self.folder / _BALLAST).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class Strike:
 
 
 def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: float) -> Strike:
-    """Wait until the run file is there, then for the fault's moment, and strike."""
+    """Wait for the run file and for the fault's moment, then cause the fault."""
     there = started.wait_until(room.run_file.exists, APPEARS_S)
     begun_at = time.time()
     if case.kind.act in (Act.NOTHING, Act.DAMAGE, Act.DEFECT):  # nothing is done from outside
@@ -99,7 +99,7 @@ def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: flo
 
 
 def _act(case: Case, room: Room, started: Started, disc: Disc) -> bool:
-    """Returns whether there was a process to strike."""
+    """Cause the fault; returns whether there was a process to affect."""
     match case.kind.act:
         case Act.SIGNAL_LAUNCH:
             return send_signal(started.process.pid, signal.Signals[case.kind.detail])
@@ -119,7 +119,7 @@ def _server(case: Case, started: Started) -> int | None:
 
 
 def _pause(case: Case, started: Started) -> bool:
-    """Stop the client's rank for a while; whatever happens to the others meanwhile, it continues after that."""
+    """Stop the client's rank for a while; it continues afterwards, whatever happens to the others."""
     process = rank_process(started.token, case.victim + 1)
     stopped = send_signal(process, signal.SIGSTOP)
     time.sleep(case.pause_s)

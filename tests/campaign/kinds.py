@@ -1,4 +1,4 @@
-"""The kinds of faults, and what is expected after each. Every expectation stands here, and only here."""
+"""The kinds of faults, and what is expected after each. All expectations are in this file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Kind:
     act: Act
     expected: Expected
     detail: str = ""  # the signal, the defect or the damage
-    ulfm: bool = False  # mpirun is told to go on without ranks that died
+    ulfm: bool = False  # mpirun continues without ranks that died
     settings: tuple[str, ...] = ()  # sections or keys of the experiment that the kind needs
 
     @property
@@ -68,7 +68,7 @@ SERVER_KILLED = Expected((State.RUNNING,), None, ends_within_s=20.0)
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)
 FULL_DISC = Expected((State.FAILED,), (1,), ends_within_s=20.0)
 STOPPED_BY_UPDATE = Expected((State.FAILED,), (1,), ends_within_s=20.0)  # faults.bad_update = "stop"
-# A round of S-FedAvg waits for a client all of whose updates are refused, so that nobody else is at work: the run is
+# A round of S-FedAvg waits for a client all of whose updates are refused, so that no other client works: the run is
 # given up, as diverged where the values are not finite and as failed otherwise, unless its horizon comes first.
 HOPELESS_VALUES = Expected((State.DIVERGED, State.DONE), (3, 0))
 HOPELESS_HEADERS = Expected((State.FAILED, State.DONE), (1, 0))

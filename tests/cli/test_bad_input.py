@@ -224,7 +224,7 @@ FILES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_texts(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_text_in_a_file(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     content, words = FILES[name]
     Path(FILE).write_bytes(content)
     for command in COMMANDS.values():
@@ -304,7 +304,7 @@ def test_names_that_are_too_long(capsys: pytest.CaptureFixture[str]) -> None:
         "simulate try.toml -o half/x.h5",
     ],
 )
-def test_what_is_closed_to_the_user(arguments: str, folder: Path) -> None:
+def test_files_without_permission(arguments: str, folder: Path) -> None:
     for name, mode in (("closed", 0o700), ("half", 0o755)):
         (folder / name).mkdir(mode=mode)
     (folder / FILE).write_text(QUADRATIC, encoding="utf-8")
@@ -488,7 +488,7 @@ def test_modules(path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 # ---------------------------------------------------------------------------------------------------- on ranks
 
 
-def test_run_tells_it_too(folder: Path) -> None:
+def test_run_reports_it_too(folder: Path) -> None:
     pytest.importorskip("mpi4py")
     Path(FILE).write_bytes(LOGISTIC.encode("utf-16"))
     command = [sys.executable, "-m", "areabench", "run", FILE]

@@ -127,7 +127,7 @@ def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(command in listed for command in COMMANDS)
 
 
-def test_a_command_that_there_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulat", "demo.toml"]) == 2
     assert "unknown command 'simulat'; did you mean 'simulate'? allowed: check, " in complaint(capsys)
     assert main(["x"]) == 2
@@ -540,7 +540,7 @@ sys.modules["mpi4py"].__spec__ = importlib.machinery.ModuleSpec("mpi4py", None)
     assert done.stderr.count("\n") == 1
 
 
-def test_a_missing_trace_is_told_before_anything_is_written(
+def test_a_missing_trace_is_reported_before_anything_is_written(
     experiment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in ("check", "simulate", "launch"):
@@ -601,7 +601,7 @@ def test_a_file_name_that_is_no_text(experiment: Path) -> None:
         assert recorded.provenance.command.endswith("-o '\\udcff.h5'")
 
 
-def test_one_thread_unless_told(experiment: Path) -> None:
+def test_one_thread_by_default(experiment: Path) -> None:
     chosen = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}
     assert in_process("simulate", str(experiment), "-o", "run.h5", environment=chosen).returncode == 0
     with open_run("run.h5") as recorded:

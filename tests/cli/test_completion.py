@@ -40,7 +40,7 @@ def offered(line: str) -> list[str]:
 
 
 def test_commands_and_options(folder: Path) -> None:
-    assert offered("areabench ") == sorted(set(COMMANDS) - {"batch"})  # nobody types batch
+    assert offered("areabench ") == sorted(set(COMMANDS) - {"batch"})  # batch is an internal command
     assert offered("areabench watch run.h5 --tr") == ["--trust-module"]
     assert offered("areabench table runs --format la") == ["latex"]
 

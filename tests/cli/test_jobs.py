@@ -180,7 +180,9 @@ def test_walltime(arguments: str, time: str, capsys: pytest.CaptureFixture[str])
 
 def test_walltime_of_iterations_and_of_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     Path("try.toml").write_text(EXPERIMENT.replace("horizon_s = 10.0", "iterations = 80000"))
-    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace("\n#  ", "")  # 8 clients, 10 a second
+    assert "1 run of 1,000 s in all" in written("try.toml", capsys).replace(
+        "\n#  ", ""
+    )  # 8 clients, 10 updates per second each
     Path("try.toml").write_text(
         EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
     )
@@ -207,20 +209,20 @@ def test_launchers(arguments: str, scheduler: str, launcher: str, capsys: pytest
 @pytest.mark.parametrize(
     ("says", "interface"), [("mpirun (Open MPI) 5.0.10", "pmix"), ("HYDRA build details:", "pmi2")]
 )
-def test_the_mpi_at_hand(
+def test_the_installed_mpi(
     says: str, interface: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mpirun = Path("mpirun")
     mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
     mpirun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
-    for module in (command, launch):  # an mpi4py that does not tell its family
+    for module in (command, launch):  # an mpi4py of unknown family
         monkeypatch.setattr(module, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
     assert f"srun --mpi={interface} " in capsys.readouterr().out
 
 
-def test_no_mpi_at_hand(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(command, "mpi4py_family", lambda: None)
@@ -247,7 +249,7 @@ def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script as the scheduler would; the environment's programs stand on the path."""
+    """Run a script as the scheduler would; the environment's programs are on the path."""
     environment = {"PATH": f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(folder)}
     return subprocess.run(
         ["bash"], input=script, text=True, env=environment, capture_output=True, timeout=60, check=False
@@ -289,14 +291,14 @@ def test_a_run_is_warned_before_the_walltime_and_resumed(
     areabench.chmod(0o755)
     script = written("try.toml --transport simulator --runs 'a run.h5' --walltime 00:00:02", capsys, scheduler)
     script = f"PBS_O_WORKDIR=$PWD\n{script}".replace("source .venv", "true .venv")
-    whom = "$$" if scheduler == "slurm" else ""  # Slurm tells the script, PBS tells nobody
+    whom = "$$" if scheduler == "slurm" else ""  # Slurm signals the script, PBS signals nothing
     done = in_bash(f'export SHELL_OF_THE_JOB="{whom}"\n{script}', tmp_path)
     assert (done.returncode, done.stdout) == (4, "stopped\n")
     done = in_bash(script, tmp_path)
     assert (done.returncode, done.stdout) == (3, "resume a run.h5 --progress never\n")
 
 
-def test_a_run_of_ones_own_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_user_code_is_resumed_with_its_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside.write(tmp_path / "my code", "method")
     script = written("'my code/tiny.toml' --transport simulator --runs run.h5", capsys)
     assert """    4) task=(resume "$run_file" --trust-module 'my code/mine.py') ;;""" in script
@@ -306,7 +308,7 @@ def test_a_run_of_ones_own_code_is_resumed_with_its_module(tmp_path: Path, capsy
 def test_the_warning_goes_to_the_tasks_of_srun_or_else_to_the_script(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--signal=USR1@60" in directives(written("try.toml", capsys), "SBATCH")
     assert "--signal=B:USR1@60" in directives(written("try.toml --launcher mpirun", capsys), "SBATCH")
-    assert "--signal" not in written("grid.toml", capsys)  # a sweep goes on with the next run anyway
+    assert "--signal" not in written("grid.toml", capsys)  # a sweep continues with the next run anyway
     assert "--signal=USR1 9940 " in written("try.toml --walltime 02:46:40", capsys, "pbs")
 
 
@@ -348,7 +350,7 @@ def test_check_says_whether_a_run_has_ended(capsys: pytest.CaptureFixture[str]) 
     assert main(["check", "try.toml", "--ended-in", "a.h5"]) == 0
 
 
-def test_check_says_whether_a_run_can_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "try.toml", "-o", "a.h5"]) == 0
     with open_run(Path("a.h5")) as run:
         stopped = replace(run.status, state=State.STOPPED)
@@ -373,7 +375,7 @@ def test_check_says_whether_a_run_can_go_on(capsys: pytest.CaptureFixture[str]) 
     [
         ("try.toml --array 2", "--array: try.toml is one run; add a section [sweep] to it"),
         ("try.toml --trials 2", "--trials: try.toml is one run"),
-        ("grid.toml --array 7", "--array 7: the sweep has 6 runs"),
+        ("grid.toml --array 7", "--array 7: use at most 6, the number of runs in the sweep"),
         ("try.toml --clients-per-rank 9", "--clients-per-rank 9: there are 8 clients; use a number from 1 to 8"),
         ("try.toml --nodes 10", "--nodes 10: there are only 9 ranks"),
         ("try.toml --transport simulator --nodes 2", "--nodes 2: a job in the simulator has one node"),

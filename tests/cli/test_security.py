@@ -102,7 +102,7 @@ def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, caps
 
 
 @pytest.mark.parametrize("trust", [[], ["--trust-module", "stranger_net:loss"], ["--trust-module", "stranger_net"]])
-def test_replay_calls_nobody_that_the_user_has_not_named(
+def test_replay_calls_no_code_that_the_user_has_not_named(
     trust: list[str], run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", "run.h5", *trust]) == 2
@@ -127,7 +127,7 @@ def test_replay_calls_what_the_user_names(folder: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.endswith("all equal\n")
 
 
-def test_replay_needs_no_word_for_the_examples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_needs_no_option_for_the_examples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     Path("try.toml").write_text(torch_experiment("areabench.problems.examples:mlp"), encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == main(["replay", "run.h5"]) == 0

@@ -99,7 +99,7 @@ def _sources() -> str:
 
 
 def is_quoted(text: str) -> bool:
-    """Whether a piece of Python stands in a file of the repository, word for word: then the file's tests run it."""
+    """Whether a piece of Python is in a file of the repository, word for word: then the file's tests run it."""
     return text.strip() in _sources()
 
 

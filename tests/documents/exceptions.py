@@ -1,4 +1,4 @@
-"""What in the documents is not executed, and why; everything else is, as it stands.
+"""What of the documents is not executed, and why; everything else is executed unchanged.
 
 Of these, `make` says what it would do (make -n), commands of areabench are parsed, and files they name must be there.
 """

@@ -24,7 +24,7 @@ def exit_codes() -> dict[str, str]:
     return {name: (parsers[name].epilog or "").partition("exit codes: ")[2] for name in typed}
 
 
-def test_every_command_tells_its_exit_codes() -> None:
+def test_every_command_lists_its_exit_codes() -> None:
     codes = exit_codes()
     assert set(codes) == set(cli.COMMANDS) - {"batch"}
     for name, text in codes.items():
@@ -33,7 +33,7 @@ def test_every_command_tells_its_exit_codes() -> None:
         assert "130" in text, name
 
 
-def test_exit_codes_stand_on_the_generated_page_alone() -> None:
+def test_exit_codes_are_on_the_generated_page_only() -> None:
     generated = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for text in exit_codes().values():
         assert text in generated

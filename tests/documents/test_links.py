@@ -1,4 +1,4 @@
-"""Links between the documents lead somewhere, and commands that stand in a sentence exist."""
+"""Links between the documents lead somewhere, and commands inside sentences exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def links_of(document: str) -> Iterator[tuple[Path, str]]:
 
 
 def anchors_of(document: str) -> set[str]:
-    """What a code host makes of the headings: lower case, hyphens for blanks, a number behind one that comes again."""
+    """What a code host makes of the headings: lower case, hyphens for blanks, a number behind a repeated one."""
     seen: Counter[str] = Counter()
     anchors = set()
     for heading in _HEADING.finditer(prose_of(document)):

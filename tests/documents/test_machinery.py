@@ -62,7 +62,7 @@ def test_steps_are_found_in_order_with_their_lines(page: str) -> None:
     assert steps_of(page)[4].name == "own.toml"
 
 
-def test_blocks_and_prose_are_told_apart(page: str) -> None:
+def test_blocks_and_prose_are_separated(page: str) -> None:
     assert [block.language for block in blocks_of(page)] == ["sh", "text", "python", "", "toml"]
     assert prose_of(page).split() == ["#", "A", "page", "-", "in", "a", "list:"]
 

@@ -136,7 +136,7 @@ def _whole_experiments(folder: Path) -> Iterator[None]:
 
 
 def _look_at(step: Step, folder: Path) -> Outcome:
-    """What can be said of a command without executing it: make's own word, areabench's parser, the files it names."""
+    """Check a command without executing it: by make -n, areabench's parser, and the files that it names."""
     if step.text.startswith("make "):
         return execute(replace(step, text=step.text.replace("make ", "make --dry-run ", 1)), folder)
     words = shlex.split(step.text.partition(" > ")[0], comments=True)

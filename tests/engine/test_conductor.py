@@ -320,14 +320,14 @@ def test_synchronous_method_brings_its_own_criterion() -> None:
     assert (found.counted(1), found.counted(2), found.next_s) == (False, True, math.inf)
 
 
-def test_timer_steps_and_goes_on_to_the_next_time(tmp_path: Path) -> None:
+def test_timer_steps_and_is_set_to_the_next_time(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.5)))
     for client in (0, 1, 0):
         stage.update(0.25, client, [2, 2])
     assert (stage.server.version, stage.conductor.timer_s) == (0, 0.5)
     stage.conductor.timer(0.5)
     np.testing.assert_array_equal(stage.server.model, [2, 2])
-    stage.conductor.timer(1.0)  # nothing has come in meanwhile
+    stage.conductor.timer(1.0)  # no update has arrived since
     np.testing.assert_array_equal(stage.server.model, [2, 2])
     assert (stage.server.iteration, stage.server.version, stage.conductor.timer_s) == (5, 2, 1.5)
 
@@ -397,12 +397,12 @@ class Gated(GivenQuadratic):
 
 
 def open_gate(problem: Gated, watch: BackgroundWatch) -> None:
-    """Let the evaluation under way end, and wait for it."""
+    """Let the running evaluation end, and wait for it."""
     problem.gate.set()
     watch.close()
 
 
-def test_background_watch_passes_over_snapshots_while_it_evaluates() -> None:
+def test_background_watch_skips_snapshots_while_it_evaluates() -> None:
     problem = Gated()
     watch = BackgroundWatch(Stop(target_loss=2.5), problem)
     watch.offer(0.1, np.array([2.0, 1.0]))
@@ -427,7 +427,7 @@ def test_background_watch_looks_at_the_last_snapshot_when_the_run_is_over() -> N
     watch.close()
 
 
-def test_background_watch_goes_on_until_the_target_is_met() -> None:
+def test_background_watch_continues_until_the_target_is_met() -> None:
     problem = Gated()
     problem.gate.set()
     watch = BackgroundWatch(Stop(target_loss=2.5), problem)
@@ -441,7 +441,7 @@ def test_background_watch_goes_on_until_the_target_is_met() -> None:
     watch.close()
 
 
-def test_exception_of_the_evaluation_comes_out_of_the_watch() -> None:
+def test_exception_of_the_evaluation_is_raised_by_the_watch() -> None:
     problem = Gated(fails=True)
     watch = BackgroundWatch(Stop(target_loss=2.5), problem)
     watch.offer(0.1, np.array([2.0, 1.0]))
@@ -450,7 +450,7 @@ def test_exception_of_the_evaluation_comes_out_of_the_watch() -> None:
         watch.reached()
 
 
-def test_exception_of_the_evaluation_comes_out_of_the_virtual_watch() -> None:
+def test_exception_of_the_evaluation_is_raised_by_the_virtual_watch() -> None:
     problem = Gated(fails=True)
     problem.gate.set()
     with pytest.raises(ValueError, match="the evaluation failed"):

@@ -158,12 +158,12 @@ def test_the_text_is_short_aligned_and_ends_with_the_verdict() -> None:
     assert lines[-1] == "  verdict          delay-bound: cycles are as long as the delays drawn (+1.0 %)"
 
 
-def test_a_stretched_clock_is_said() -> None:
+def test_a_stretched_clock_is_reported() -> None:
     stretched = parse_experiment(EXPERIMENT, overrides=["clock.stretch=4"])
     assert "; clock.stretch = 4\n" in diagnosis_text(diagnose(observed(experiment=stretched)))
 
 
-def test_a_server_that_waits_for_a_core_is_said() -> None:
+def test_a_server_that_waits_for_a_core_is_reported() -> None:
     starved = tuple(replace(one, waited=0.125) for one in observed().footprints)
     assert "server busy 20 % (short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
     assert "short of a core" not in diagnosis_text(diagnose(observed()))
@@ -237,7 +237,7 @@ def test_a_run_without_any_event_cannot_be_judged(tmp_path: Path) -> None:
         diagnosis_of(run)
 
 
-def test_a_damaged_diagnosis_is_told(recorder: Recorder) -> None:
+def test_a_damaged_diagnosis_is_reported(recorder: Recorder) -> None:
     recorder.diagnosis(diagnose(observed()))
     recorder.close()
     with edited(recorder.path) as file:

@@ -60,13 +60,13 @@ def test_tally_counts_updates_by_client_and_staleness() -> None:
     assert tally.status(State.DONE, "why") == Status(State.DONE, "why", 1.5, updates=3, discarded=0, server_steps=1)
 
 
-def test_discarded_updates_are_served_to_nobody() -> None:
+def test_discarded_updates_do_not_count_as_served() -> None:
     tally = Tally()
     tally.count(Kind.DISCARDED, 1.5, 0, 1)
     assert (tally.staleness.tolist(), tally.served(1).tolist(), tally.events) == ([], [0], 1)
 
 
-def test_a_copy_does_not_count_on() -> None:
+def test_a_copy_does_not_continue_the_count() -> None:
     tally = Tally()
     tally.count(Kind.UPDATE, 1.5, 0, 0)
     twin = tally.copy()

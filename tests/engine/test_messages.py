@@ -1,4 +1,4 @@
-"""Headers survive the journey; digests tell vectors apart."""
+"""Headers survive packing; digests distinguish vectors."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_digest_sees_every_bit(dtype: type[np.floating], size: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
-def test_digest_tells_a_vector_from_its_negative(dtype: type[np.floating], size: int) -> None:
+def test_digest_of_a_vector_differs_from_its_negative(dtype: type[np.floating], size: int) -> None:
     vector = np.arange(1, size + 1).astype(dtype)
     assert digest(vector) != digest(-vector)
 
 
-def test_digest_of_zero_tells_the_sign() -> None:
+def test_digest_of_zero_depends_on_the_sign() -> None:
     assert digest(np.zeros(3)) != digest(np.array([0.0, -0.0, 0.0]))
 
 

@@ -49,7 +49,7 @@ def test_it_runs_and_is_replayed_bit_for_bit(capsys: pytest.CaptureFixture[str])
         assert run.clients_array["samples"].tolist() == [120] * 4  # 480 of 600 points, in eight shards of 60
 
 
-def test_a_problem_of_ones_own_under_a_method_of_the_package() -> None:
+def test_a_user_problem_with_a_method_of_the_package() -> None:
     assert main(["simulate", str(OWN / "robust.toml"), "-o", "robust.h5"]) == 0
     assert main(["replay", "robust.h5", *TRUST]) == 0
     with open_run("robust.h5") as run:
@@ -69,7 +69,7 @@ def test_it_is_stopped_and_resumed(stop_at: Callable[[int], None]) -> None:
     stop_at(50)
     assert main(["simulate", str(OWN / "own.toml"), *SHORT, "-o", "cut.h5"]) == 4
     stop_at(10**9)
-    assert main(["resume", "cut.h5"]) == 2  # nobody vouches for it
+    assert main(["resume", "cut.h5"]) == 2  # without --trust-module
     assert main(["resume", "cut.h5", *TRUST]) == 0
     assert contents(Path("cut.h5")) == contents(Path("whole.h5"))
 
@@ -101,7 +101,7 @@ def test_a_number_that_changes_its_type_is_resumed_as_it_was(stop_at: Callable[[
     assert main(["replay", "cut.h5", *trust]) == 0
 
 
-def test_what_is_handed_out_to_go_on_goes_on(
+def test_the_printed_command_to_continue_works(
     stop_at: Callable[[int], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "there", "method")
@@ -157,7 +157,7 @@ def failing(folder: Path) -> Path:
                  after="State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)")  # fmt: skip
 
 
-def test_an_error_in_ones_own_code_ends_a_run_with_its_line(tmp_path: Path) -> None:
+def test_an_error_in_user_code_ends_a_run_with_its_line(tmp_path: Path) -> None:
     path = failing(tmp_path / "there")
     with pytest.raises(ZeroDivisionError) as caught:  # the traceback is what a user gets to see, and exit code 1
         main(["simulate", str(path), "-o", "run.h5"])
@@ -168,13 +168,13 @@ def test_an_error_in_ones_own_code_ends_a_run_with_its_line(tmp_path: Path) -> N
     assert main(["replay", "run.h5", "--trust-module", str(path.parent / "mine.py")]) == 0
 
 
-def test_a_sweep_tells_the_line_too(tmp_path: Path) -> None:
+def test_a_sweep_names_the_line_too(tmp_path: Path) -> None:
     assert main(["sweep", str(failing(tmp_path / "there")), "-o", "sweep", "-j", "1"]) == 1
     with Path("sweep/failures.csv").open() as file:
         assert list(csv.reader(file))[1][1] == "ZeroDivisionError: division by zero (at mine.py, line 21)"
 
 
-def test_delays_that_become_bad_on_the_way_end_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delays_that_become_invalid_during_the_run_end_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "there", "delays", before="for _ in range(17): yield 0.1", delay="-1.0")
     assert main(["simulate", str(path), "--set", "stop.iterations=99", "-o", "run.h5"]) == 1
     assert "gave -1.0 in round 17 of client" in capsys.readouterr().err
@@ -186,7 +186,7 @@ def test_delays_that_become_bad_on_the_way_end_the_run(tmp_path: Path, capsys: p
 
 
 @given(shape=st.floats(0.3, 5), rate=st.floats(0.1, 100), seed=st.integers(0, 2**32 - 1), rounds=st.integers(0, 40))
-def test_delays_of_ones_own_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
+def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
     look_in([str(OWN)])
     settings = OwnPart(name="own_parts:weibull", settings=load_experiment(
         OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip

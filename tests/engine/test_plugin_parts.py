@@ -16,7 +16,7 @@ DRAWN = "def drawn(bowl):\n    bowl.point = np.random.standard_normal(2)\n    re
 METHODS: list[tuple[dict[str, str], str]] = [
     ({"method": "None"}, "returned NoneType; let it return areabench.extend.Method"),
     ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); correct it, or its"),
-    ({"calls": "()"}, "start calls no client, so nobody would ever work; name clients in Step(state, calls)"),
+    ({"calls": "()"}, "start calls no client, so none would ever work; name clients in Step(state, calls)"),
     ({"calls": "(0, 2)"}, "start calls (0, 2); give a tuple of clients from 0 to 1"),
     ({"calls": "[0, 1]"}, "start calls [0, 1]; give a tuple of clients from 0 to 1"),
     ({"report": "local"}, "report returned ndarray; let it return Report(payload, memory)"),
@@ -88,7 +88,7 @@ DELAYS: list[tuple[dict[str, str], str]] = [
     ({"delay": "0.0"}, "gave 0.0 in round 0 of client 0; give a finite number of seconds above 0"),
     ({"delay": "float('inf')"}, "gave inf in round 0 of client 0; give a finite number of seconds above 0"),
     ({"delay": "'long'"}, "gave 'long' in round 0 of client 0; give a finite number of seconds above 0"),
-    ({"before": "yield 0.1; return"}, "ended after 1 round of client 0; let it yield for ever"),
+    ({"before": "yield 0.1; return"}, "ended after 1 round of client 0; let it yield without end"),
     ({"delay": "random.random() + 0.01"}, "gives client 0 others each time; draw from its generator only"),
     ({"delay": "1 / (rate - rate)"}, "failed (ZeroDivisionError: float division by zero at mine.py, line 5)"),
 ]
@@ -111,7 +111,7 @@ def test_mistakes_are_reported_before_a_run(
     assert message.startswith(f"{section}.name = 'mine:make'")
 
 
-def test_features_of_any_type_are_for_a_problem_of_ones_own(tmp_path: Path) -> None:
+def test_features_of_any_type_are_for_a_user_problem(tmp_path: Path) -> None:
     write(tmp_path / "there", "data", features="np.arange(24.0).reshape(12, 2)")
     (tmp_path / "there" / "mine.py").rename(tmp_path / "there" / "mine_data.py")
     path = write(tmp_path / "there", "problem", parameters="data, parts")

@@ -1,4 +1,4 @@
-"""Modules that a run file names: imported by nobody who has not named them too, found where the user says, compared."""
+"""Modules that a run file names: imported only if the user names them too, found where the user says, compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["elsewhere"]  # pytest finds the fixture here
 
 @pytest.fixture
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A run whose module has been forgotten since; whoever imports it again leaves a mark."""
+    """A run whose module has been unloaded since; importing it again leaves a mark."""
     path = write(tmp_path / "there", "method")
     module = path.parent / "mine.py"
     mark = f"from pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\n"
@@ -48,7 +48,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         "show run.h5 --toml", "recover run.h5 -o saved.h5", "replay run.h5", "resume run.h5",
     ],
 )  # fmt: skip
-def test_nobody_imports_what_a_run_file_names(command: str, run: Path, tmp_path: Path) -> None:
+def test_reading_never_imports_what_a_run_file_names(command: str, run: Path, tmp_path: Path) -> None:
     assert main(command.split()) in (0, 2)
     assert "mine" not in sys.modules
     assert not (tmp_path / "mark").exists()
@@ -99,12 +99,12 @@ def test_every_section_must_be_vouched_for(section: str) -> None:
     check_trusted(named, Path("run.h5"), ["mine:make"])
 
 
-def test_a_folder_that_a_run_file_names_is_not_looked_in(run: Path, tmp_path: Path) -> None:
+def test_a_folder_that_a_run_file_names_is_not_searched(run: Path, tmp_path: Path) -> None:
     assert main(["replay", "run.h5", "--trust-module", "mine:make"]) == 2  # it is in neither folder that counts
     assert not (tmp_path / "mark").exists()
 
 
-def test_a_file_that_is_not_there(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", "run.h5", "--trust-module", "mine.py"]) == 2
     assert "--trust-module mine.py: there is no such file" in capsys.readouterr().err
 
@@ -173,7 +173,7 @@ def test_modules_as_text() -> None:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def test_tables_and_frames_show_settings_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_and_frames_show_user_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "there", "method")
     sweep = path.with_name("sweep.toml")
     sweep.write_text(
@@ -181,7 +181,7 @@ def test_tables_and_frames_show_settings_of_ones_own(tmp_path: Path, capsys: pyt
         '[[sweep.grid]]\nmethod = [{name = "area", step_size = 0.1}]\n'
     )
     assert main(["sweep", str(sweep), "-o", "sweep", "-j", "1"]) == 0
-    (path.parent / "mine.py").unlink()  # nobody needs it to read
+    (path.parent / "mine.py").unlink()  # reading does not need it
     capsys.readouterr()
     assert main(["table", "sweep", "--keep", "all"]) == 0
     table = capsys.readouterr().out
@@ -201,7 +201,7 @@ def test_settings_survive_the_file(tmp_path: Path) -> None:
     assert [type(value) for value in again.delays.settings.values()] == [int, float, str, str, tuple, tuple, bool]  # type: ignore[union-attr]
 
 
-def test_a_run_of_ones_own_is_read_without_its_module(run: Path, tmp_path: Path) -> None:
+def test_a_run_of_user_code_is_read_without_its_module(run: Path, tmp_path: Path) -> None:
     (tmp_path / "there" / "mine.py").unlink()
     with open_run("run.h5") as recorded:
         assert recorded.summary().method == "mine:make"

@@ -93,7 +93,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_settings_are_held_against_the_signature(
+def test_settings_are_checked_against_the_signature(
     settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "there", "method", settings, parameters="gain: float = 1.0, turns: int = 1")
@@ -111,7 +111,7 @@ ANNOTATIONS = {
 
 
 @pytest.mark.parametrize("annotation", ANNOTATIONS)
-def test_annotations_are_heeded(annotation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotations_are_checked(annotation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, words = ANNOTATIONS[annotation]
     path = write(tmp_path / "there", "method", parameters=f"gain=1.0, what: {annotation} = None")
     module = path.parent / "mine.py"
@@ -153,7 +153,9 @@ def test_an_annotation_may_be_anything(annotation: str, tmp_path: Path) -> None:
         ("math:sqrt", "method.name = 'math:sqrt' takes 'x' by position only; let it be given by name"),
     ],
 )
-def test_names_that_lead_nowhere(name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_cannot_be_imported(
+    name: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "there", "method")
     assert words in refused(path, capsys, "--set", f"method.name={name}")
 

@@ -78,7 +78,7 @@ class Stage:
         self.orders[order.client] = order
 
     def send(self, client: int, spoil: Callable[[Update], Update] = lambda update: update) -> None:
-        """A client works on its order and sends what becomes of it."""
+        """A client works on its order and sends its update, changed by the test."""
         order, its = self.orders.pop(client), self.clients[client]
         header = UpdateHeader(client, its.round, order.version)
         update = spoil(Update(header, its.work(order.model, order.step_size)))
@@ -87,7 +87,7 @@ class Stage:
 
     @property
     def deviation(self) -> float:
-        """How far x_s + u is from the mean of the clients' memories, without what is under way."""
+        """How far x_s + u is from the mean of the clients' memories, without updates in flight."""
         memories = np.mean([np.asarray(client.memory) for client in self.clients], axis=0)
         return float(np.abs(self.server.model + self.server.state.aggregator - memories).max())
 
@@ -172,7 +172,7 @@ def test_a_client_takes_back_its_last_round_only(stage: Stage) -> None:
     assert first is not None
     stage.send(0, with_entry(math.nan))
     assert stage.clients[0].memory is first
-    assert stage.clients[0].round == 2  # its draws went on
+    assert stage.clients[0].round == 2  # its draws continued
 
 
 def test_an_update_without_an_order_is_not_answered(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_an_update_without_an_order_is_not_answered(tmp_path: Path) -> None:
     assert stage.events()["reason"].tolist() == [Reason.ROUND]
 
 
-def test_what_is_wrong_with_an_update_after_the_end_is_told(stage: Stage) -> None:
+def test_the_reason_of_a_bad_update_after_the_end_is_recorded(stage: Stage) -> None:
     stage.conductor.discard(Update(UpdateHeader(1, 0, 0), np.array([1.0, math.nan])), 11.0)
     stage.conductor.discard(Update(UpdateHeader(0, 0, 0), np.array([1.0, 2.0])), 11.0)
     events = stage.events()
@@ -202,9 +202,7 @@ def test_the_policy_may_be_to_stop(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "refused"), [(Area(step_size=0.5), 3), (SFedAvg(step_size=0.5, clients_per_round=1), 3)]
 )
-def test_a_run_in_which_nobody_sends_anything_finite_has_diverged(
-    tmp_path: Path, method: MethodSettings, refused: int
-) -> None:
+def test_a_run_without_any_finite_update_has_diverged(tmp_path: Path, method: MethodSettings, refused: int) -> None:
     stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, method=method))
     ended: Status | None = None
     while not ended:
@@ -223,7 +221,7 @@ def test_one_client_that_never_sends_anything_finite_does_not_end_a_run(stage: S
         assert stage.deviation < 1e-12
 
 
-def test_nobody_who_is_understood_is_a_failure(stage: Stage) -> None:
+def test_a_run_fails_when_no_client_can_be_understood(stage: Stage) -> None:
     for client in range(2):
         stage.conductor.refuse(client, Reason.PROTOCOL, 1.0)
     with pytest.raises(RunFailure, match="another protocol version; start all ranks from one installation"):

@@ -1,4 +1,4 @@
-"""The times that a run collects on its way, and what a rank takes of its machine."""
+"""The times that a run collects, and the load of a rank on its machine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_long_run_is_thinned_evenly() -> None:
     assert 200 < len(rows) < 1000
     assert (np.diff(rows["drawn_s"]) > 0).all()
     assert np.histogram(rows["drawn_s"], 4, (0, 1))[0].min() > len(rows) / 8  # no quarter of the run is missing
-    assert np.bincount(rows["client"], minlength=4).min() > len(rows) / 8  # nor a client of those who take turns
+    assert np.bincount(rows["client"], minlength=4).min() > len(rows) / 8  # nor a client that shares its rank
 
 
 def test_the_same_updates_leave_the_same_sample() -> None:

@@ -110,7 +110,7 @@ def test_full_cores_are_to_blame_even_where_the_replies_are_late() -> None:
 
 def test_cores_that_would_be_full_at_full_pace_are_too_few() -> None:
     verdict = judge(case(SLOW_ROUND, Loads(server=0.2, rank=0.9, cores=0.6, workers=0.9, waiting=0.8)))
-    assert verdict.cause == Cause.COMPUTING  # 60 % at half the pace are 120 %, whoever else uses the cores
+    assert verdict.cause == Cause.COMPUTING  # 60 % at half the pace are 120 %, whatever else uses the cores
     assert "at full pace the ranks need 120 % of the cores" in verdict.line
     assert verdict.stretch == 2.0  # 120 % / 0.6; computing waits for a core for 4/5 of its time, and fits alone
 
@@ -129,7 +129,7 @@ def test_late_wake_ups_are_due_to_a_busy_machine() -> None:
 def test_ranks_that_use_the_cores_themselves_are_too_many() -> None:
     verdict = judge(case(WOKEN_LATE, Loads(server=0.2, rank=0.1, cores=0.6, workers=0.9)))
     assert verdict.cause == Cause.MACHINE
-    assert "busy with so many ranks (cycles +20.0 %); start fewer worker ranks, or set" in verdict.line
+    assert "busy with too many ranks (cycles +20.0 %); start fewer worker ranks, or set" in verdict.line
 
 
 def test_late_replies_of_an_idle_server_are_due_to_a_busy_machine() -> None:
@@ -167,7 +167,7 @@ def test_no_updates_no_verdict() -> None:
     assert judge(case(rows(0))).cause == Cause.NOTHING
 
 
-def test_the_advice_goes_on_from_the_stretch_that_there_is() -> None:
+def test_the_advice_starts_from_the_current_stretch() -> None:
     loads = Loads(server=0.1, rank=1.0, cores=0.4, workers=0.9, waiting=0.01)
     assert judge(case(SLOW_ROUND, loads, stretch=4.0)).stretch == 16.0
 

@@ -111,7 +111,7 @@ def labels(case: tuple[Any, ...]) -> str:
 
 
 def base(section: str) -> str:
-    """An experiment in which the section may stand."""
+    """An experiment that may have the section."""
     return LOGISTIC if section in ("data", "split") else QUADRATIC
 
 

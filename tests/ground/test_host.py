@@ -126,7 +126,7 @@ def test_without_proc_a_process_that_answers_is_alive(
     assert not is_alive(process)
 
 
-def test_a_meter_tells_busy_from_idle() -> None:
+def test_a_meter_distinguishes_busy_from_idle() -> None:
     meter = Meter()
     time.sleep(0.3)
     idle = meter.read("here")

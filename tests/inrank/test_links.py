@@ -35,12 +35,12 @@ pytestmark = pytest.mark.mpi(min_size=3)
 CLIENTS = 2
 FLOAT = np.dtype(np.float64)
 LARGE = 1_000_000  # entries: far beyond what MPI sends before the receiver is ready
-PATIENCE_S = 30.0  # for whatever must come; the machine may be busy
+PATIENCE_S = 30.0  # limit of every wait; the machine may be busy
 SIZES = pytest.mark.parametrize("dimension", [1, 7840, LARGE])
 
 
 def until(ready: Callable[[], Any]) -> Any:
-    """Poll until there is something, but not for ever."""
+    """Poll until something arrives, within a limit."""
     begun_s = time.perf_counter()
     while not (found := ready()):
         assert time.perf_counter() - begun_s < PATIENCE_S, "waited in vain"
@@ -81,7 +81,7 @@ def take(link: MpiServerLink, count: int) -> list[Update]:
 
 
 def dismiss(link: MpiServerLink, clients: int = CLIENTS) -> None:
-    """Stop all clients, take their farewells, close."""
+    """Stop all clients, receive their last messages, close."""
     link.stop_all()
     farewells = take(link, clients)
     assert {update.header.flags for update in farewells} == {Flag.LEAVING}
@@ -122,8 +122,8 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
 
 
 @SIZES
-def test_a_model_may_change_hands_while_an_order_is_under_way(world: World, dimension: int) -> None:
-    """What was ordered is sent, whatever becomes of the array: client 0 looks late."""
+def test_an_array_may_change_while_an_order_is_in_flight(world: World, dimension: int) -> None:
+    """The order is sent as it was, although the array changes: client 0 looks late."""
     if world.rank == 0:
         link = server_link(world, dimension)
         model = np.ones(dimension)
@@ -205,7 +205,7 @@ def test_clients_that_share_a_rank_do_not_see_each_others_messages(world: World,
         end.leave()
 
 
-def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(world: World) -> None:
+def test_a_client_that_fails_leaves_the_last_messages_of_its_rank_to_the_others(world: World) -> None:
     clients = 4
     if world.rank == 0:
         link = server_link(world, 3, clients)
@@ -222,7 +222,7 @@ def test_a_client_that_fails_leaves_the_farewells_of_its_rank_to_the_others(worl
         end.leave()
 
 
-def test_a_world_of_the_first_ranks_hears_nothing_of_the_whole(world: World) -> None:
+def test_a_world_of_the_first_ranks_receives_no_message_of_the_whole(world: World) -> None:
     part = world.first(2)
     if world.rank == 2:
         assert part is None

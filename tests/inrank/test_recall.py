@@ -67,7 +67,7 @@ def answers(link: MpiServerLink, count: int, dimension: int) -> list[tuple[int, 
 
 
 @SIZES
-def test_clients_tell_what_they_remember_in_the_order_of_asking(world: World, dimension: int) -> None:
+def test_clients_send_their_memories_in_the_order_of_asking(world: World, dimension: int) -> None:
     if world.rank == 0:
         link = server_link(world, dimension)
         assert link.recall.answer() is None
@@ -83,7 +83,7 @@ def test_clients_tell_what_they_remember_in_the_order_of_asking(world: World, di
 
 
 @SIZES
-def test_answers_to_what_was_given_up_are_thrown_away(world: World, dimension: int) -> None:
+def test_answers_to_a_cancelled_question_are_discarded(world: World, dimension: int) -> None:
     if world.rank == 0:
         link = server_link(world, dimension)
         link.recall.ask({0: 1, 1: 1})
@@ -127,8 +127,8 @@ def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
         end.leave()
 
 
-def test_a_client_that_is_asked_while_it_leaves_keeps_nobody_waiting(world: World) -> None:
-    """It has failed, or its rank has heard the stop of another client first."""
+def test_a_client_that_is_asked_while_it_stops_still_answers(world: World) -> None:
+    """It has failed, or its rank has received the stop of another client first."""
     if world.rank == 0:
         link = server_link(world, 3)
         (failed,) = take(link, 1)
@@ -166,7 +166,7 @@ def test_memories_come_back_to_their_clients(world: World, dimension: int) -> No
 
 
 def message(header: UpdateHeader, claimed_bytes: int, length: int = HEADER_BYTES + 24) -> bytearray:
-    """A message of so many bytes; one of the right kind has three numbers behind its header."""
+    """A message of this many bytes; one of the right kind has three numbers behind its header."""
     buffer = bytearray(max(length, HEADER_BYTES))
     pack_update(buffer, header, claimed_bytes)
     return buffer[:length]
@@ -192,7 +192,7 @@ def foreign() -> bytearray:
     ],
     ids=["version", "flags", "client", "claimed length", "header alone", "two bytes", "too long"],
 )
-def test_a_message_that_cannot_be_read_is_told_and_the_next_one_is_read(
+def test_a_message_that_cannot_be_read_is_reported_and_the_next_one_is_read(
     world: World, make: Callable[[], bytearray], reason: Reason
 ) -> None:
     if world.rank == 0:

@@ -49,7 +49,7 @@ def test_any_other_exception_reaches_all_ranks_with_its_traceback(world: World) 
     assert "ZeroDivisionError" in failure.message
 
 
-def test_the_lowest_rank_speaks_where_several_fail(world: World) -> None:
+def test_the_lowest_rank_reports_where_several_fail(world: World) -> None:
     def act() -> None:
         if world.rank > 0:
             raise UserError(f"rank {world.rank}")

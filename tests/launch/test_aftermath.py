@@ -1,4 +1,4 @@
-"""The exit code of a launch, and the last word on a run whose server could not say it."""
+"""The exit code of a launch, and the status of a run whose server could not set it."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_the_run_file_knows_better_than_mpirun(
 @pytest.mark.parametrize(
     ("ending", "expected", "reason"),
     [
-        (LauncherExit(137), 137, "the server ended without a word, mpirun returned 137 (a rank was killed)"),
-        (LauncherExit(0), 1, "the server ended without a word, mpirun returned 0"),
+        (LauncherExit(137), 137, "the server ended without a status, mpirun returned 137 (a rank was killed)"),
+        (LauncherExit(0), 1, "the server ended without a status, mpirun returned 0"),
         (LauncherExit(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
     ],
 )
@@ -106,7 +106,7 @@ def test_no_run_file_at_all(ending: LauncherExit, trusted: bool, expected: int, 
     assert settle(tmp_path / "run.h5", FileStamp(), ending, trusted=trusted) == expected
 
 
-def test_a_run_file_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
     path.write_bytes(b"no run file")
     assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 137

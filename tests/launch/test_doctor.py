@@ -30,7 +30,7 @@ SECOND = '{"rank": 1, "size": 2, "latency_us": 0.75, "library": "Open MPI"}'
 
 
 def launcher(folder: Path, ranks: str, version: str = OPEN_MPI) -> Path:
-    """An mpirun that tells its version, and else runs a few lines of shell in place of ranks."""
+    """An mpirun that prints its version, or else runs a few lines of shell in place of ranks."""
     folder.mkdir(exist_ok=True)
     path = folder / "mpirun"
     head = f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n'
@@ -229,7 +229,7 @@ def test_folders_that_cannot_be_written(tmp_path: Path) -> None:
     assert machine.check_temporary({"TMPDIR": str(folder)}).mark == Mark.FAIL
 
 
-def test_hdf5_is_tried_where_runs_will_be_and_leaves_nothing(tmp_path: Path) -> None:
+def test_hdf5_is_tried_in_the_folder_of_runs_and_leaves_nothing(tmp_path: Path) -> None:
     finding = machine.check_hdf5(tmp_path / "runs")
     assert finding.mark == Mark.OK
     assert "HDF5" in finding.text

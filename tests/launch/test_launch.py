@@ -1,4 +1,4 @@
-"""Which mpirun is started, and with which flags; a script stands in for it."""
+"""Which mpirun is started, and with which flags; a script replaces it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MPICH = "HYDRA build details:\\n    Version: 4.3.0"
 
 
 def stand_in(folder: Path, version: str, name: str = "mpirun", exit_code: int = 0) -> Path:
-    """A script that tells its version, or else writes down its arguments."""
+    """A script that prints its version, or else records its arguments."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     path.write_text(
@@ -174,7 +174,7 @@ def test_flags(
         (OPEN_MPI, "on", ["--with-ft", "ulfm"]),
         (OPEN_MPI, "off", []),
         ("mpirun (Open MPI) 4.1.4", "auto", []),
-        (MPICH, "auto", ["-disable-auto-cleanup"]),  # not to go on, but for the server to say why it ends
+        (MPICH, "auto", ["-disable-auto-cleanup"]),  # not to continue, but for the server to report why it ends
         (MPICH, "off", ["-disable-auto-cleanup"]),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.11", "auto", []),
     ],
@@ -185,14 +185,14 @@ def test_flags_for_the_death_of_a_rank(version: str, wish: str, flags: list[str]
 
 
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 4.1.4", MPICH])
-def test_an_mpi_that_cannot_go_on_without_a_rank(version: str, machine: Path) -> None:
+def test_an_mpi_that_cannot_continue_without_a_rank(version: str, machine: Path) -> None:
     launcher = ask_launcher(str(stand_in(machine / "path", version)))
     with pytest.raises(UserError, match="--fault-tolerant on: .* cannot continue .*; use Open MPI 5 or newer"):
         tolerance_flags(launcher, Tolerance.ON)
 
 
 def launched(machine: Path, *options: str, exit_code: int = 0) -> tuple[int, list[str]]:
-    """The exit code of `areabench launch`, and what it told mpirun."""
+    """The exit code of `areabench launch`, and the arguments of mpirun."""
     experiment = machine / "try it.toml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")
     stand_in(machine / "path", MPICH, exit_code=exit_code)
@@ -228,7 +228,7 @@ def test_launch_returns_the_exit_code_of_the_run(machine: Path) -> None:
     assert launched(machine, exit_code=3)[0] == 3
 
 
-def test_launch_cannot_do_with_mpich_what_only_open_mpi_can(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_refuses_on_mpich_what_only_open_mpi_can_do(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stand_in(machine / "path", MPICH)
     experiment = machine / "try.toml"
     experiment.write_text(EXPERIMENT, encoding="utf-8")

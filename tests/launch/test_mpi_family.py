@@ -138,7 +138,7 @@ def test_ranks_that_are_each_alone_are_refused(environment: dict[str, str]) -> N
         lone_ranks(started_by(environment), 1, remedy)
 
 
-def test_only_the_first_of_them_speaks() -> None:
+def test_only_the_first_of_them_prints() -> None:
     second = started_by(MPICH_RANK | {"PMI_RANK": "1"})
     with pytest.raises(SystemExit) as caught:
         lone_ranks(second, 1, remedy)

@@ -1,4 +1,4 @@
-"""What mpirun hears of our signals; shell scripts stand in for mpirun, and end when they are told to."""
+"""Which signals mpirun gets; shell scripts replace mpirun, and end when the test says so."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert ending.shell_code == 137
 
 
-def test_signals_are_given_back() -> None:
+def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == LauncherExit(3)
     assert signal.getsignal(signal.SIGTERM) is before

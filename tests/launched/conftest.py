@@ -96,7 +96,7 @@ class Launcher:
         self.experiment.write_text(problem + REST)
 
     def run(self, ranks: int, *overrides: str, defect: str = "") -> Ended:
-        """Run the experiment on so many ranks; `defect` is Python that breaks something on `rank`."""
+        """Run the experiment on this many ranks; `defect` is Python that breaks something on `rank`."""
         command = mpirun_command(ranks, ["run", str(self.experiment), *self._options(overrides)])
         if defect:
             self.write_defect(defect)

@@ -71,7 +71,7 @@ def test_a_slow_server_is_named_with_what_to_change(quadratic: Launcher) -> None
     assert found.quantile("reply_s", 50) > 0.02
 
 
-def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Launcher) -> None:
+def test_slow_computing_is_named_and_the_advised_stretch_helps(quadratic: Launcher) -> None:
     found = diagnosed(quadratic, quadratic.run(3, *TIGHT_DELAYS, defect=SLOW_COMPUTING))
     assert found.cause == Cause.COMPUTING  # 400 ms in delays of 200 ms
     assert found.overruns == found.updates
@@ -87,7 +87,7 @@ def test_slow_computing_is_named_and_the_advised_stretch_mends_it(quadratic: Lau
     assert mended.stretch == found.advised_stretch
 
 
-def test_a_plain_run_is_delay_bound_and_tells_what_it_took(quadratic: Launcher) -> None:
+def test_a_plain_run_is_delay_bound_and_reports_its_cost(quadratic: Launcher) -> None:
     found = diagnosed(quadratic, quadratic.run(3, *WIDE_DELAYS))
     assert found.cause == Cause.DELAYS
     assert math.isnan(found.advised_stretch)

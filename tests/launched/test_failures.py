@@ -1,4 +1,4 @@
-"""What goes wrong on one rank ends all ranks, is told once, and leaves a file that says so."""
+"""An error on one rank ends all ranks, is reported once, and leaves a file that says so."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def die(self, model, step_size):
 
 LocalQuadratic.descend = die
 """
-LONG = "stop.horizon_s=600"  # a run that hangs, or goes on, is seen
+LONG = "stop.horizon_s=600"  # so that a run that hangs or continues is noticed
 
 
 def failing_client(ranks: str, at_round: int, padding: int = 0) -> str:
@@ -181,7 +181,7 @@ def told_once(ended: Ended) -> str:
     return lines[0]
 
 
-def test_a_wrong_key_is_told_once_and_nothing_is_written(quadratic: Launcher) -> None:
+def test_a_wrong_key_is_reported_once_and_nothing_is_written(quadratic: Launcher) -> None:
     line = told_once(quadratic.run(3, "method.stepsize=1"))
     assert "stepsize" in line
     assert "step_size" in line
@@ -209,7 +209,7 @@ def test_launch_starts_the_ranks_and_passes_their_exit_code_on(quadratic: Launch
 
 def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic: Launcher) -> None:
     command = mpirun_command(3, ["run", str(quadratic.experiment), "--output", str(quadratic.run_file)])
-    foreign = quadratic.folder / "mpirun"  # starts three ranks as the other MPI does, as far as variables tell
+    foreign = quadratic.folder / "mpirun"  # starts three ranks as the other MPI does, as far as variables show
     other = "OMPI_COMM_WORLD" if mpi4py_family() == Family.MPICH else "PMI"
     size, rank = f"{other}_SIZE", f"{other}_RANK"
     lines = [f"{size}=3 {rank}={number} {shlex.join(command[-7:])} || code=$?" for number in range(3)]
@@ -221,7 +221,7 @@ def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic:
     assert not quadratic.run_file.exists()
 
 
-def test_mpiexec_is_as_good_as_mpirun(quadratic: Launcher) -> None:
+def test_mpiexec_works_like_mpirun(quadratic: Launcher) -> None:
     mpirun, *rest = mpirun_command(3, ["run", str(quadratic.experiment), "--output", str(quadratic.run_file)])
     mpiexec = Path(mpirun.replace("mpirun", "mpiexec"))
     assert mpiexec.exists()

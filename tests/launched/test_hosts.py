@@ -55,7 +55,7 @@ class Host:
         return ["ip", "netns", "exec", self.name, "unshare", "--uts", "sh", "-c", named, "sh"]
 
     def sent_bytes(self) -> int:
-        """What has gone out on the wire."""
+        """The bytes sent over the wire."""
         return int(self.run("cat", f"/sys/class/net/{self.wire}/statistics/tx_bytes"))
 
 
@@ -162,7 +162,7 @@ def test_a_server_and_its_clients_on_two_hosts(quadratic: Launcher, hosts: list[
         assert run.status.updates > 10
         assert min(sent) > run.status.updates * model_bytes  # each update came over the wire, and so did each model
     assert quadratic.replay() == 0
-    assert (quadratic.folder / "agent.log").read_text()  # the launcher has gone to the other host
+    assert (quadratic.folder / "agent.log").read_text()  # the launcher has used the other host
 
 
 @pytest.mark.usefixtures("hosts")  # or the reason why there are none

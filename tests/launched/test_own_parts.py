@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OWN = Path(__file__).parents[2] / "analysis" / "own"
 AREABENCH = [sys.executable, "-m", "areabench"]
-LONG = "stop.horizon_s=600"  # a run that hangs, or goes on, is seen
+LONG = "stop.horizon_s=600"  # so that a run that hangs or continues is noticed
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Launcher:
-    """A launcher whose experiment lies in a folder that is on nobody's path."""
+    """A launcher whose experiment is in a folder that is on no path."""
     launcher = Launcher(tmp_path)
     launcher.experiment = tmp_path / "there" / "tiny.toml"
     return launcher
@@ -58,7 +58,7 @@ def test_the_example_in_real_time(ranks: int, tmp_path: Path) -> None:
     assert main(["replay", str(launcher.run_file), "--trust-module", str(OWN / "own_parts.py")]) == 0
 
 
-def test_a_run_is_stopped_and_goes_on(mine: Launcher) -> None:
+def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
     write(mine.experiment.parent, "method", memory="start", report="Report(local - memory, local)")
     mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
     run = Launched(mine)
@@ -100,7 +100,7 @@ def test_an_error_of_the_server_ends_all_ranks(mine: Launcher) -> None:
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
 
 
-def test_what_is_refused_is_told_once(mine: Launcher) -> None:
+def test_a_bad_setting_is_reported_once(mine: Launcher) -> None:
     write(mine.experiment.parent, "method", "{gian = 2}")
     ended = mine.run(3)
     assert ended.code == 2

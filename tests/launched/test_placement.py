@@ -68,7 +68,7 @@ def test_sixteen_clients_run_on_any_number_of_ranks(logistic: Launcher, ranks: i
 
 
 @pytest.mark.parametrize(("ranks", "told"), [(1, "start 2 to 5"), (6, "6 ranks are more than one server and")])
-def test_a_wrong_number_of_ranks_is_told_once(quadratic: Launcher, ranks: int, told: str) -> None:
+def test_a_wrong_number_of_ranks_is_reported_once(quadratic: Launcher, ranks: int, told: str) -> None:
     ended = quadratic.run(ranks, "clients.count=4")
     assert ended.code == 2
     assert ended.errors.count(told) == 1

@@ -31,7 +31,7 @@ RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK=", "PMI_RANK=")
 
 
 class Launched:
-    """An `areabench launch` under way, with all processes below it."""
+    """A running `areabench launch`, with all processes below it."""
 
     def __init__(self, launcher: Launcher, *words: str) -> None:
         self._launcher = launcher
@@ -41,7 +41,7 @@ class Launched:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=launcher._environment(),
             cwd=launcher.folder, start_new_session=True,
         )  # fmt: skip
-        wait_until(Path(f"{launcher.run_file}.checkpoint").exists)  # the run is under way
+        wait_until(Path(f"{launcher.run_file}.checkpoint").exists)  # the run has begun
         self.below = list(below(self.process.pid))
 
     def rank(self, number: int) -> int:
@@ -110,7 +110,7 @@ LONG = ("--set", "stop.horizon_s=600")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 4), (signal.SIGINT, 130)])
-def test_a_signal_stops_the_run_and_it_can_go_on(
+def test_a_signal_stops_the_run_and_it_can_continue(
     quadratic: Launcher, launched: Callable[..., Launched], number: signal.Signals, code: int
 ) -> None:
     run = launched("--set", "stop.horizon_s=3")
@@ -145,7 +145,7 @@ def test_a_client_that_is_killed_without_fault_tolerance(
     assert run.ended() != 0
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.FAILED
-        if mpi4py_family() != Family.MPICH or "without a word" not in recorded.status.reason:  # Hydra may kill all
+        if mpi4py_family() != Family.MPICH or "without a status" not in recorded.status.reason:  # Hydra may kill all
             assert recorded.status.reason == "client 1 lost", run.output
     assert quadratic.replay() == 0
 
@@ -157,7 +157,7 @@ def test_a_server_that_is_killed(quadratic: Launcher, launched: Callable[..., La
     assert run.ended() != 0, run.output
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.FAILED
-        assert recorded.status.reason.startswith("the server ended without a word, mpirun returned ")
+        assert recorded.status.reason.startswith("the server ended without a status, mpirun returned ")
     resumed = [sys.executable, "-m", "areabench", "resume", str(quadratic.run_file)]
     assert quadratic.start([*resumed, "--fault-tolerant", tolerance]).code == 0
 

@@ -1,4 +1,4 @@
-"""Ranks that die, as the others see it: a fault-tolerant MPI lets them meet again; nobody waits for the dead."""
+"""Ranks that die, as the others see it: with a fault-tolerant MPI they meet again and do not wait for the dead."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ABORTING = """
 
 
 def survived(launcher: Launcher, part: str, ranks: int = RANKS) -> Ended:
-    """Run a part of the script on so many ranks of a fault-tolerant MPI."""
+    """Run a part of the script on this many ranks of a fault-tolerant MPI."""
     if not find_launcher(mpi4py_family()).survives:
         pytest.skip("this MPI cannot continue without a rank")
     return started(launcher, part, ranks, Tolerance.ON)
@@ -87,7 +87,7 @@ def started(launcher: Launcher, part: str, ranks: int, tolerance: Tolerance) -> 
 
 
 @pytest.mark.parametrize("victim", [2])
-def test_survivors_meet_without_a_rank_that_died_on_the_way_there(quadratic: Launcher, victim: int) -> None:
+def test_survivors_meet_without_a_rank_that_died_before(quadratic: Launcher, victim: int) -> None:
     ended = survived(quadratic, MEETING.format(victim=victim))
     left = [rank for rank in range(RANKS) if rank != victim]
     assert f"met {left} 7 [{victim}] ({victim},) 3" in ended.output

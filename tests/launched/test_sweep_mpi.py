@@ -43,7 +43,7 @@ def ranks(sweep: int) -> list[Path]:
     """The processes that work for the file that a sweep writes."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may have ended meanwhile
+        with suppress(OSError):  # it may have ended since
             if f".{sweep}.part".encode() in (process / "cmdline").read_bytes():
                 found.append(process)
     return found
@@ -91,7 +91,9 @@ def check_results(sweep_file: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("on_ranks", [False, True])
-def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_file: Path, quadratic: Launcher) -> None:
+def test_a_run_that_fails_gives_its_reason_and_the_next_one_runs(
+    on_ranks: bool, sweep_file: Path, quadratic: Launcher
+) -> None:
     """Three clients cannot share two samples."""
     data = ["--set", "problem={name='logistic'}", "--set", "data={name='synthetic',train_samples=2}"]
     arguments = ["sweep", str(sweep_file), "--transport", "mpi", *data]
@@ -106,7 +108,7 @@ def test_a_run_that_fails_tells_why_and_the_next_goes_on(on_ranks: bool, sweep_f
 
 
 @pytest.mark.slow
-def test_a_rank_that_dies_fails_its_run_and_the_others_go_on_in_another_launch(
+def test_a_rank_that_dies_fails_its_run_and_the_others_run_in_another_launch(
     sweep_file: Path, quadratic: Launcher
 ) -> None:
     defect = """
@@ -137,7 +139,7 @@ LocalQuadratic.descend = die
     assert not list(Path("runs/try-mpi").glob("*.part"))
 
 
-def test_too_many_ranks_are_told_before_anything_is_started(
+def test_too_many_ranks_are_reported_before_anything_is_started(
     sweep_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep_file.write_text(sweep_file.read_text().replace("[2, 3]", "[2, 2000]"))
@@ -155,7 +157,7 @@ def test_options_of_mpi_are_refused_in_virtual_time(sweep_file: Path, capsys: py
 def test_an_interrupt_ends_the_ranks_and_leaves_results(finished: bool, sweep_file: Path, quadratic: Launcher) -> None:
     command = [*SWEEP, "--transport", "mpi", "--set", "stop.horizon_s=300"]
     before: dict[str, bytes] = {}
-    if finished:  # something stands where the sweep writes, and it is asked to run that again
+    if finished:  # a folder is where the sweep writes, and the run is to be repeated
         command.append("--force")
         before = {member.file: b"finished" for member in load_sweep(sweep_file, ["stop.horizon_s=300"]).members}
         Path("runs/try-mpi").mkdir(parents=True)
@@ -183,7 +185,7 @@ def test_an_interrupt_ends_the_ranks_and_leaves_results(finished: bool, sweep_fi
 def test_ranks_that_no_longer_listen_end_a_sweep_on_the_ranks_of_a_launch(
     sweep_file: Path, quadratic: Launcher
 ) -> None:
-    """All are ended, instead of waiting for each other for ever."""
+    """All are ended, instead of waiting for each other forever."""
     quadratic.write_defect("""
 import time
 

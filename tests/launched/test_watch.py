@@ -21,7 +21,7 @@ LIMIT_S = 90.0
 
 
 @pytest.mark.timed
-def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
+def test_a_run_on_mpi_is_watched(logistic: Launcher) -> None:
     seen: list[Frame] = []
     watching = threading.Thread(target=_watch, args=(logistic.run_file, seen), daemon=True)
     watching.start()
@@ -41,6 +41,6 @@ def test_a_run_on_mpi_under_watch(logistic: Launcher) -> None:
 
 
 def _watch(path: Path, seen: list[Frame]) -> None:
-    """Twenty looks a second."""
+    """Twenty looks per second."""
     follower = Follower(path, LIMIT_S, Evaluator(path, path.parent / "cache", ()))
     seen.extend(frames(follower, WatchOptions(interval_s=0.05)))

@@ -149,7 +149,7 @@ def test_fedbuff_by_hand() -> None:
 
 def test_s_fedavg_by_hand() -> None:
     table = Table(s_fedavg(2, clients_per_round=2, seed=0), two_clients(), delta=2)
-    table.deliver(0)  # k=1: (8,8) -> (6,4); nobody works on until the round is full
+    table.deliver(0)  # k=1: (8,8) -> (6,4); no client works until the round is complete
     assert sorted(table.orders) == [1]
     table.deliver(1)  # k=2: (8,8) -> (0,8); the step k=3: mean (3,6)
     assert table.model() == [3, 6]
@@ -282,7 +282,7 @@ def test_fedbuff_with_unit_server_step_is_averaging_when_no_update_is_stale() ->
     for _ in range(10):
         averaging.deliver(0, 1, 2)
         buffered.deliver(0, 1, 2)
-        # Everybody starts the next round from the current model.
+        # All clients start the next round from the current model.
         buffered.orders = {
             client: Order(client, buffered.server.model, 0.1, buffered.server.version, 0) for client in range(3)
         }

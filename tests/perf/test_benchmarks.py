@@ -95,7 +95,7 @@ def test_point_that_fails_names_the_run(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- cost: plan
 
 
-def test_plan_has_a_point_a_method_and_value() -> None:
+def test_plan_has_one_point_per_method_and_value() -> None:
     points = cost_point.plan(cost_point.Sizes())
     assert len(points) == (4 + 5 + 5) * 4
     largest = [point.experiment for point in points if point.letter == "d"][-1]
@@ -108,7 +108,7 @@ def test_plan_has_a_point_a_method_and_value() -> None:
     [(128, 1, 25_000), (100_000, 1, 500_000), (128, 20, 1593), (128, 200, 640)],
 )
 def test_run_ends_after_some_seconds_but_serves_all(clients: int, local_steps: int, iterations: int) -> None:
-    # 20,000 updates; four a client; 2e8/(7840·20) = 1275 updates; four a client
+    # 20,000 updates; four per client; 2e8/(7840·20) = 1275 updates; four per client
     experiment = replace(TINY, data=Mnist(), clients=Clients(count=clients, local_steps=local_steps))
     assert cost_point.timed(experiment, 20_000).stop.iterations == iterations
 
@@ -168,7 +168,7 @@ def test_figure_where_an_axis_has_no_point() -> None:
     assert len(draw([measured("n", 10, Area(step_size=1.0), 60.0)]).axes) == 6
 
 
-def test_figure_has_a_line_a_method() -> None:
+def test_figure_has_one_line_per_method() -> None:
     pytest.importorskip("matplotlib")
     from cost_figure import draw
 

@@ -1,4 +1,4 @@
-"""The soak without MPI: what it reads of a run file in blocks, and the verdicts that it comes to."""
+"""The soak without MPI: what it reads of a run file in blocks, and its verdicts."""
 
 from __future__ import annotations
 

@@ -182,14 +182,14 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tiny(source: Traversable, file: IdxFile) -> NDArray[Any]:
-    """In the place of reading the package: one element that tells the file."""
+    """Replaces reading the package: one element that identifies the file."""
     return np.array([MNIST_FILES.index(file)])
 
 
 def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def overtaken(source: Traversable, file: IdxFile) -> NDArray[Any]:
         monkeypatch.setattr(datasets, "read_idx", tiny)
-        prepare(Mnist(), tmp_path)  # another process does all of it meanwhile
+        prepare(Mnist(), tmp_path)  # another process does all of it at the same time
         return np.array([99])
 
     monkeypatch.setattr(datasets, "read_idx", overtaken)

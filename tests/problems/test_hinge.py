@@ -92,7 +92,7 @@ def test_step_is_weighted_so_that_the_mean_is_the_recorded_loss() -> None:
 
 def test_evaluation_matches_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hinge, "_ROWS_AT_ONCE", 5)  # several chunks, the last of them short
-    data, chosen = blobs(), problem(rows=20)  # four rows that nobody holds
+    data, chosen = blobs(), problem(rows=20)  # four rows that no client holds
     models = [chosen.start(), 7 * chosen.start(), np.roll(chosen.start(), 4)]
     metrics = chosen.evaluate(models)
     for number, model in enumerate(models):

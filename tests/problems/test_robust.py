@@ -111,7 +111,7 @@ def test_constants_by_hand() -> None:
     assert wide.lipschitz() == pytest.approx(np.sqrt(0.5), rel=1e-15)  # mean |a| = 1, lambda_max(A'A/2) = ½
 
 
-def test_each_client_has_a_truth_of_its_own() -> None:
+def test_each_client_has_its_own_true_parameters() -> None:
     quiet = Robust(dimension=3, samples=7, noise=0.0, heterogeneity=2.0)
     truths = [solve([draw_samples(quiet, 7, client)]) for client in range(2)]
     assert max(truth.minimum for truth in truths) < 1e-9

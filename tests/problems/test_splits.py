@@ -127,7 +127,7 @@ def test_dirichlet_large_concentration_is_even() -> None:
 
 
 def test_dirichlet_rounding_favours_no_client() -> None:
-    # 0.6 rows of each of 10 classes a client: 6 in the mean; rounding alike in each class would give 0 or 10
+    # 0.6 rows of each of 10 classes per client: 6 on average; equal rounding in each class would give 0 or 10
     sizes = np.array([len(part) for part in split(Dirichlet(concentration=1e9), tens(300), 50, seed=1)])
     assert np.count_nonzero((sizes >= 3) & (sizes <= 9)) >= 40
 

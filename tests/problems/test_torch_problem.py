@@ -91,7 +91,7 @@ def failing(features: int, classes: int) -> nn.Module:
 
 
 def loosening(features: int, classes: int) -> nn.Module:
-    """A layer that throws its gradients away whenever it is called."""
+    """A layer that discards its gradients at every call."""
     layer = nn.Linear(features, classes)
     layer.register_forward_pre_hook(lambda module, _: module.zero_grad(set_to_none=True))
     return layer

@@ -267,6 +267,14 @@ def test_another_delay_is_refused_with_the_keys(simulated: Simulated, capsys: py
     assert "differ in method.step_size (0.5 and 0.4), rates.rate (10.0 and 9.0); compare two runs of one" in said.err
 
 
+def test_keys_that_only_one_run_has_are_shown_as_not_set(
+    simulated: Simulated, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = simulated("a.h5"), simulated("b.h5", 'method={name="s-fedavg", step_size=0.5, clients_per_round=1}')
+    assert main(["compare", str(first), str(second)]) == 2
+    assert "method.clients_per_round (not set and 1)" in capsys.readouterr().err
+
+
 def test_a_run_that_failed_is_refused(simulated: Simulated) -> None:
     path = simulated("a.h5")
     with edited(path) as file:

@@ -54,7 +54,7 @@ def run(
     method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
     reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
 ) -> Result:  # fmt: skip
-    """A run over 10 s with a snapshot a second; 80 % is held from `reached_s` until before the end."""
+    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
     time_s = np.arange(11.0)
     accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
     accuracies[-1] = accuracy
@@ -222,7 +222,7 @@ def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
     assert lines(built) == [("FedBuff", (1.0, None)), ("AREA", (10.0, 10.0)), ("AREA", (100.0, None))]
 
 
-def test_other_settings_make_other_tables_and_titles_tell_them_apart() -> None:
+def test_other_settings_make_other_tables_with_distinct_titles() -> None:
     first = run()
     longer = replace(first, experiment=replace(first.experiment, stop=Stop(horizon_s=20.0)))
     finer = replace(first, experiment=replace(first.experiment, problem=Logistic(batch_size=64)))
@@ -237,7 +237,7 @@ def test_where_modules_lie_makes_no_other_table() -> None:
     assert setting_of(replace(experiment, name="own", module_folders=("/there",))) == setting_of(experiment)
 
 
-def test_variants_of_a_method_are_told_apart() -> None:
+def test_variants_of_a_method_are_distinguished() -> None:
     results = [run(FedBuff(step_size=1.0)), run(FedBuff(step_size=1.0, server_step_size=0.5))]
     methods = [method.label for method in table(results).methods]
     assert methods == ["FedBuff (server_step_size = none)", "FedBuff (server_step_size = 0.5)"]

@@ -52,7 +52,7 @@ def test_what_was_reached_before_a_run_diverged_counts() -> None:
     assert reach_of([result(accuracy=AT_1, diverged=True)], 80.0).times_s == (1.0,)
 
 
-def test_drawn_as_bar_or_hatched_to_the_horizon_with_a_mark_a_trial() -> None:
+def test_drawn_as_bar_or_hatched_to_the_horizon_with_one_mark_per_trial() -> None:
     trials = [result("area", accuracy=AT_1), result("area", seed=1, accuracy=AT_1)]
     trials += [result("fedbuff", accuracy=SLOW), result("fedbuff", seed=1, accuracy=AT_2)]
     (page,) = arrange(trials)

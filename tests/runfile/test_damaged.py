@@ -158,7 +158,7 @@ def test_snapshots_are_saved_up_to_the_first_bad_one(run: Path, capsys: pytest.C
 
 @pytest.mark.parametrize("name", ["provenance", "clients", "metrics", "status"])
 @pytest.mark.usefixtures("at_once")
-def test_what_is_missing_is_told(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_groups_are_reported(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with edited(run) as file:
         del file[name]
     assert main(["show", str(run)]) == 2
@@ -249,7 +249,7 @@ def gone(run: Path) -> None:
 
 @pytest.mark.parametrize("damage", [no_hdf5, empty, foreign, no_experiment, cut_short, gone])
 @pytest.mark.usefixtures("at_once")
-def test_nothing_can_be_saved(damage: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_from_which_nothing_can_be_saved(damage: Any, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     damage(run)
     assert main(["recover", str(run), "-o", str(run.with_name("saved.h5"))]) == 2
     said = capsys.readouterr()
@@ -269,7 +269,7 @@ def test_an_output_that_exists_is_kept(run: Path, capsys: pytest.CaptureFixture[
     assert main(["recover", str(run), "-o", str(output), "--force"]) == 0
 
 
-def test_hdf5_that_crashes_or_hangs_is_told(
+def test_hdf5_that_crashes_or_hangs_is_reported(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("areabench.cli.recover._child", crash)

@@ -1,4 +1,4 @@
-"""Nothing lost: run files of runs that are under way or were killed, full discs, claims, and runs that go on."""
+"""Nothing is lost: run files of running and killed runs, full discs, locks, and resumed runs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def replayed(path: Path) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------------- killed
 
 
-def test_a_run_under_way_can_be_read(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_running_run_can_be_read(writing: subprocess.Popen[str], tmp_path: Path) -> None:
     events, snapshots = replayed(tmp_path / "run.h5")
     assert events > 100
     assert snapshots > 20
@@ -97,7 +97,7 @@ def test_a_killed_run_can_be_read_by_every_command(writing: subprocess.Popen[str
 def test_a_run_that_was_killed_at_any_moment(
     models: str, sizes: tuple[int, ...], experiment: Path, tmp_path: Path
 ) -> None:  # fmt: skip
-    """A process that never stops writing, killed when it has written so and so many bytes."""
+    """A process that never stops writing, killed when it has written this many bytes."""
     text = EXPERIMENT.replace("iterations = 3000", "iterations = 1000000000") + f'models = "{models}"\n'
     experiment.write_text(text, encoding="utf-8")
     for size in sizes:
@@ -144,7 +144,7 @@ def test_rows_that_were_never_filled_are_left_out() -> None:
     assert whole_events(rows[:0]) == 0
 
 
-def test_a_first_event_of_zeros_but_for_its_kind_is_one() -> None:
+def test_a_first_event_of_zeros_except_its_kind_counts() -> None:
     rows = events_of(2)
     rows[0] = 0
     rows[0]["kind"] = Kind.LOST
@@ -219,7 +219,7 @@ def check_failed_on_full_disc(path: Path, reason: str) -> int:
 
 
 def test_a_full_disc_leaves_what_was_written(experiment: Path, tmp_path: Path) -> None:
-    """Whatever is written when there is no more room: rows, models, indices."""
+    """Whatever is written when the disc is full: rows, models, indices."""
     experiment.write_text(EXPERIMENT.replace("interval_s = 0.1", "interval_s = 0.02"), encoding="utf-8")
     found = set()
     for number, size in enumerate((131_000, 250_000, 401_000)):
@@ -261,7 +261,7 @@ def test_a_small_disc(experiment: Path, small_disc: Path) -> None:
     assert check_failed_on_full_disc(small_disc / "run.h5", "No space left on device") > 0
 
 
-def test_rows_come_before_the_word_that_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_written_before_the_status_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose last rows do not fit is not done."""
     recorder = Recorder(tmp_path / "run.h5", EXPERIMENT, 2, FLOAT, force=False)
     recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
@@ -290,7 +290,7 @@ def test_two_runs_into_one_file(writing: subprocess.Popen[str], experiment: Path
         Recorder(path, "", 2, FLOAT, force=True)
     assert main(["simulate", str(experiment), "-o", str(path), "--force"]) == 2
     assert replayed(path)[0] > 100
-    writing.communicate("")  # go on
+    writing.communicate("")  # let it continue
     assert writing.returncode == 0
     with open_run(path) as run:
         assert (run.status.state, len(run.events_array)) == (State.DONE, 3000)
@@ -345,7 +345,7 @@ def test_other_users_may_read_but_not_write(tmp_path: Path) -> None:
         os.umask(before)
 
 
-# ---------------------------------------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------------------------------------- resuming
 
 
 def tally_of(rows: np.ndarray) -> Tally:
@@ -356,7 +356,7 @@ def tally_of(rows: np.ndarray) -> Tally:
 
 
 @pytest.mark.parametrize("models", ["all", "last"])
-def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None:
     overrides = ["stop.iterations=400", "record.average=true", f"record.models={models}"]
     settings = parse_experiment(EXPERIMENT, overrides=overrides)
     path, whole = tmp_path / "run.h5", tmp_path / "whole.h5"
@@ -395,7 +395,7 @@ def test_a_run_that_goes_on_equals_the_whole_one(models: str, tmp_path: Path) ->
     replayed(path)
 
 
-def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
+def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
     settings = parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"])
     simulate(settings, surroundings(tmp_path / "run.h5"))
     with open_run(tmp_path / "run.h5") as run:
@@ -406,7 +406,7 @@ def test_what_goes_on_knows_its_last_snapshot(tmp_path: Path) -> None:
     going_on.close()
 
 
-def test_a_run_cannot_go_on_from_where_its_file_does_not_reach(tmp_path: Path) -> None:
+def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -> None:
     simulate(parse_experiment(EXPERIMENT, overrides=["stop.iterations=100"]), surroundings(tmp_path / "run.h5"))
     before = (tmp_path / "run.h5").read_bytes()
     with open_run(tmp_path / "run.h5") as run:

@@ -86,7 +86,7 @@ def events_in(recorder: Recorder) -> int:
 
 
 def rewritten(path: Path, accuracies: list[float]) -> Run:
-    """A run file with these accuracies, a snapshot a second."""
+    """A run file with these accuracies, one snapshot per second."""
     recorder = Recorder(path, EXPERIMENT, 2, FLOAT, force=False)
     recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
     for time_s in range(len(accuracies)):
@@ -127,7 +127,7 @@ def test_events_are_in_order(run: Run) -> None:
     assert (updates["step_size"] == 0.05).all()
 
 
-def test_snapshots_tell_how_many_events_came_before(run: Run) -> None:
+def test_snapshots_count_the_events_before_them(run: Run) -> None:
     index, events = run.snapshot_index, run.events_array
     assert index["event"][0] == 0
     assert index["event"][-1] == len(events)
@@ -230,7 +230,7 @@ def test_events_go_out_in_blocks(recorder: Recorder) -> None:
     assert not recorder.spare_moment()
 
 
-def test_a_full_block_takes_the_others_along(recorder: Recorder) -> None:
+def test_a_full_block_writes_the_others_too(recorder: Recorder) -> None:
     recorder.event(an_event())
     for number_ in range(16):
         recorder.snapshot(float(number_), number_, np.full(2, number_))
@@ -249,7 +249,7 @@ def test_rows_do_not_wait_longer_than_a_second(recorder: Recorder, monkeypatch: 
     assert events_in(recorder) == 1
 
 
-def test_a_server_without_spare_moments_is_relieved(recorder: Recorder) -> None:
+def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
     for _ in range(16 * 256 - 1):
         recorder.event(an_event())
     recorder.relieve()
@@ -306,7 +306,9 @@ def test_an_old_file_is_kept(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("first line\nsecond line")])
-def test_a_disc_that_takes_no_more(error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_ends_the_run_with_a_remedy(
+    error: Exception, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""Run files that an earlier version wrote (commit 5d50551, schema version 6): they read and replay for ever.
+"""Run files that an earlier version wrote (commit 5d50551, schema version 6): they must always read and replay.
 
 The numbers below were printed by that version. A change of the schema adds a reader and a file like these; it does not
 change this test.

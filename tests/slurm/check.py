@@ -121,5 +121,5 @@ def _areabench(folder: Path, *arguments: str) -> None:
 
 if __name__ == "__main__":
     os.environ |= AS_ROOT
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, Slurm is shut down first
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it ends, Slurm is shut down first
     sys.exit(main())

@@ -18,7 +18,7 @@ from pathlib import Path
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 PMIX = "libpmix.so"  # what `srun --mpi=pmix` opens; in Debian it is in the package for developers
 PACKAGES = ("slurm-wlm", "munge", "libpmix-dev")
-SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # where daemons are, which is not on everybody's path
+SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # where daemons are, which is not on every user's path
 CORES = 8  # that Slurm believes in: ranks of a small run mostly sleep, and may outnumber real cores
 NODE = socket.gethostname().split(".")[0]  # Open MPI does not start on a node of another name
 REQUEUE_S = 5  # a job that is requeued waits until the credentials of its first start have expired
@@ -110,7 +110,7 @@ def _loads(library: str) -> bool:
 @contextmanager
 def running(folder: Path) -> Iterator[Cluster]:
     """Start munged, slurmctld and slurmd in a folder; end them, and all jobs, whatever happens."""
-    folder.chmod(0o755)  # munged wants a socket that everybody can reach
+    folder.chmod(0o755)  # munged needs a socket that all users can reach
     (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
     (folder / "munge.key").chmod(0o400)
     for name in ("state", "spool"):

@@ -199,7 +199,7 @@ def case(number: int, seed: int, files: list[Whole], folder: Path) -> str:
 
 
 def run(cases: int, seed: int) -> Counter[str]:
-    """Try so many cases; a hang or a crash ends the process."""
+    """Try this many cases; a hang or a crash ends the process."""
     found: Counter[str] = Counter()
     with TemporaryDirectory() as name:
         folder = Path(name)

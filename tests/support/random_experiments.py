@@ -41,7 +41,7 @@ LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run t
 OUTSIDE = (OwnMethod, OwnPart)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
-# these two and has no limits of its own would make a run as long as it likes: `values_of` asks for its range.
+# these two and has no limits of its own would make a run of any length: `values_of` asks for its range.
 RANGES: dict[str, tuple[float, float]] = {
     "count": (1, 4), "local_steps": (1, 3), "clients_per_round": (1, 4), "updates": (1, 9), "iterations": (1, 60),
     "horizon_s": (1e-3, 2), "interval_s": (0.05, 1), "loss_every": (1, 5), "period_s": (0.05, 3), "rate": (1, 20),
@@ -103,7 +103,7 @@ def experiments() -> st.SearchStrategy[Experiment]:
 
 
 def traces(clients: int) -> st.SearchStrategy[str]:
-    """The text of a trace file with one to three delays a client."""
+    """The text of a trace file with one to three delays per client."""
     delays = st.lists(st.floats(0.01, 1), min_size=1, max_size=3)
 
     def text(rows: list[list[float]]) -> str:

@@ -13,7 +13,7 @@ from tests.support.texts import QUADRATIC
 from areabench.cli.main import main
 
 EXPERIMENT = QUADRATIC.replace("iterations = 20", "horizon_s = 10.0") + '[rates]\nname = "list"\nvalues = [3.0, 1.0]\n'
-# Simulates in a process that says when it has written so many blocks and then waits to be killed.
+# Simulates in a process that reports when it has written this many blocks and then waits to be killed.
 WRITER = """
 import sys
 from pathlib import Path
@@ -95,7 +95,7 @@ class Writer:
         self._say(f"end {state}")
 
     def kill(self) -> None:
-        """Have it die without a word."""
+        """Kill it."""
         self.process.kill()
         self.process.wait()
 
@@ -112,7 +112,7 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, text: str = EXPERIMENT) -> Iterator[Writer]:
-    """A process that has begun a run file and waits to be told what to write."""
+    """A process that has begun a run file and writes what it is told."""
     command = [sys.executable, "-c", _PROGRAM, str(path), text]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -42,7 +42,7 @@ def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int
 
 
 class NoRecall:
-    """Nobody is asked what it remembers."""
+    """No client is asked for its memory."""
 
     awaited = False
 
@@ -58,7 +58,7 @@ class NoRecall:
 
 @dataclass
 class ScriptedLink:
-    """A wire on which one poll after the other brings what the script says; after a stop, farewells follow."""
+    """A link whose polls return what the script says; after a stop, the clients' last messages follow."""
 
     polls: list[list[Update]]
     clients: int = 3
@@ -116,7 +116,7 @@ class SlowBowl:
 
 @dataclass
 class WorkerWire:
-    """A worker's wire with orders laid out ahead; says stop once `expected` updates have left, or when told to."""
+    """A worker's link with prepared orders; sends the stop after `expected` updates, or when told to."""
 
     laid_out: list[Order]
     expected: int

@@ -167,7 +167,7 @@ def test_the_resolved_text_expands_to_the_same(tmp_path: Path) -> None:
     assert (again.title, again.text) == (plan.title, plan.text)
 
 
-def test_a_cell_that_is_no_experiment_leaves_the_others(tmp_path: Path) -> None:
+def test_an_invalid_cell_does_not_affect_the_others(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, BASE + GRID.replace("0.2]", "-0.2]"))
     errors = [member.error for member in plan.members]
     assert [bool(error) for error in errors] == [False, False, True, True] * 2
@@ -422,7 +422,7 @@ def test_a_full_disc_is_not_tried_lane_by_lane(tmp_path: Path, monkeypatch: pyte
     assert (len(outcome.attempted.tasks), outcome.is_fatal) == (3, True)
 
 
-def test_trouble_of_writing_is_told_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_writing_are_distinguished_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = experiments(plan_of(tmp_path, BASE))
     attempted, around = Pass((Task(one, tmp_path / "a.h5"),)), cast(Any, None)
     for error, hopeless in ((WriteFailure("full"), True), (RunFailure("too many"), False), (ValueError("no"), False)):
@@ -454,7 +454,7 @@ def test_a_number_of_thousands_of_digits_is_refused_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("content", [b"name,why\na.h5,no\n", b"file,reason\na.h5,\xff\n", b"", b"file,reason\na.h5\n"])
-def test_a_damaged_list_of_failures_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_list_of_failures_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(stored_text(plan_of(tmp_path, BASE), "simulator"))
     (tmp_path / "failures.csv").write_bytes(content)
     with pytest.raises(
@@ -464,7 +464,7 @@ def test_a_damaged_list_of_failures_is_told_in_one_line(content: bytes, tmp_path
 
 
 @pytest.mark.parametrize(("platform", "expected"), [("linux", 2048), ("darwin", 2)])
-def test_memory_is_told_in_bytes(platform: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_reported_in_bytes(platform: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("areabench.host.sys", SimpleNamespace(platform=platform))
     monkeypatch.setattr("areabench.host.resource.getrusage", lambda who: SimpleNamespace(ru_maxrss=2))
     assert peak_bytes(resource.RUSAGE_SELF) == expected

@@ -51,7 +51,7 @@ def test_two_shares_at_the_same_time_make_the_sweep(path: Path, capsys: pytest.C
     assert kept == {"sweep.toml", "failures.csv", ".lock", ".lock-turn"}  # nothing of the shares but their turn
 
 
-def test_a_share_started_again_goes_on(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_share_started_again_continues(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(path), "--share", "2/3", "--dry-run"]) == 0
     assert "runs/try: 2 runs: 0 done, 2 pending" in capsys.readouterr().out
     assert main(["sweep", str(path), "--share", "2/3"]) == 0
@@ -86,7 +86,7 @@ def test_who_may_write_beside_a_share(path: Path, capsys: pytest.CaptureFixture[
         assert main(["sweep", str(path), "--share", "2/2"]) == 0
     with opened(Path("runs/try"), plan, "simulator"):
         assert main(["sweep", str(path), "--share", "1/2"]) == 2
-    assert main(["sweep", str(path), "--share", "1/3", "--trials", "1"]) == 0  # nobody is left to be disturbed
+    assert main(["sweep", str(path), "--share", "1/3", "--trials", "1"]) == 0  # no other share is running
 
 
 def test_a_share_removes_only_its_own_leftovers(path: Path) -> None:

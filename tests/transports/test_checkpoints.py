@@ -46,7 +46,7 @@ Action = Callable[[], None]
 
 
 class ScriptedTriggers(CheckpointTriggers):
-    """Checkpoints are due at the looks that the test names; nothing is heard from the system."""
+    """Checkpoints are due at the looks that the test names; no signal arrives."""
 
     def __init__(self, *due: int) -> None:
         super().__init__(0)
@@ -162,7 +162,7 @@ class Scene:
     def _poll(self) -> None:
         if self._actions:
             self._actions.pop(0)()
-        elif self.link.stopped:  # whoever was asked answers before it says farewell
+        elif self.link.stopped:  # a client that was asked answers before its last message
             self.recall.allowed = math.inf
 
     def _look(self) -> Sequence[int]:
@@ -200,7 +200,7 @@ def test_a_checkpoint_shows_the_run_as_it_stood_when_the_clients_were_asked(tmp_
     assert scene.files == {"checkpoint"}
 
 
-def test_a_checkpoint_before_anybody_has_worked_asks_nobody(tmp_path: Path) -> None:
+def test_a_checkpoint_before_the_first_update_asks_no_client(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll()
     scene.poll(FIRST)
@@ -222,7 +222,7 @@ def test_a_method_without_memories_writes_at_once(tmp_path: Path) -> None:
     assert scene.checkpoint.run_state.server.iteration == 2
 
 
-def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_the_end_does_not_wait_for_an_unfinished_checkpoint(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll(second(0, 1))
@@ -231,7 +231,7 @@ def test_a_checkpoint_under_way_at_the_end_is_not_waited_for(tmp_path: Path) -> 
     assert scene.files == set()
 
 
-def test_a_client_that_fails_leaves_no_half_of_a_checkpoint(tmp_path: Path) -> None:
+def test_a_client_that_fails_leaves_no_incomplete_checkpoint(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST)
     scene.poll([update(1, flags=Flag.FAILED)])
@@ -257,7 +257,7 @@ def test_a_signal_stops_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     assert scene.recorder.snapshots == 0  # the last snapshot is taken when the run has ended
 
 
-def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
+def test_clients_that_do_not_answer_lose_the_checkpoint_but_not_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "_RECALL_LIMIT_S", 0.05)
@@ -274,7 +274,7 @@ def test_clients_that_do_not_answer_cost_the_checkpoint_but_not_the_one_before(
     assert scene.files == {"checkpoint"}
 
 
-def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_continue_signal_writes_a_checkpoint_and_the_run_continues(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
     scene.poll(action=scene.let_through())
@@ -289,7 +289,7 @@ def test_being_roused_writes_a_checkpoint_and_the_run_goes_on(tmp_path: Path) ->
 # ---------------------------------------------------------------------------------------------------- lost clients
 
 
-def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
+def test_a_loss_cancels_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
     scene.poll(action=scene.lose(2))
@@ -302,7 +302,7 @@ def test_a_loss_gives_up_a_checkpoint_and_keeps_the_memory(tmp_path: Path) -> No
     assert Kind.REMOVED not in scene.events()["kind"]
 
 
-def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
+def test_a_loss_cancels_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> None:
     """Without client 2 (memory 6) the average of 1, 2 and 6, which is 3, becomes that of 1 and 2."""
     scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=9, horizon_s=60.0)), ScriptedTriggers(1))
     scene.poll(FIRST, scene.let_through(1))
@@ -322,7 +322,7 @@ def test_a_loss_gives_up_a_checkpoint_and_begins_a_removal(tmp_path: Path) -> No
     assert scene.files == set()
 
 
-def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
+def test_a_second_loss_begins_the_removal_again_for_both(tmp_path: Path) -> None:
     """Four clients with memories 1, 2, 6 and 11, on average 5; without the last two the average is 1.5."""
     experiment = replace(REMOVE, clients=Clients(count=4), stop=Stop(iterations=10, horizon_s=60.0))
     scene = Scene(tmp_path, experiment, ScriptedTriggers())
@@ -343,7 +343,7 @@ def test_a_second_loss_begins_the_removal_anew_for_both(tmp_path: Path) -> None:
     assert (status.reason, status.lost, status.refused) == ("10 iterations", 2, 0)
 
 
-def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
+def test_a_removal_is_completed_before_a_signal_stops_the_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path, REMOVE, ScriptedTriggers())
     scene.recall.allowed = math.inf
     scene.poll(FIRST)
@@ -355,19 +355,19 @@ def test_a_removal_under_way_is_completed_before_a_signal_stops_the_run(tmp_path
     assert sorted(scene.checkpoint.memories) == [0, 1]
 
 
-def test_clients_found_gone_at_a_signal_end_the_run(tmp_path: Path) -> None:
+def test_clients_found_missing_at_a_signal_end_the_run(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
     scene.gone = [[2]]
     scene.poll(FIRST)
     scene.poll(action=scene.signal())
     with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
         scene.server.run()
-    assert scene.files == set()  # the checkpoint that was under way is given up
+    assert scene.files == set()  # the unfinished checkpoint is cancelled
     assert scene.events()["kind"][-1] == Kind.LOST
     assert scene.server.lost == (2,)
 
 
-def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
+def test_all_missing_clients_are_named(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[0, 1, 2]]
     scene.poll(FIRST, lambda: setattr(scene.triggers, "continued", True))
@@ -375,7 +375,7 @@ def test_all_clients_found_gone_are_all_named(tmp_path: Path) -> None:
         scene.server.run()
 
 
-def test_clients_are_gone_when_they_are_found_so_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_lost_when_they_are_missing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_LIVENESS_INTERVAL_S", 0.0)
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.gone = [[2], [], [2], [1, 2]]
@@ -391,7 +391,7 @@ def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:
     scene.poll(action=scene.lose(0, 1, 2))
     with pytest.raises(RunFailure, match="all clients are lost"):
         scene.server.run()
-    assert scene.server.all_left  # nobody is waited for
+    assert scene.server.all_left  # no client is waited for
 
 
 # ---------------------------------------------------------------------------------------------------- resumed
@@ -407,7 +407,7 @@ def stopped_state(folder: Path) -> RunState:
     return replace(scene.checkpoint.run_state, time_s=30.0)
 
 
-def test_a_resumed_run_sends_the_orders_again_and_counts_on(tmp_path: Path) -> None:
+def test_a_resumed_run_sends_the_orders_again_and_continues_its_counts(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(), run_state)
     scene.poll(second(2, 0))
@@ -428,10 +428,10 @@ def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
     run_state = stopped_state(tmp_path / "before")
     open_orders = tuple(open_order for open_order in run_state.open_orders if open_order.order.client != 1)
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(), replace(run_state, lost=(1,), open_orders=open_orders))
-    scene.link.clients = 1  # of the others one says farewell,
+    scene.link.clients = 1  # of the others one sends its last message,
     scene.poll(second(2, 0))
     scene.poll()
-    scene.poll([update(2, flags=Flag.LEAVING)])  # and then the other; nobody waits for client 1
+    scene.poll([update(2, flags=Flag.LEAVING)])  # and then the other; client 1 is not waited for
     scene.run()
     assert [order.client for order in scene.link.orders[:2]] == [0, 2]
     assert scene.server.lost == (1,)

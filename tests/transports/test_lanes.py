@@ -228,7 +228,7 @@ def test_the_loss_is_computed_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_lane_that_diverges_ends_alone(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
-    """1 - alpha·nu = -4 for the middle lane: its model grows fivefold a step."""
+    """1 - alpha·nu = -4 for the middle lane: its model grows fivefold per step."""
     methods = (Area(step_size=0.1), Area(step_size=5000.0), Area(step_size=1.0))
     experiments = with_methods(methods, replace(SMALL, stop=replace(SMALL.stop, divergence_norm=1e6)))
     first, wild, last = run_together(experiments, tmp_path)

@@ -113,7 +113,7 @@ def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
     assert events["kind"].tolist() == 2 * [Kind.UPDATE] + 2 * [Kind.DISCARDED]
     assert events["client"].tolist() == [0, 1, 2, 0]
     assert (status.updates, status.discarded, status.server_steps) == (2, 2, 0)
-    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # nobody is answered after the end
+    assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # no client is answered after the end
     assert link.rearmed == [0, 1, 2, 0]
 
 
@@ -145,7 +145,7 @@ def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
     assert link.stopped
 
 
-def test_clients_that_fail_together_are_all_heard(tmp_path: Path) -> None:
+def test_clients_that_fail_together_are_all_reported(tmp_path: Path) -> None:
     link = ScriptedLink([[update(client, flags=Flag.FAILED) for client in (2, 0)], [], [update(1, flags=Flag.FAILED)]])
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 2 failed"):
@@ -224,7 +224,7 @@ class LateWire(WorkerWire):
 
 
 def test_delay_of_a_call_runs_from_the_call() -> None:
-    """S-FedAvg's clients wait for a round; that time is no part of the next delay."""
+    """S-FedAvg's clients wait for a round; that time is not part of the next delay."""
     wire = LateWire([order(Flag.NONE)._replace(iteration=4)], expected=1)
     work(wire, client_of(SlowBowl()), 0, lambda: 0.2)
     assert wire.sent_s[0] - wire.asked_s >= 0.25
@@ -271,7 +271,7 @@ def test_stop_is_noticed_while_waiting_for_an_order() -> None:
     assert run_until_stopped(WorkerWire([], expected=1), delay_s=0.0, rounds=0) < PATIENCE_S
 
 
-def test_exception_of_the_local_problem_comes_out() -> None:
+def test_exception_of_the_local_problem_is_raised() -> None:
     class Broken(SlowBowl):
         def descend(self, model: Vector, step_size: float) -> Vector:
             raise ValueError("no gradient")
@@ -345,7 +345,7 @@ def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
 # ---------------------------------------------------------------------------------------------------- pauses
 
 
-def test_backoff_grows_and_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_grows_and_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     backoff = Backoff(0.25, 1.0)

@@ -72,7 +72,7 @@ def replayed(run: Run) -> str:
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_a_run_goes_on_without_lost_clients(record: Recorded, method: MethodSettings, policy: str) -> None:
+def test_a_run_continues_without_lost_clients(record: Recorded, method: MethodSettings, policy: str) -> None:
     run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
     events = run.events_array
     assert (run.status.state, run.status.lost) == (State.DONE, 2)
@@ -107,14 +107,14 @@ class Watched(Replay):
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
 def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, policy: str) -> None:
-    """The lost client's own memory stands still at what the server has heard of."""
+    """The lost client's memory stays at the last state that the server received."""
     run = record(replace(EXPERIMENT, faults=faults_of(policy)))
     watched = Watched(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _number: None)
     assert watched.run().difference is None
     assert watched.worst < 1e-12
 
 
-def test_a_removed_client_leaves_no_trace_in_the_limit(record: Recorded) -> None:
+def test_a_removed_client_does_not_affect_the_limit(record: Recorded) -> None:
     """Without noise, AREA goes to the minimiser of those that are left, or with `keep` to another point."""
     quiet = replace(
         EXPERIMENT, problem=Quadratic(dimension=3, noise=0.0), delays=FixedDelays(), stop=Stop(horizon_s=60.0),
@@ -161,7 +161,7 @@ def vector(*entries: float) -> Vector:
 
 
 def test_removal_by_hand() -> None:
-    """Memories (3, 0), (6, 3), (9, 6), of which the last two were heard of: x_s = (3, 0), u = ((3, 3) + (6, 6))/3."""
+    """Memories (3, 0), (6, 3), (9, 6), the server received the last two: x_s = (3, 0), u = ((3, 3) + (6, 6))/3."""
     method = area(3)
     state = method.start(vector(3, 0)).state
     state = method.receive(state, 1, vector(3, 3)).state
@@ -201,7 +201,7 @@ def test_a_round_draws_another_client() -> None:
     assert start.calls[1] not in following.calls
 
 
-def test_nobody_is_drawn_for_a_client_that_was_not_at_work() -> None:
+def test_no_client_is_drawn_for_one_that_was_idle() -> None:
     method = s_fedavg(6, 3, seed=5)
     start = method.start(vector(0.0))
     idle = min(set(range(6)) - set(start.calls))

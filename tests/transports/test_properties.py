@@ -32,7 +32,7 @@ in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixtur
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A current folder and a cache of one's own; mpirun is not started."""
+    """A current folder and a cache of the test's own; mpirun is not started."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("areabench.cli.main.build_parser", the_parser)
@@ -56,7 +56,7 @@ def outcome(*arguments: str) -> tuple[int, str]:
 
 
 def assert_refused(code: int, said: str) -> None:
-    """Bad input, told in one line."""
+    """Bad input, reported in one line."""
     assert code == 2, said
     assert said.startswith("areabench: ")
     assert said.count("\n") == 1

@@ -128,7 +128,7 @@ def test_distance_to_the_minimiser_is_recorded_where_asked_for(record: Recorded)
     np.testing.assert_array_equal(plain.model(-1), solved.model(-1))
 
 
-def test_a_minimiser_that_is_not_found_is_told_before_the_run(
+def test_a_minimiser_that_is_not_found_is_reported_before_the_run(
     record: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(logistic_optimum, "TOLERANCE", 0.0)

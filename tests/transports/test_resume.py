@@ -87,7 +87,7 @@ EXPERIMENT = Experiment(
 
 
 class StoppingTriggers(CheckpointTriggers):
-    """Says stop when it is asked for the n-th time, by a signal that never came."""
+    """Reports a signal at the n-th call, although none was sent."""
 
     asks: Iterator[int]
     stop_at: int
@@ -149,19 +149,19 @@ def assert_equal_after(experiment: Experiment, tmp_path: Path, stop_at: Callable
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_every_method_goes_on(tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings) -> None:
+def test_every_method_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings) -> None:
     assert_equal_after(replace(EXPERIMENT, method=method), tmp_path, stop_at, 20)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
-def test_steps_by_the_clock_go_on(
+def test_steps_by_the_clock_continue(
     tmp_path: Path, stop_at: Callable[[int], None], criterion: AggregationSettings
 ) -> None:
     assert_equal_after(replace(EXPERIMENT, aggregation=criterion), tmp_path, stop_at, 33, 20)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
-def test_every_problem_goes_on(tmp_path: Path, stop_at: Callable[[int], None], problem: ProblemSettings) -> None:
+def test_every_problem_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], problem: ProblemSettings) -> None:
     if isinstance(problem, TorchModule):
         pytest.importorskip("torch")
     data = None if isinstance(problem, DrawnSettings) else Synthetic(train_samples=60, test_samples=9)
@@ -180,7 +180,7 @@ def test_every_problem_goes_on(tmp_path: Path, stop_at: Callable[[int], None], p
     ],
     ids=["aggregations", "none", "last", "no events", "loss"],
 )
-def test_every_record_goes_on(tmp_path: Path, stop_at: Callable[[int], None], record: Record) -> None:
+def test_every_record_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], None], record: Record) -> None:
     assert_equal_after(replace(EXPERIMENT, record=record, delays=FixedDelays()), tmp_path, stop_at, 30, 17)
 
 
@@ -191,7 +191,7 @@ def test_stops_anywhere_and_often(tmp_path: Path, stop_at: Callable[[int], None]
 
 @pytest.mark.parametrize("stop", [20, 45, 70])
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_runs_that_lose_clients_go_on(
+def test_runs_that_lose_clients_continue(
     tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings, stop: int
 ) -> None:
     faults = Faults(lost=(3, 0), lost_at_s=(0.5, 1.1), lost_client="remove")
@@ -199,7 +199,7 @@ def test_runs_that_lose_clients_go_on(
     assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, stop)
 
 
-def test_a_run_that_ends_at_a_target_goes_on(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
+def test_a_resumed_run_that_ends_at_a_target(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
     experiment = replace(EXPERIMENT, stop=Stop(horizon_s=20.0, target_loss=1.0), aggregation=EveryUpdates(updates=2))
     assert_equal_after(experiment, tmp_path, stop_at, 15)
 
@@ -238,9 +238,7 @@ def test_a_resume_without_its_trace_leaves_the_file_as_it_is(
     assert path.read_bytes() == before
 
 
-def test_a_refused_run_leaves_the_checkpoint_of_the_one_under_way(
-    tmp_path: Path, stop_at: Callable[[int], None]
-) -> None:
+def test_a_refused_run_leaves_the_checkpoint_of_the_running_one(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
     path = tmp_path / "run.h5"
     stop_at(9)
     simulate(EXPERIMENT, around(path))
@@ -288,7 +286,7 @@ def test_a_run_without_checkpoint_is_not_resumed(
 
 
 @pytest.mark.parametrize("damage", [lambda whole: whole[:1000], lambda _whole: b"", lambda whole: whole[::-1]])
-def test_a_damaged_checkpoint_is_told(
+def test_a_damaged_checkpoint_is_reported(
     tmp_path: Path, stop_at: Callable[[int], None], damage: Callable[[bytes], bytes]
 ) -> None:
     path = tmp_path / "run.h5"
@@ -301,7 +299,7 @@ def test_a_damaged_checkpoint_is_told(
         assert run.status.state == State.STOPPED
 
 
-def test_a_checkpoint_of_another_run_is_told(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
+def test_a_checkpoint_of_another_run_is_reported(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
     paths = [tmp_path / "one.h5", tmp_path / "two.h5"]
     for seed, path in enumerate(paths):
         stop_at(9 + seed)

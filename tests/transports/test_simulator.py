@@ -195,7 +195,7 @@ def test_ties_break_by_sequence_number(record: Recorded) -> None:
     run = record(replace(FIXED, method=AsFedAvg(step_size=0.02), aggregation=EveryUpdates(updates=4)))
     assert updates(run)["client"].tolist() == 12 * [0, 1, 2, 3]  # 3 s of a delivery each 0.25 s
     assert updates(run)["time_s"].tolist() == [0.25 * number for number in range(1, 13) for _ in range(4)]
-    # The replies leave before the step, so from the second round on everybody is one version behind.
+    # The replies leave before the step, so from the second round on all clients are one version behind.
     assert updates(run)["staleness"].tolist() == 4 * [0] + 44 * [1]
 
 
@@ -371,7 +371,7 @@ def test_snapshots_after_steps(record: Recorded) -> None:
     np.testing.assert_array_equal(run.models[1::2], grid.models[1:])  # two steps each 0.25 s
 
 
-def test_no_snapshot_but_the_last(record: Recorded) -> None:
+def test_only_the_last_snapshot(record: Recorded) -> None:
     grid = record(EXPERIMENT)
     run = record(replace(EXPERIMENT, record=Record(snapshots="none")))
     assert run.snapshot_index["time_s"].tolist() == [3.0]

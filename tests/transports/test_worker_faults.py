@@ -55,7 +55,7 @@ def remembering(problem: SlowBowl | None = None) -> Client:
 
 
 def test_the_delay_of_an_order_of_before_the_stop_began_before_it() -> None:
-    """It was sent at 5 s, the run goes on at 10 s: a delay of 3 s is over, and nobody waits for it again."""
+    """It was sent at 5 s, the run continues at 10 s: a delay of 3 s is over, and is not waited for again."""
     wire = WorkerWire([order(Flag.RESUMED)._replace(iteration=4)], expected=1)
     begun_s = time.perf_counter()
     Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: 3.0, sent_s=5.0)}, RealClock(1.0, 10.0)).work()

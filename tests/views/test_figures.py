@@ -120,7 +120,7 @@ def sensitivity(*results: Result) -> Figure:
 # ---------------------------------------------------------------------------------------------------- pages
 
 
-def test_one_page_with_a_row_a_rates_setting_and_methods_in_one_order() -> None:
+def test_one_page_with_one_row_per_rates_setting_and_methods_in_one_order() -> None:
     results = [result("s-fedavg"), result("area", rates=NormalRates()), result("area", 3.0), result("area", 0.1)]
     (page,) = arrange(results)
     assert page.slug == ""
@@ -134,7 +134,7 @@ def test_trials_are_those_that_differ_in_the_seed_only() -> None:
     assert [len(one.cells[0].results) for one in page.rows[0].contenders] == [2, 1]
 
 
-def test_a_method_of_ones_own_is_on_the_page_of_the_others() -> None:
+def test_a_user_method_is_on_the_page_of_the_others() -> None:
     method = OwnMethod(name="mine:make", step_size=1.0)
     own = replace(EXPERIMENT, name="own", module_folders=("/there",), method=method)
     (page,) = arrange([result("fedbuff"), replace(result(), experiment=own)])
@@ -158,7 +158,7 @@ def test_two_splits_of_one_kind_have_names_that_differ() -> None:
     assert [page.slug for page in pages] == ["-dirichlet-concentration0.1", "-dirichlet-concentration0.5", "-iid"]
 
 
-def test_variants_of_a_method_are_told_apart() -> None:
+def test_variants_of_a_method_are_distinguished() -> None:
     eta = result("fedbuff")
     other = replace(eta, experiment=replace(eta.experiment, method=FedBuff(step_size=1.0, server_step_size=0.5)))
     (page,) = arrange([eta, other])
@@ -246,7 +246,7 @@ def test_shares_of_staleness_are_a_mean_over_trials() -> None:
 # ---------------------------------------------------------------------------------------------------- over time
 
 
-def test_curves_have_a_line_a_method_and_a_band_over_trials() -> None:
+def test_curves_have_one_line_per_method_and_a_band_over_trials() -> None:
     trials = [result(accuracy=(0, 10, 60)), result(seed=1, accuracy=(0, 20, 30))]
     figure = curves(*trials, result("fedbuff"))
     accuracy, loss = figure.axes
@@ -267,7 +267,7 @@ def test_every_point_of_a_line_with_few_is_marked() -> None:
         assert [panel.lines[0].get_markevery() for panel in figure.axes] == [marked, marked]
 
 
-def test_curves_have_a_row_a_rates_setting_each_with_its_step_sizes() -> None:
+def test_curves_have_one_row_per_rates_setting_with_its_step_sizes() -> None:
     slow = NormalRates()
     figure = curves(
         result(step_size=1.0, accuracy=(0, 0, 50)), result(step_size=10.0, accuracy=(0, 0, 70)),
@@ -293,7 +293,7 @@ def test_curves_say_how_many_trials_ended_with_a_loss_that_is_not_finite() -> No
     assert texts(figure)[0] == "AREA, α = 1\n(2 of 3 diverged)"
 
 
-def test_curves_at_a_wished_step_size() -> None:
+def test_curves_at_a_chosen_step_size() -> None:
     figure = curves(result(step_size=1.0), result(step_size=2.0), wished={"area": 2.0})
     assert texts(figure)[0] == "AREA, α = 2"
     figure = curves(result(), result(rates=NormalRates(), step_size=2.0), wished={"area": 2.0})
@@ -372,7 +372,7 @@ def test_sensitivity_where_everything_diverged() -> None:
 # ---------------------------------------------------------------------------------------------------- staleness
 
 
-def test_staleness_has_a_histogram_a_method() -> None:
+def test_staleness_has_one_histogram_per_method() -> None:
     (page,) = arrange([result(staleness=(1, 3)), result(seed=1, staleness=(3, 1)), result("s-fedavg", staleness=(9,))])
     asynchronous, synchronous = draw_staleness(page, {}).axes
     (steps,) = asynchronous.patches
@@ -500,7 +500,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_wished_step_sizes() -> None:
+def test_chosen_step_sizes() -> None:
     results = [result(step_size=0.5), result("fedbuff", 10.0)]
     assert read_step_sizes(("area=0.5", "fedbuff=1e1"), results) == {"area": 0.5, "fedbuff": 10.0}
 
@@ -514,7 +514,7 @@ def test_wished_step_sizes() -> None:
         ("fedbuff=1", "those of fedbuff: none"),
     ],
 )
-def test_wished_step_sizes_that_cannot_be(wish: str, message: str) -> None:
+def test_chosen_step_sizes_that_were_not_run(wish: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_step_sizes((wish,), [result(step_size=3.0), result(step_size=0.5)])
 

@@ -135,7 +135,7 @@ def test_rounds_of_a_run_by_hand(two: Run) -> None:
     assert steps_between(two.events_array, 0.0, 2.2) == [ServerStep(1.0, 1), ServerStep(1.5, 2)]
 
 
-def test_a_window_has_the_rounds_that_are_under_way_in_it(two: Run) -> None:
+def test_a_window_has_the_rounds_that_overlap_it(two: Run) -> None:
     shown = rounds_between(two.events_array, 0.6, 1.4)
     assert [(one.client, one.end_s) for one in shown] == [(0, 1.0), (1, 1.25), (0, 1.5)]
     assert steps_between(two.events_array, 0.6, 1.4) == [ServerStep(1.0, 1)]
@@ -153,7 +153,7 @@ def test_a_round_begins_before_its_delay_and_its_wait_in_the_queue() -> None:
     assert [one.begin_s for one in rounds_between(events, 0.0, 3.0)] == [0.25, 0.0]  # nothing begins before the run
 
 
-def test_timeline_draws_a_bar_a_round_with_its_version(two: Run) -> None:
+def test_timeline_draws_one_bar_per_round_with_its_version(two: Run) -> None:
     axes = figures.timeline(two, 0.0, 2.2).axes[0]
     bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
     ends_s = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars]
@@ -169,7 +169,7 @@ def test_of_many_clients_the_fastest_the_slowest_and_some_between_are_shown() ->
 
 
 def test_timeline_without_rounds_or_events_is_an_error(two: Run, record: Callable[[Experiment], Run]) -> None:
-    with pytest.raises(UserError, match=r"no round is under way from 5 to 6 s; the run lasts 2.2 s"):
+    with pytest.raises(UserError, match=r"no round from 5 to 6 s; the run lasts 2.2 s"):
         figures.timeline(two, 5.0, 6.0)
     silent = record(parse_experiment(TWO, overrides=("record.events=false",)))
     with pytest.raises(UserError, match=r"no event log to draw; run it with record.events=true"):

@@ -209,7 +209,7 @@ def test_the_best_has_all_its_trials_and_none_diverged() -> None:
     assert judged(result(state=State.TARGET)) == [True]
 
 
-def test_settings_with_the_same_title_are_told_apart() -> None:
+def test_settings_with_the_same_title_are_distinguished() -> None:
     stop = Stop(horizon_s=4.0, iterations=9)
     first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
     assert first.differences == "stop.iterations = none"
@@ -305,5 +305,5 @@ def test_the_page_allows_its_own_scripts_only_and_names_nothing_outside() -> Non
     for script in scripts:
         assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy[1]
     addresses = set(re.findall(r"https?://[^\s\"'`]+", text))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # the name of SVG's elements, which nobody loads
+    assert addresses == {"http://www.w3.org/2000/svg"}  # the namespace of SVG, which is not loaded
     assert not re.search(r"\s(src|on[a-z]+)=", text)

@@ -97,7 +97,7 @@ def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -
 # ---------------------------------------------------------------------------------------------------- timeline
 
 
-def test_the_timeline_tells_base_versions_and_steps(tmp_path: Path) -> None:
+def test_the_timeline_shows_base_versions_and_steps(tmp_path: Path) -> None:
     with open_run(simulated(tmp_path, "run")) as run:
         events = run.events_array
         shown = timeline_of(run, Window(), 1000)
@@ -119,7 +119,7 @@ def test_the_timeline_tells_base_versions_and_steps(tmp_path: Path) -> None:
     assert isinstance(nothing, str)
 
 
-def test_of_early_steps_only_those_are_sent_that_a_round_began_from() -> None:
+def test_of_early_steps_only_the_bases_of_rounds_are_shown() -> None:
     events = np.zeros(6, EVENT)
     events["kind"], events["version"], events["time_s"] = Kind.STEP, np.arange(1, 7), np.arange(1.0, 7.0)
     times_s, versions = steps_shown(events, np.array([2, 4, 4]), Window(4.5, 6.0))
@@ -152,7 +152,7 @@ def test_a_part_of_a_run(text: str, expected: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("text", ["5", "3:2", "a:b", "-1:2", "2:2"])
-def test_no_part_of_a_run(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_part_of_a_run(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         build_parser().parse_args(["report", "runs", f"--timeline={text}"])
     assert "is not START:END" in capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_runs_of_another_transport_or_state_are_not_averaged(tmp_path: Path) -> 
     assert report.subtitle == "3 runs · 1 method · real time on MPI and virtual time"
 
 
-def test_repetitions_with_the_same_seed_are_told_apart_by_file(tmp_path: Path) -> None:
+def test_repetitions_with_the_same_seed_are_distinguished_by_file(tmp_path: Path) -> None:
     report = built(simulated(tmp_path, "a"), simulated(tmp_path, "b"), tmp_path / "a.h5")
     assert [(series.remark, series.trials) for series in report.series] == [("a", 1), ("b", 1)]
 

@@ -49,7 +49,7 @@ def on_a_terminal(*arguments: str, environment: Mapping[str, str]) -> tuple[int,
 
 
 def read_all(terminal: int) -> str:
-    """What is written to a terminal until nobody has it any more."""
+    """What is written to a terminal until it is released."""
     written = b""
     while True:
         try:

@@ -44,7 +44,7 @@ def writer(path: Path) -> Iterator[Writer]:
 # ---------------------------------------------------------------------------------------------------- counted
 
 
-def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
+def test_a_frame_by_hand(writer: Writer, path: Path) -> None:
     writer.write(*FIRST, *SECOND)
     frame = Follower(path, 0.0, None).frame()
     assert (frame.state, frame.updates, frame.server_steps, frame.refused, frame.lost) == ("running", 4, 1, 1, (1,))
@@ -60,14 +60,14 @@ def test_what_a_frame_says_by_hand(writer: Writer, path: Path) -> None:
 
 
 @pytest.mark.parametrize("section", ["method", "delays"])
-def test_no_rate_is_promised_of_parts_from_outside(section: str) -> None:
+def test_user_parts_have_no_expected_rate(section: str) -> None:
     facts = RunFacts(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
     status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
     seen = Observation(facts, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
     assert math.isnan(frame_of("run.h5", seen, 1.0, 0.0, (None, "")).rates.nominal)
 
 
-def test_lately_is_the_last_ten_seconds(path: Path) -> None:
+def test_recent_means_the_last_ten_seconds(path: Path) -> None:
     with writing(path, EXPERIMENT.replace("horizon_s = 10.0", "horizon_s = 100.0")) as writer:
         writer.write(*(f"event UPDATE {second}.5 0 0" for second in range(30)))
         writer.write(*(f"event UPDATE {39 + number / 8} 0 0" for number in range(9)))
@@ -136,7 +136,7 @@ def test_events_that_no_run_writes_are_refused(writer: Writer, path: Path) -> No
         Follower(path, 0.0, None).frame()
 
 
-def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_event_log_the_last_snapshot_shows_the_time(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with writing(path, EXPERIMENT + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
         frame = Follower(path, 0.0, None).frame()
@@ -154,7 +154,7 @@ def test_without_an_event_log_the_end_tells(path: Path, capsys: pytest.CaptureFi
         assert (ended.counted, ended.updates) == (True, 0)
 
 
-def test_iterations_that_nobody_counts_are_no_progress(path: Path) -> None:
+def test_uncounted_iterations_are_no_progress(path: Path) -> None:
     text = EXPERIMENT.replace("horizon_s = 10.0", "iterations = 20")
     with writing(path, text + "[record]\nevents = false\n") as writer:
         writer.write("snapshot 0.0 0 1", "snapshot 4.0 2 1")
@@ -167,7 +167,7 @@ def test_iterations_that_nobody_counts_are_no_progress(path: Path) -> None:
 @pytest.mark.parametrize(
     ("state", "code"), [("DONE", 0), ("TARGET", 0), ("FAILED", 1), ("DIVERGED", 3), ("STOPPED", 4)]
 )
-def test_the_exit_code_tells_how_the_run_ended(
+def test_the_exit_code_shows_how_the_run_ended(
     state: str, code: int, writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer.write(*FIRST)
@@ -213,11 +213,11 @@ def test_a_writer_that_cannot_be_seen(
     now_s[0] = 109.0
     assert follower.frame().state == "running"
     now_s[0] = 110.0
-    with pytest.raises(UserError, match="no news for 60 s, and its writer cannot be seen from here"):
+    with pytest.raises(UserError, match="nothing new for 60 s, and its writer cannot be seen from here"):
         follower.frame()
 
 
-def test_a_file_that_is_not_there_yet(path: Path) -> None:
+def test_a_file_that_does_not_exist_yet(path: Path) -> None:
     now_s = [0.0]
     follower = Follower(path, 30.0, None, clock=lambda: now_s[0])
     assert follower.frame().reason == f"for {path} to be written (0 s of 30)"
@@ -239,7 +239,7 @@ def test_no_file_at_all(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == f"areabench: {path}: no such file; give the path of a run file (.h5)\n"
 
 
-def test_a_single_look_waits_in_silence(path: Path) -> None:
+def test_a_single_look_waits_without_output(path: Path) -> None:
     with ExitStack() as stack:
 
         def pause(_seconds: float) -> None:

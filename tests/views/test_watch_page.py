@@ -40,7 +40,7 @@ def test_a_page_in_words() -> None:
         "run.h5\n"
         "experiment  demo: area, alpha = 10, n = 2, M = 1\n"
         "state       running in real time, 3 ranks\n"
-        "time        ###############............... 50 %  5.00 of 10 s  2 s a second  2 s left\n"
+        "time        ###############............... 50 %  5.00 of 10 s  2 s per second  2 s left\n"
         "updates     40: 7.5/s lately, 8/s overall, of 10/s nominal; 20 server steps\n"
         "staleness   1.50 versions on average  0 :#= : 4  (99 %; 4 at most)\n"
         "quality     loss 0.2500, accuracy 87.50 % at 4 s, version 16\n"

@@ -1,4 +1,4 @@
-"""`areabench watch`: quality of snapshots while a run continues, and that the run does not notice."""
+"""`areabench watch`: quality of snapshots while a run continues, and that the run is not disturbed."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_code_that_a_file_names_is_not_imported_unasked(path: Path) -> None:
     assert "would import and call 'stranger:net', 'stranger:loss'" in evaluator.trouble
     assert "add --trust-module stranger:net" in evaluator.trouble
     assert "stranger" not in sys.modules
-    assert evaluator.last_version() is None  # it takes no more
+    assert evaluator.last_version() is None  # it has given up
 
 
 def evaluated(folder: Path, trusted: str) -> Evaluator:
-    """What became of a snapshot of a run whose problem is `mine:make`."""
+    """The outcome of a snapshot of a run whose problem is `mine:make`."""
     evaluator = Evaluator(folder / "run.h5", folder, (trusted,))
     snapshot = np.zeros(1, [("time_s", "f8"), ("version", "i8")])[0]
     evaluator.offer(parse_experiment(outside.experiment("problem")), snapshot, np.array([2.0, 0.0]))
@@ -110,7 +110,7 @@ def test_another_file_of_that_name_in_the_current_folder_is_not_executed(tmp_pat
 # ---------------------------------------------------------------------------------------------------- not disturbed
 
 
-def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
+def test_a_watched_run_leaves_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(EXPERIMENT.replace("10.0", "100.0"), encoding="utf-8")
     alone, watched = tmp_path / "alone.h5", tmp_path / "watched.h5"
     command = [sys.executable, "-c", WRITER, str(tmp_path / "tiny.toml")]

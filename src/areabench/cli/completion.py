@@ -1,6 +1,6 @@
 """`areabench completion`, and what the printed script asks for at each tabulator: argcomplete does both.
 
-argcomplete knows commands, options and choices from the parser. This module adds what may stand for files, for
+argcomplete knows commands, options and choices from the parser. This module adds the values for files, for
 `--set section.key=value` and for `--step-size METHOD=ALPHA`.
 """
 
@@ -43,7 +43,7 @@ def complete(parser: argparse.ArgumentParser) -> NoReturn:
 
 
 def _completer(action: argparse.Action) -> BaseCompleter | None:
-    """What may stand for an option or argument; None where the parser says it all, or nobody can."""
+    """The values of an option or argument; None where the parser knows them, or they cannot be known."""
     if action.choices is not None or action.nargs == 0:
         return None
     if action.dest == "overrides":

@@ -121,7 +121,7 @@ fi
 @fresh_step
 @launcher"$areabench" "${task[@@]}" --progress never"""
 
-# MPICH names shared memory after job and step, and would wait for ever in what a killed start of the job has left.
+# MPICH names shared memory after job and step, and would wait forever in what a killed start of the job has left.
 _FRESH_STEP = """\
 # Each restart of the job takes a step of another number, away from shared memory that the last one left.
 for ((restart = 0; restart < ${SLURM_RESTART_COUNT:-0}; restart++)); do srun --ntasks=1 true; done"""
@@ -289,7 +289,7 @@ def work_of(request: JobRequest) -> Work:
 def _sweep_work(request: JobRequest) -> Work:
     plan, tasks = load_sweep(request.file, request.overrides, request.trials), request.array or 1
     if tasks > len(plan.members):
-        raise UserError(f"--array {tasks}: the sweep has {len(plan.members)} runs; use that many tasks or fewer")
+        raise UserError(f"--array {tasks}: use at most {len(plan.members)}, the number of runs in the sweep")
     shares = [Share(number, tasks).taken_from(plan).members for number in range(1, tasks + 1)]
     runs = [[member.experiment for member in share if member.experiment is not None] for share in shares]
     return _work(request, plan.name, runs, sweep=True)

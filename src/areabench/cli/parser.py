@@ -37,7 +37,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     },
     "theory": _READ,
     "watch": _RUN | {
-        "0": "done or target reached, with --once also under way", "1": "the run failed or was killed",
+        "0": "done or target reached, with --once also running", "1": "the run failed or was killed",
         "2": "bad input, or no file or news within --wait",
     },
     "replay": _READ | {"0": "done, all equal", "1": "there is a difference"},
@@ -285,7 +285,7 @@ def _theory(commands: Commands) -> None:
 
 
 def _watch(commands: Commands) -> None:
-    purpose = "follow a run under way, from any machine that sees its file"
+    purpose = "follow a running run, from any machine that sees its file"
     parser = _command(commands, "watch", purpose, "runs/demo/area.h5")
     parser.add_argument("run", type=Path, help="run file; it may not exist yet, and is only read")
     parser.add_argument(

@@ -36,7 +36,7 @@ def recover(options: argparse.Namespace, context: CommandContext) -> int:
     claim = Claim(output, force=options.force)
     try:
         with _locked(path), TemporaryDirectory(prefix=f".{output.name}.", dir=claim.making.parent) as folder:
-            made = Path(folder) / "saved.h5"  # nobody else may read that folder
+            made = Path(folder) / "saved.h5"  # no other user may read that folder
             saved, remark = _save(path, made, context)
             if not saved.events and not saved.snapshots:
                 raise RunFileError(f"{path}: nothing can be saved: {saved.text}{remark}; run the experiment again")
@@ -59,7 +59,7 @@ def recover(options: argparse.Namespace, context: CommandContext) -> int:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes from writing the damaged file meanwhile."""
+    """Keep other processes from writing the damaged file."""
     try:
         descriptor = lock(path)
     except BlockingIOError as error:

@@ -1,4 +1,4 @@
-"""`areabench sweep`: run grids of experiments, and print what became of them."""
+"""`areabench sweep`: run grids of experiments, and print their outcome."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
 
 
 def _say_ended(report: FolderReport) -> None:
-    """Print what became of a sweep."""
+    """Print the outcome of a sweep."""
     print(
         f"{report.folder}: {_counted(report.runs)}: {report.now:,} done now, {report.before:,} done before, "
         f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
@@ -178,7 +178,7 @@ def _list(failures: Sequence[Failure]) -> None:
 
 def _say_interrupted(report: SweepReport, options: SweepOptions) -> None:
     done, runs = sum(part.done for part in report.folders), sum(part.runs for part in report.folders)
-    with suppress(OSError):  # the terminal may be gone
+    with suppress(OSError):  # the terminal may be closed
         print(f"areabench: interrupted: {done:,} of {_counted(runs)} are done; {_remedy(options)}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""`areabench watch`: follow a run under way by reading its file again and again."""
+"""`areabench watch`: follow a running run by reading its file repeatedly."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Client:
         return self.memory if number == self.round else self._before
 
     def resume(self, rounds: int, memory: Vector | None) -> None:
-        """Continue after so many rounds."""
+        """Continue after this many rounds."""
         self._local.skip(rounds)
         self.round, self.memory, self._before = rounds, memory, memory
 

@@ -79,7 +79,7 @@ class Case:
     """What a verdict rests on."""
 
     rows: NDArray[Any]  # of TIMING
-    shared: NDArray[np.bool_]  # whether a client's rank hosts others too, one entry a client
+    shared: NDArray[np.bool_]  # whether a client's rank hosts others too, one entry per client
     loads: Loads
     stretch: float = 1.0
     called: bool = False  # whether the server calls its clients, instead of answering them
@@ -155,7 +155,7 @@ def _remedies(case: Case) -> dict[str, str]:
         "server": percent(loads.server),
         "compute": compute,
         "more": more,
-        "busy": "so many ranks" if crowd else "something else",
+        "busy": "too many ranks" if crowd else "something else",
         "idle": "start fewer worker ranks" if crowd else "run on idle cores",
     }
 
@@ -252,14 +252,14 @@ class Observed:
     virtual: bool  # whether it was simulated
     duration_s: float
     clients: NDArray[Any]  # rows of CLIENT
-    served: NDArray[np.int64]  # updates used, one entry a client
+    served: NDArray[np.int64]  # updates used, one entry per client
     rows: NDArray[Any]  # of TIMING: of all updates used, or of an even sample
     overruns: int
     compute_s: NDArray[np.float64]  # all computing of each client
     idle_s: float = math.nan  # of the server
-    footprints: tuple[Footprint, ...] = ()  # one a rank, the server's first
+    footprints: tuple[Footprint, ...] = ()  # one per rank, the server's first
     start_up_s: float = math.nan
-    lost: tuple[int, ...] = ()  # clients that were gone before the end: nobody expects a whole run of them
+    lost: tuple[int, ...] = ()  # clients that were lost before the end: no full number of updates is expected of them
 
 
 @dataclass(frozen=True, eq=False)

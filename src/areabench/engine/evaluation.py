@@ -65,7 +65,7 @@ class NoTarget:
 
 
 class VirtualWatch:
-    """Evaluates every snapshot at once: for a clock that stands still meanwhile."""
+    """Evaluates every snapshot at once: for a clock that does not advance."""
 
     def __init__(self, stop: Stop, problem: Problem) -> None:
         self._stop, self._problem = stop, problem
@@ -96,7 +96,7 @@ class BackgroundWatch:
         self._found: str | None = None
 
     def offer(self, time_s: float, model: Vector) -> None:
-        """Begin to evaluate a snapshot if no other is under way."""
+        """Begin to evaluate a snapshot unless another is being evaluated."""
         self._latest = (time_s, model)
         if self._under_way is None and self._found is None:
             self._under_way = self._pool.submit(self._evaluate, time_s, model)
@@ -116,7 +116,7 @@ class BackgroundWatch:
         return self._found
 
     def close(self) -> None:
-        """Wait for an evaluation under way."""
+        """Wait for a running evaluation."""
         self._pool.shutdown(cancel_futures=True)
 
     def _evaluate(self, time_s: float, model: Vector) -> str | None:

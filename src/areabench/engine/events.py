@@ -17,7 +17,7 @@ class Kind(IntEnum):
     STEP = 1  # the server stepped
     DISCARDED = 2  # an update arrived after the end
     REFUSED = 3  # an update was not used, for the reason in its row; its client was told to work again
-    LOST = 4  # a client is gone
+    LOST = 4  # a client was lost
     REMOVED = 5  # a lost client's memory was taken out of the average
 
 
@@ -72,7 +72,7 @@ class Status:
     server_steps: int
     drain_s: float = 0.0  # from the end until the last client had stopped
     refused: int = 0  # updates that were not used because something was wrong with them
-    lost: int = 0  # clients that were gone before the end
+    lost: int = 0  # clients that were lost before the end
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ class Expected:
 
 
 def traces_of(experiment: Experiment, clients: int) -> Traces:
-    """The delays (s) of each client from its trace; none if there is no trace, or if it is gone."""
+    """The delays (s) of each client from its trace; none if there is no trace, or if its file is missing."""
     try:
         return read_trace(Path(experiment.delays.file), clients) if isinstance(experiment.delays, TraceDelays) else ()
-    except UserError:  # the run is long over and its trace may be gone
+    except UserError:  # the run ended earlier and its trace may be missing
         return ()
 
 
@@ -82,7 +82,7 @@ def expected_updates(
 
 
 def _unknown(clients: int) -> Expected:
-    """For a trace that is gone, or a method or delays of the user's own."""
+    """For a missing trace, or a method or delays of the user's own."""
     unknown = np.full(clients, np.nan)
     return Expected(unknown, unknown, unknown)
 

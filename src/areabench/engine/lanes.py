@@ -54,7 +54,7 @@ def _width(experiment: Experiment) -> int:
 
 
 def _lane_bytes(experiment: Experiment) -> float:
-    """About what the models of a lane take: the clients' memories, versions under way, and snapshots."""
+    """About what the models of a lane take: the clients' memories, versions in use, and snapshots."""
     clients, record = experiment.clients.count, experiment.record
     snapshots = (experiment.stop.horizon_s or 0.0) / record.interval_s if record.snapshots == "grid" else 0.0
     return _dimension(experiment.data) * np.dtype(FLOAT).itemsize * (clients * (1 + _VERSIONS_A_CLIENT) + snapshots + 1)
@@ -114,7 +114,7 @@ class LaneState(NamedTuple):
 
 
 def together(parts: Sequence[Part]) -> Method:
-    """Several methods as one whose vectors are stacks of lanes; their updates travel as tuples, one entry a part."""
+    """Several methods as one whose vectors are stacks of lanes; their updates travel as tuples, one entry per part."""
 
     def remember(start: Vector) -> Any:
         return tuple(part.method.remember(start[part.lanes]) for part in parts)
@@ -150,7 +150,7 @@ def gather(model: Vector, steps: Sequence[Step]) -> Step:
 
 
 def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
-    """What a client remembers of the lent models, in the place of what it remembered before: nobody else holds that."""
+    """A copy of what a client remembers of the lent models, in the array that it alone held before."""
     if memory is None or before is None or not before.flags.writeable:  # the starting point is shared
         return None if memory is None else memory.copy()
     np.copyto(before, memory)

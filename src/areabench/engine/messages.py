@@ -46,7 +46,7 @@ def tag_of(kind: Tag, client: int) -> int:
 
 
 def check_limits(clients: int, dimension: int, dtype: np.dtype[Any], highest_tag: int) -> None:
-    """A model must fit into one message, and the clients' tags into the range of the MPI at hand."""
+    """A model must fit into one message, and the clients' tags into the range of this MPI."""
     size = HEADER_BYTES + dimension * dtype.itemsize
     if size > LARGEST_MESSAGE_BYTES:
         raise UserError(
@@ -176,5 +176,5 @@ def _check_protocol(protocol: int) -> None:
 
 
 def digest(vector: Vector) -> int:
-    """The CRC-32 of a vector's bytes: tells vectors apart that differ in a bit, a sign or their order."""
+    """The CRC-32 of a vector's bytes: vectors that differ in a bit, a sign or their order have different ones."""
     return crc32(vector.data)

@@ -30,7 +30,7 @@ class ErgodicMean:
         self.since = iteration
 
     def value(self, model: Vector, iteration: int) -> Vector:
-        """The mean after so many iterations, where `model` is current; the start before the first."""
+        """The mean after this many iterations, where `model` is current; the start before the first."""
         if iteration == 0:
             return model
         mean = (self.total + (iteration - self.since) * model.astype(np.float64)) / iteration
@@ -108,7 +108,7 @@ class Server:
         return self._method.recalled(self._state)
 
     def remove(self, count: int, memories: Vector) -> None:
-        """Take so many lost clients, whose memories add up to `memories`, out of the average."""
+        """Take this many lost clients, whose memories add up to `memories`, out of the average."""
         assert self._method.remove is not None
         self._state = self._method.remove(self._state, count, memories)
 

@@ -154,7 +154,7 @@ class RunState:
     refusals: dict[int, int]  # in a row, by client
     lost: tuple[int, ...]
     removed: int  # lost clients that were taken out of the average
-    short: int  # updates by which the round under way is shorter than it should be
+    short: int  # updates by which the current round is shorter than it should be
     grid_number: int  # the next point of the grid of snapshots
     shown_s: float  # the time of the last snapshot
     timers_passed: int  # steps by the clock so far

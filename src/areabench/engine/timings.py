@@ -17,7 +17,7 @@ TIMING = np.dtype(
         ("queue_s", "<f8"), ("service_s", "<f8"), ("flags", "u1"),
     ]
 )  # fmt: skip
-MOST_ROWS = 2**17  # 7 MB; halving so many takes some milliseconds, in which no client is served
+MOST_ROWS = 2**17  # 7 MB; halving them takes some milliseconds, in which no client is served
 _ROWS_AT_ONCE = 2**12  # that are thinned out: large pieces of memory that come and go leave holes
 _ROW = struct.Struct("<iddddddB")
 _OVERRUN = int(Flag.OVERRUN)

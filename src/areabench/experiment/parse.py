@@ -32,7 +32,7 @@ _LONGEST_SHOWN = 80  # characters of a value in an error
 
 @dataclass(frozen=True)
 class Location:
-    """Where a value stands: the file, the keys in it that `--set` overrides, and the dotted key of the value."""
+    """The place of a value: the file, the keys in it that `--set` overrides, and the dotted key of the value."""
 
     source: str
     overridden: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ def check_trace(experiment: Experiment) -> None:
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:
     """The delays (s) of each client in the order of a CSV file with the header `client,delay_s`."""
-    if path.exists() and not path.is_file():  # reading a pipe may wait for ever, a device may never end
+    if path.exists() and not path.is_file():  # reading a pipe may wait forever, a device may never end
         raise UserError(f"trace {path}: is not a regular file; check delays.file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -58,7 +58,7 @@ def mpi4py_folder() -> Path | None:
 
 
 def is_wheel(folder: Path) -> bool:
-    """Whether this mpi4py is a wheel, which has one extension per family; the library at hand decides."""
+    """Whether this mpi4py is a wheel, which has one extension per family; the installed library decides."""
     return any(folder.glob("MPI.openmpi.*")) or any(folder.glob("MPI.mpich.*"))
 
 

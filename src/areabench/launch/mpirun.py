@@ -1,4 +1,4 @@
-"""`areabench launch`: find the launcher of the MPI at hand, start it as a child, and read how the run ended.
+"""`areabench launch`: find the launcher of the installed MPI, start it as a child, and read how the run ended.
 
 The child gets our signals in a form that lets a run stop with a checkpoint, and it never outlives us.
 """
@@ -236,7 +236,7 @@ def private_tmpdir() -> Iterator[dict[str, str]]:
 
 
 class _LauncherWatch(threading.Thread):
-    """Ends an mpirun whose ranks have all ended: in fault-tolerant mode Open MPI's sometimes stays for ever.
+    """Ends an mpirun whose ranks have all ended: in fault-tolerant mode Open MPI's sometimes never ends.
 
     That happens where ranks have returned something other than 0; the run file says how the run ended.
     """
@@ -246,7 +246,7 @@ class _LauncherWatch(threading.Thread):
         self._mpirun, self.has_ended_it = mpirun, False
 
     def run(self) -> None:
-        """Look twice a second until mpirun has ended."""
+        """Look twice per second until mpirun has ended."""
         last_seen_s = math.inf  # when ranks were seen last
         while self._mpirun.poll() is None:
             if has_children(self._mpirun.pid):
@@ -380,7 +380,7 @@ def reason_of(ending: LauncherExit) -> str:
         name = signal.Signals(ending.signal).name
         return f"{name} came, and the run was ended before it could stop"
     killed = " (a rank was killed)" if ending.shell_code in (_KILLED, signal.SIGKILL) else ""  # Open MPI's, MPICH's
-    return f"the server ended without a word, mpirun returned {ending.shell_code}{killed}"
+    return f"the server ended without a status, mpirun returned {ending.shell_code}{killed}"
 
 
 def _read_status(path: Path) -> Status | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 START_LIMIT_S = 600  # for MPI to start on all ranks; 1,000 ranks on one machine take 100 s
-END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits for ever
+END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits forever
 
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
@@ -50,7 +50,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         if world.rank == min(set(range(world.size)) - {0, *world.lost()}):
             print(f"areabench: {error}: all ranks are ended", file=sys.stderr, flush=True)
         os._exit(1)  # an abort would print a page, and MPI's finalisation would wait for the server
-    except BaseException as error:  # an interrupt, or a failure that needs an abort; the others would wait for ever
+    except BaseException as error:  # an interrupt, or a failure that needs an abort; the others would wait forever
         if isinstance(error, AbortRequired):
             print(f"areabench: rank {world.rank}: {error}", file=sys.stderr)
         elif not isinstance(error, KeyboardInterrupt):

@@ -124,7 +124,7 @@ def mnist_folder(cache: Path) -> Path:
 def unpack_mnist(source: Traversable, cache: Path) -> None:
     """Turn the gzipped IDX files of `source` into .npy files below `cache`, all or nothing.
 
-    Only their owner can write there, whatever the umask: who can write decides what everybody trains on.
+    Only their owner can write there, whatever the umask: who can write there decides what all users train on.
     """
     folder = mnist_folder(cache)
     try:

@@ -69,14 +69,14 @@ class Subject:
 
     @property
     def theorem2(self) -> Theorem2Schedule | None:
-        """Theorem 2's schedule likewise; None where B is not known."""
+        """Theorem 2's schedule; None where B is not known."""
         given = self.experiment.schedule
         settings = given if isinstance(given, Theorem2Schedule) else Theorem2Schedule()
         return settings if settings.lipschitz is not None or is_lipschitz(self.problem) else None
 
     @property
     def solved(self) -> bool:
-        """Whether minimisers are at hand, or may be solved for."""
+        """Whether minimisers are known, or may be solved for."""
         return self.solve or not isinstance(self.experiment.problem, Logistic | Hinge)
 
     @property
@@ -183,7 +183,7 @@ def _step_violations(subject: Subject) -> Iterator[str]:
 
 
 _LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
-_AS_CLIENTS = 1000  # what an iteration takes besides its clients, in clients
+_AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
 
 
 @dataclass(frozen=True)

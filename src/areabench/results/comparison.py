@@ -1,4 +1,4 @@
-"""Two runs of one experiment against each other: pure functions on arrays, and `compare_runs`, which applies them.
+"""Comparison of two runs of one experiment: pure functions on arrays, and `compare_runs`, which applies them.
 
 The first run is the reference: differences are second minus first, in per cent of the first. docs/comparing.md has the
 formulas.
@@ -45,21 +45,21 @@ class Quantiles:
 class ArrivalOrder:
     """How far apart the orders of arrivals are."""
 
-    common: int  # arrivals, told apart by (client, round), that both runs have
+    common: int  # arrivals, identified by (client, round), that both runs have
     only_first: int
     only_second: int
     distance: float  # share of the pairs of common arrivals that come in the other order: 0 same, 1/2 random
-    places_moved: Quantiles  # by which a common arrival is earlier or later in the second order
-    differs_at: int | None  # place, from 0, of the first arrival that is not the same one; None: equal sequences
+    places_moved: Quantiles  # positions by which a common arrival is earlier or later in the second order
+    differs_at: int | None  # position, from 0, of the first arrival that differs; None: equal sequences
     differs_at_s: float  # its time in the first run, or the end of that run's arrivals; NaN for equal sequences
 
 
 @dataclass(frozen=True)
 class Shift:
-    """By how much later the arrivals that both runs have come in the second."""
+    """How much later the common arrivals are in the second run."""
 
     seconds: Quantiles
-    offset_s: float  # of the line that fits the shifts best over time: how late the second run begins
+    offset_s: float  # of the line that fits the shifts over time best: how late the second run begins
     drift_percent: float  # its slope: how much slower the second run's clients are
 
 
@@ -76,7 +76,7 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
     permutation = np.argsort(np.argsort(at_second))
     moved = np.abs(permutation - np.arange(len(permutation)))
     place = first_difference(keys_first, keys_second)
-    ends_s = np.append(first.time_s, first.time_s[-1:])  # where the first is the beginning of the second: its end
+    ends_s = np.append(first.time_s, first.time_s[-1:])  # the end of the first, where it is the beginning of the second
     return ArrivalOrder(
         common=len(at_first),
         only_first=len(keys_first) - len(at_first),
@@ -89,7 +89,7 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
 
 
 def discordance(permutation: Integers) -> float:
-    """Share of all pairs that stand in the wrong order: (1 - Kendall's tau)/2; 0 for fewer than two entries."""
+    """Share of all pairs in the wrong order: (1 - Kendall's tau)/2; 0 for fewer than two entries."""
     count = len(permutation)
     return 2.0 * inversions(permutation) / (count * (count - 1)) if count > 1 else 0.0
 
@@ -97,7 +97,7 @@ def discordance(permutation: Integers) -> float:
 def inversions(permutation: Integers) -> int:
     """Pairs i < j with permutation[i] > permutation[j], in O(N log N).
 
-    Bit by bit from the top, entries whose higher bits agree stand together in their old order: a pair in which a 1 of
+    Bit by bit from the top, entries whose higher bits agree are together in their old order: a pair in which a 1 of
     this bit comes before a 0 is an inversion. Then zeros and ones are parted. Entries are 0 to N - 1, each once, so the
     higher bits alone say where a group begins.
     """
@@ -115,7 +115,7 @@ def inversions(permutation: Integers) -> int:
 
 
 def first_difference(first: Integers, second: Integers) -> int | None:
-    """The first place where two sequences differ; the length of the shorter where it begins the longer one."""
+    """The first position where two sequences differ; the length of the shorter if it begins the longer one."""
     shorter = min(len(first), len(second))
     differ = np.flatnonzero(first[:shorter] != second[:shorter])
     if len(differ):
@@ -130,7 +130,7 @@ def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
 
 
 def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
-    """The places of the arrivals that both have, in the order of the first."""
+    """The positions of the common arrivals in both, in the order of the first."""
     _, at_first, at_second = np.intersect1d(*_keys(first, second), assume_unique=True, return_indices=True)
     by_first = np.argsort(at_first)
     return at_first[by_first], at_second[by_first]
@@ -140,7 +140,7 @@ def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
 
 
 def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
-    """Of each common arrival its time in the first run, and by how much later it is in the second, in seconds."""
+    """For each common arrival its time in the first run, and how much later it is in the second, in seconds."""
     at_first, at_second = _common(first, second)
     time_s = first.time_s[at_first]
     return time_s, second.time_s[at_second] - time_s
@@ -155,12 +155,12 @@ def shift_of(time_s: Floats, shift_s: Floats) -> Shift:
 
 
 def quantiles(values: NDArray[Any]) -> Quantiles:
-    """The three percentiles; NaN of nothing."""
+    """The three percentiles; NaN without values."""
     found = np.percentile(values, (50, 95, 99)).tolist() if len(values) else [math.nan] * 3
     return Quantiles(*found)
 
 
-# Keys that change what is kept, how long a second lasts or where modules lie, not what happens.
+# Keys that change what is kept, how long a second lasts or where modules are, not what happens.
 _FREE = ("name", "record.", "clock.", "module_folders")
 _COMPARED = (State.DONE, State.TARGET, State.DIVERGED)
 
@@ -169,7 +169,7 @@ _COMPARED = (State.DONE, State.TARGET, State.DIVERGED)
 
 @dataclass(frozen=True)
 class Pair:
-    """A number of both runs, and by how much per cent of the first the second differs."""
+    """A number of both runs, and their difference in per cent of the first."""
 
     first: float
     second: float
@@ -183,7 +183,7 @@ class Trajectory:
     final: Pair
     largest: float  # absolute distance over the common times; NaN where there are none
     largest_at_s: float
-    times: int  # how many times are common
+    times: int  # number of common times
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class RunComparison:
 
 
 def compare_runs(first: Run, second: Run) -> RunComparison:
-    """Compare two runs; a UserError unless they are of one experiment and have ended."""
+    """Compare two runs; raises UserError unless they are of one experiment and have ended."""
     check_same_experiment(first, second)
     client = most_different(first.served, second.served)
     logged = all(run.experiment.record.events for run in (first, second))
@@ -226,22 +226,25 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
 
 
 def check_same_experiment(first: Run, second: Run) -> None:
-    """A UserError that names the keys in which two runs differ, or the run that did not end."""
+    """Raises UserError with the keys in which two runs differ, or the run that did not end."""
     for run in (first, second):
         if run.status.state not in _COMPARED:
             raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
     if keys := differing_keys(first.experiment, second.experiment):
         values = [dict(flatten(run.experiment)) for run in (first, second)]
-        words = ", ".join(f"{key} ({values[0].get(key, 'none')} and {values[1].get(key, 'none')})" for key in keys)
+        words = ", ".join(f"{key} ({_shown(values[0].get(key))} and {_shown(values[1].get(key))})" for key in keys)
         raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
 
 
 def differing_keys(first: Experiment, second: Experiment) -> list[str]:
-    """The keys that matter and have two values: all but `name`, `record`, `clock` and where modules lie."""
+    """The keys that matter and differ: all but `name`, `record`, `clock` and where modules are."""
     flat = [dict(flatten(experiment)) for experiment in (first, second)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
-    missing = object()
-    return [key for key in keys if not key.startswith(_FREE) and flat[0].get(key, missing) != flat[1].get(key, missing)]
+    return [key for key in keys if not key.startswith(_FREE) and flat[0].get(key) != flat[1].get(key)]
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else str(value)
 
 
 def pair(first: float, second: float) -> Pair:
@@ -253,7 +256,7 @@ def pair(first: float, second: float) -> Pair:
 
 
 def is_within(pair: Pair, percent: float) -> bool:
-    """Whether the second differs by at most so many per cent; no where a value is not known."""
+    """Whether the second differs by at most `percent` per cent; False where a value is not known."""
     return abs(pair.difference_percent) <= percent
 
 
@@ -285,7 +288,7 @@ def histogram_distance(first: Integers, second: Integers) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """A quality over time, where it was measured."""
+    """A quality over time, at the times where it was measured."""
 
     time_s: Floats
     values: Floats
@@ -294,7 +297,7 @@ class Curve:
 def curve_of(run: Run, column: Literal["train_loss", "test_accuracy"]) -> Curve:
     """A column of the metrics at the snapshots that have a finite one."""
     values = run.metrics_array[column]
-    there = np.isfinite(values)  # not so where a run diverged, or the loss was asked for on few snapshots only
+    there = np.isfinite(values)  # not where a run diverged, or where the loss was not computed
     return Curve(run.snapshot_index["time_s"][: len(values)][there], values[there])
 
 
@@ -304,7 +307,7 @@ def _trajectory(first: Run, second: Run, column: Literal["train_loss", "test_acc
 
 
 def trajectory(first: Curve, second: Curve, final: Pair) -> Trajectory:
-    """The largest distance at the times of the first curve that the second spans; between its times it is linear."""
+    """The largest distance at the times of the first curve that the second spans, linear between its points."""
     spanned = (first.time_s >= second.time_s.min(initial=math.inf)) & (first.time_s <= second.time_s.max(initial=-1.0))
     if not spanned.any():
         return Trajectory(final, math.nan, math.nan, 0)

@@ -18,7 +18,7 @@ _FROM_EVENTS = {"drawn_s": "drawn_delay_s", "realised_s": "realised_delay_s"}  #
 
 
 def diagnosis_of(run: Run) -> Diagnosis:
-    """What the run found itself; of a simulated run and one that did not end well, what its file tells."""
+    """The diagnosis that the run stored; for a simulated or unfinished run, one from its file."""
     if run.diagnosis is not None:
         return run.diagnosis
     if not run.status.end_s > 0:

@@ -58,9 +58,9 @@ class Row:
 class Page:
     """One table or one figure."""
 
-    title: str  # what the runs share; tells the page from the others
-    experiment: Experiment  # of the first run; method, rates, seed and name stand for all of the page's
-    differences: tuple[tuple[str, Any], ...]  # keys of the experiment that tell the page from others, and their values
+    title: str  # what the runs share; distinguishes the page from the others
+    experiment: Experiment  # of the first run; its method, rates, seed and name are examples
+    differences: tuple[tuple[str, Any], ...]  # keys that distinguish the page from others, and their values
     rows: tuple[Row, ...]
     rule: Rule
     target: float  # test accuracy in percent
@@ -74,7 +74,7 @@ class Page:
 
     @property
     def caption(self) -> str:
-        """Number of clients, local steps, split, horizon, trials, and what else tells the page from others."""
+        """Number of clients, local steps, split, horizon, trials, and what else distinguishes the page from others."""
         clients, stop = self.experiment.clients, self.experiment.stop
         horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
         said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
@@ -254,7 +254,7 @@ def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any
 
 
 def _short(key: str) -> str:
-    """A key as it stands in a file name; the name of a variant speaks for itself."""
+    """A key in a file name; the name of a variant needs no key."""
     return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
 
 

@@ -53,7 +53,7 @@ class PublishedCell:
 
 @dataclass(frozen=True)
 class _Place:
-    """What tells one published cell from all others."""
+    """The identity of a published cell."""
 
     clients: int
     local_steps: int
@@ -98,7 +98,7 @@ def _printed_split(split: SplitSettings | None) -> str | None:
 
 
 def _printed_rates(rates: RateSettings) -> str | None:
-    """The paper's word; its rates are 10 a second, or N(10, 5)."""
+    """The paper's word; its rates are 10 per second, or N(10, 5)."""
     if rates == UniformRates():
         return "uniform"
     return "nonuniform" if rates == NormalRates() else None

@@ -35,7 +35,7 @@ class ServerStep:
 
 
 def arrivals_of(events: NDArray[Any]) -> NDArray[Any]:
-    """The events in which a client's update arrived, whatever became of it."""
+    """The events in which a client's update arrived, used or not."""
     return events[np.isin(events["kind"], _ARRIVALS)]
 
 
@@ -46,7 +46,7 @@ def beginnings_s(arrivals: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Round]:
-    """All rounds that are under way at some time of the window and that came back, in the order of arrival."""
+    """All rounds that overlap the window and whose update arrived, in the order of arrival."""
     rows = arrivals_of(events)
     begin_s = beginnings_s(rows)
     shown = (rows["time_s"] > start_s) & (begin_s < end_s)
@@ -65,7 +65,7 @@ def steps_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Se
 
 
 def lanes_of(rates: NDArray[np.float64], most: int = _MOST_LANES) -> list[int]:
-    """The clients to show, the fastest first: all, or so many that they run evenly from the fastest to the slowest."""
+    """The clients to show, the fastest first: all, or some spread evenly from the fastest to the slowest."""
     order = np.argsort(-rates, kind="stable")
     places = np.arange(len(order)) if len(order) <= most else np.linspace(0, len(order) - 1, most).round().astype(int)
     return [int(client) for client in order[places]]

@@ -5,7 +5,7 @@ numbers and one text, the experiment; nothing in it is executed.
 
     /            attributes: format, version, experiment (TOML), and the numbers of `RunState`
     /clients     rounds that each client has completed, refusals in a row
-    /flights     open orders under way, one row each; `model` is a row of /models
+    /flights     open orders, one row each; `model` is a row of /models
     /models      the models that they carry
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
     /tally       counts so far
@@ -163,7 +163,7 @@ def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> 
 
 
 def write_checkpoint(run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
-    """Write a checkpoint whose memories are all at hand."""
+    """Write a checkpoint whose memories are all known."""
     CheckpointWriter(run_file, checkpoint, clients).close()
 
 
@@ -231,7 +231,7 @@ def require_checkpoint(run_file: Path) -> Path:
 
 
 def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
-    """The checkpoint of a run file; `state` is any state of its method, whose form tells what to read."""
+    """The checkpoint of a run file; `state` is any state of its method, whose form defines what to read."""
     path = require_checkpoint(run_file)
     try:
         with h5py.File(path, "r") as file:

@@ -52,7 +52,7 @@ class Claim:
             raise RunFileError(f"{self.path}: {self.path.parent} is not a folder; choose another --output") from error
         self._held.new = lock(self.making, os.O_CREAT | os.O_NOFOLLOW)
         os.ftruncate(self._held.new, 0)  # what a run that was killed has left
-        refuse_existing(self.path, force=force)  # a run may have begun meanwhile
+        refuse_existing(self.path, force=force)  # a run may have begun since
         if self._target.exists() and not self._target.is_dir() and not self._target.is_file():
             raise RunFileError(f"{self.path}: is neither a file nor free; choose another --output")
         if self._target.exists():
@@ -112,12 +112,12 @@ def lock(path: Path, flags: int = 0) -> int:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the lock, or may hold it: some file systems tell only those who may write."""
+    """Whether somebody holds the lock, or may hold it: some file systems report it only to those who may write."""
     return _lock_errno(path) not in (0, *_NO_LOCKS)
 
 
 def lock_seen(path: Path) -> bool | None:
-    """Whether somebody holds the lock; None where the file system does not tell."""
+    """Whether somebody holds the lock; None where the file system does not report it."""
     return {0: False, errno.EWOULDBLOCK: True}.get(_lock_errno(path))
 
 
@@ -156,7 +156,7 @@ def _has_name(descriptor: int, path: Path) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """The process that holds the lock, where the system tells; it does for those of this machine."""
+    """The process that holds the lock, where the system reports it, as for those of this machine."""
     with suppress(OSError, ValueError, IndexError):
         about = path.stat()
         where = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"

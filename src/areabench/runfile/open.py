@@ -144,7 +144,7 @@ def open_file(path: Path) -> h5py.File:
 
 
 def open_closed(path: Path) -> h5py.File:
-    """A file that nobody writes any more, as if it had been closed and were as long as it says."""
+    """A file that is no longer written, read as if it had been closed and were as long as its header says."""
     return h5py.File(Closed(path), "r", locking=False)
 
 

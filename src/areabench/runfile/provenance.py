@@ -20,7 +20,7 @@ from areabench.engine.events import Provenance
 def gather_provenance(
     transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = (), modules: str = ""
 ) -> Provenance:
-    """Everything about this process and machine that a repetition needs; `hosts` has one entry a rank."""
+    """Everything about this process and machine that a repetition needs; `hosts` has one entry per rank."""
     return Provenance(
         transport=transport,
         command=command,

@@ -251,7 +251,7 @@ class Run:
         )
 
     def _status_so_far(self, status: Status) -> Status:
-        """The status of a run that is under way or did not close its file: counted from the events that reached it."""
+        """The status of a run that is running or did not close its file: counted from the events that reached it."""
         events = self.events_array
         kinds = np.bincount(events["kind"], minlength=len(Kind)).tolist()
         end_s = float(events["time_s"][-1]) if len(events) else 0.0

@@ -313,7 +313,7 @@ class Recorder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A disk that is full or gone ends the run with one line."""
+        """A full or missing disc ends the run with one line."""
         if self._given_up:
             raise WriteFailure(f"{self.path}: was given up, it could not be written; choose another --output")
         try:

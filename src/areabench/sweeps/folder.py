@@ -1,4 +1,4 @@
-"""The folder of a sweep, written: its lock, its sweep.toml, its list of failures, and files that are not complete."""
+"""Writing the folder of a sweep: its lock, its sweep.toml, its list of failures, and incomplete files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def part_of(output: Path, pid: int) -> Path:
 
 @dataclass(frozen=True)
 class SweepState:
-    """The state of a sweep: what is to be computed, what is done, what cannot be run."""
+    """The state of a sweep: pending runs, done runs, and runs that cannot be run."""
 
     runs: int
     pending: tuple[Task, ...]
@@ -51,7 +51,7 @@ class SweepState:
 
 
 def sweep_state(plan: SweepPlan, folder: Path, *, force: bool) -> SweepState:
-    """Find out what is done; with `force` nothing counts as done."""
+    """Look at the folder for done runs; with `force` nothing counts as done."""
     states = [None if force else _state(member, folder) for member in plan.members]
     pending = tuple(
         Task(member.experiment, folder / member.file)
@@ -64,14 +64,14 @@ def sweep_state(plan: SweepPlan, folder: Path, *, force: bool) -> SweepState:
 
 
 def _state(member: Member, folder: Path) -> State | None:
-    """How the member's run ended; None unless its file is there, complete and of this very experiment."""
+    """How the member's run ended; None unless its file exists, is complete and has this experiment."""
     if member.experiment is None or _is_outdated(folder / member.file, member.experiment):
         return None
     return ended_state(folder / member.file, member.experiment)
 
 
 def _is_outdated(path: Path, experiment: Experiment) -> bool:
-    """Whether what the experiment only names has changed since: the trace of its delays, a module of the user's own."""
+    """Whether a file that the experiment names has changed since the run: the trace of its delays, or a user module."""
     if modules_of(experiment) and recorded_code_changed(path):
         return True
     if not isinstance(experiment.delays, TraceDelays):
@@ -83,7 +83,7 @@ def _is_outdated(path: Path, experiment: Experiment) -> bool:
 
 
 def check_transport(folder: Path, transport: str) -> None:
-    """Runs in virtual and in real time are not mixed in a folder."""
+    """Refuse to mix runs in virtual and in real time in one folder."""
     try:
         there = (folder / SWEEP_FILE).is_file()
     except OSError as error:
@@ -96,7 +96,7 @@ def check_transport(folder: Path, transport: str) -> None:
 
 @contextmanager
 def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -> Iterator[None]:
-    """The folder made ready for a sweep, or a share of one, and locked until it ends."""
+    """The folder, prepared for a sweep or a share of one and locked until it ends."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -
 
 
 def _unusable(folder: Path, error: OSError) -> RunFileError:
-    """What is wrong with the folder of a sweep, in one line."""
+    """The error of a folder that cannot be used, in one line."""
     if isinstance(error, FileExistsError):
         return RunFileError(f"{folder}: is not a folder; choose another --output")
     room = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
@@ -132,7 +132,7 @@ def write_failures(folder: Path, failures: Sequence[Failure], share: Share = _AL
 
 
 def _store(folder: Path, text: str, share: Share) -> None:
-    """Write sweep.toml, which is the same for all shares: that of another sweep would not name the runs of the busy."""
+    """Write sweep.toml, which all shares have in common; refused while a share of another sweep is running."""
     path = folder / SWEEP_FILE
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return
@@ -149,7 +149,7 @@ def _store(folder: Path, text: str, share: Share) -> None:
 
 @contextmanager
 def _turn(folder: Path, share: Share) -> Iterator[None]:
-    """Shares make the folder ready one after the other, so that none sees another between its lock and its files."""
+    """Shares prepare the folder one after the other, so that none sees another between its lock and its files."""
     with ExitStack() as stack:
         if not share.whole:
             fcntl.flock(stack.enter_context((folder / f"{_LOCK}-turn").open("a")), fcntl.LOCK_EX)
@@ -157,7 +157,7 @@ def _turn(folder: Path, share: Share) -> Iterator[None]:
 
 
 def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
-    """Lock the folder until the stack is closed: a whole sweep for itself, a share together with others of as many."""
+    """Lock the folder until the stack is closed: a whole sweep alone, a share together with others of the same N."""
     lock, process = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8")), f"process {os.getpid()}"
     if share.whole:
         _take(lock, folder, fcntl.LOCK_EX, process)
@@ -174,7 +174,7 @@ def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
 
 
 def _busy_shares(folder: Path, mine: Share) -> Iterator[Share]:
-    """The other shares that are at work."""
+    """The other shares that are running."""
     for path in folder.glob(f"{_LOCK}-*-of-*"):
         numbers = re.fullmatch(rf"{re.escape(_LOCK)}-(\d+)-of-(\d+)", path.name)
         share = Share(int(numbers[1]), int(numbers[2])) if numbers else mine
@@ -192,7 +192,7 @@ def _is_taken(path: Path) -> bool:
 
 
 def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:
-    """Take a lock; the operating system gives it back when the process ends, however it ends."""
+    """Take a lock; the operating system releases it when the process ends, however it ends."""
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -209,7 +209,7 @@ def _take(lock: io.TextIOWrapper, folder: Path, kind: int, owner: str) -> None:
 
 
 def _remove_leftovers(folder: Path, plan: SweepPlan, share: Share) -> None:
-    """Remove what processes that were killed had begun to write; the lock says that nobody writes it now."""
+    """Remove what killed processes had begun to write; the lock ensures that nobody writes it now."""
     own = {Path(member.file).stem for member in plan.members}
     for path in folder.glob("*.part"):
         begun = re.fullmatch(r"(.+)\.\w+\.\d+\.part", path.name)

@@ -78,7 +78,7 @@ def _statuses(status: dict[str, Any] | None) -> tuple[Status, ...]:
 def run_in_launches(
     tasks: Sequence[Task], ranks: int | None, command: str, interrupts: Interrupts, progress: SweepProgress
 ) -> Iterator[PassOutcome]:
-    """Run all tasks in their order, until there is an interrupt; a launch that breaks down fails the run under way."""
+    """Run all tasks in their order, until there is an interrupt; a launch that breaks down fails the current run."""
     pending = deque(tasks)
     while pending and not interrupts.number:
         batch = Batch(tuple(pending), command, os.getpid())

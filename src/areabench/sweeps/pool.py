@@ -171,7 +171,7 @@ def _work(connection: Connection, options: RunOptions) -> None:
 
 
 def _end_with_parent() -> None:
-    """End at once when the parent has ended: nobody uses the result of the current pass."""
+    """End at once when the parent has ended: the result of the current pass is of no use."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -80,7 +80,7 @@ class Result:
         return time_to_accuracy(self.time_s, self.test_accuracy, percent)
 
     def knows_time_to(self, percent: float) -> bool:
-        """Whether `time_to_accuracy` tells when, or that it would not have been reached before the horizon.
+        """Whether `time_to_accuracy` is known: the time, or that it was not reached before the horizon.
 
         Not so without accuracy or snapshots over time, and where the run ended early without having reached it.
         """
@@ -132,7 +132,7 @@ def ended_state(path: Path, experiment: Experiment) -> State | None:
 
 
 def recorded_code_changed(path: Path) -> bool:
-    """Whether a module that a run was made with has changed since, or is gone; imports nothing."""
+    """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
     try:
         with open_file(path) as file:
             modules = of_text(str(read_attributes(file["provenance"].attrs).get("modules", "")))
@@ -277,7 +277,7 @@ def open_finished(folders: Sequence[Path]) -> list[Sweep]:
             failures = sweep.failures
             reason = f" ({len(failures):,} failed, the first: {failures[0].reason})" if failures else ""
             raise UserError(
-                f"{sweep.folder}: none of its {len(sweep.plan.members):,} runs is done{reason}; "
+                f"{sweep.folder}: 0 of {len(sweep.plan.members):,} planned runs done{reason}; "
                 "run `areabench sweep` first"
             )
     return sweeps

@@ -102,7 +102,7 @@ class MpiWorkerLink:
         return [order for slot in done if (order := self._take(slot)) is not None]
 
     def _wait_for_some(self) -> Sequence[int]:
-        """Wait for the first orders. MPICH would wait for ever for a server that has died, so there it is polled."""
+        """Wait for the first orders. MPICH would wait forever for a server that has died, so there it is polled."""
         if self._yielded:
             return MPI.Request.Waitsome(self._next_orders) or ()
         end_s = time.perf_counter() + _LONGEST_WAIT_S

@@ -1,4 +1,4 @@
-"""What a run needs besides its experiment."""
+"""What a run needs in addition to its experiment."""
 
 from __future__ import annotations
 

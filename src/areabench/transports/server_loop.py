@@ -344,7 +344,7 @@ class MemoryTasks:
 
     Both may need the clients' memories. All clients are asked at one moment, at which the server's state is noted, and
     each answers with its memory at the begin of the round that it was in then. So the answers fit together however
-    late they come, and nobody waits for them.
+    late they come, and are not waited for.
     """
 
     def __init__(
@@ -359,13 +359,13 @@ class MemoryTasks:
         self._clients_remember = scenario.method.remember(scenario.start) is not None
         self._conductor, self._recall, self._recorder, self._triggers = conductor, recall, recorder, triggers
         self.last_checkpoint_s = -math.inf  # the moment that the last complete checkpoint shows
-        self._begun_s = 0.0  # the moment that the checkpoint under way shows
+        self._begun_s = 0.0  # the moment that the current checkpoint shows
         self._task: CheckpointWriter | Removal | None = None
         self._answers_left = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a task is under way."""
+        """Whether a task is running."""
         return self._task is not None
 
     @property
@@ -399,13 +399,13 @@ class MemoryTasks:
             self.last_checkpoint_s = time_s
 
     def lose(self, clients: Collection[int]) -> None:
-        """Give up a checkpoint under way, and remove the memories of these lost clients where that is wanted."""
+        """Cancel a running checkpoint, and remove the memories of these lost clients where that is wanted."""
         self.abandon(clients)
         if self._conductor.to_remove:
             self._begin(Removal(self._conductor.recalled()), self._conductor.rounds_under_way)
 
     def abandon(self, lost: Collection[int] = ()) -> None:
-        """Give up the task under way."""
+        """Cancel the running task."""
         if isinstance(self._task, CheckpointWriter):
             self._task.abandon()
         if self._task is not None or lost:

@@ -1,6 +1,6 @@
 """The simulator: virtual seconds, an event heap, ties by sequence number. The same seed gives the same bits.
 
-A client's round is computed when its update arrives, so only models still in use are alive.
+A client's round is computed when its update arrives, so only models still in use are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from areabench.runfile.record import Recorder
 
 
 class Arrival(NamedTuple):
-    """An update under way; arrivals compare by time, then by sequence number."""
+    """An update in flight; arrivals compare by time, then by sequence number."""
 
     time_s: float
     sequence: int

@@ -49,7 +49,7 @@ class World:
     With a fault-tolerant MPI the death of a rank is raised as an MPI.Exception where its messages are waited for. Once
     the run has begun and `survives_losses` is set, collective calls (`together`, `from_server`, `gather`) continue
     without lost ranks: a rank that meets a loss revokes the communicator, so that all others meet it too, and those
-    that are left repeat the call. The server tells the workers of a loss that it met before, so that all call
+    that are left repeat the call. The server informs the workers of an earlier loss, so that all call
     `shrink`. Ranks keep their first numbers, and rank 0 stays the first.
     """
 
@@ -159,7 +159,7 @@ class World:
 
     def shrink(self) -> None:
         """Continue without the lost ranks: all others call this, and `comm` has only them from then on."""
-        self._agree(succeeded=True)  # all are here; else Shrink, which has no form with a limit, would wait for ever
+        self._agree(succeeded=True)  # all are here; else Shrink, which has no form with a limit, would wait forever
         smaller = self.comm.Shrink()
         assert isinstance(smaller, MPI.Intracomm)
         smaller.Set_errhandler(MPI.ERRORS_RETURN)
@@ -186,7 +186,7 @@ class World:
             self.wait(self.comm.Ibarrier())  # the server may evaluate for long
             return call(self.comm), True
         except MPI.Exception:
-            self.comm.Revoke()  # for those who wait for a rank that is not here any more
+            self.comm.Revoke()  # for those that wait for a rank that has ended
             if not self._learns_of_loss():
                 raise AbortRequired("another rank has ended all") from None
             return None, False

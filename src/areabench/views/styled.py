@@ -97,7 +97,7 @@ RULE: tuple[str, ...] = ()  # a row that is a line of dashes
 def align(rows: Sequence[Sequence[str]], headings: Sequence[Heading] = ()) -> list[Styled]:
     """The lines of a table: the first column is flush left, the others flush right.
 
-    The first row names the columns; `headings`, if any, stand above it and are together as wide as the table. A row of
+    The first row names the columns; `headings`, if any, are above it and together as wide as the table. A row of
     one cell is not aligned, and may be as long as it likes.
     """
     whole = [row for row in rows if len(row) > 1]

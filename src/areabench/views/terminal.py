@@ -49,7 +49,7 @@ class Output:
         console(self.colours).print(shown, end="", soft_wrap=True)  # soft: each line is as long as it is
 
     def remark(self, text: str) -> None:
-        """Print a line beside the answer, such as where a figure was written; JSON stands alone."""
+        """Print a line beside the answer, such as where a figure was written; not with JSON."""
         if not self.as_json:
             print(text)
 

@@ -211,8 +211,8 @@ def _clients(found: Diagnosis) -> str:
     """The clients that were served less than chance allows; the first few by name."""
     count, short = len(found.clients), found.short
     if np.isnan(found.clients["expected"]).any():
-        why = "their trace is gone, or the method or the delays are from outside the package"
-        return f"{count:,}; nobody knows how often each should have been served: {why}"
+        why = "their trace is missing, or the method or the delays are the user's own"
+        return f"{count:,}; the expected number of updates is not known: {why}"
     if not len(short):
         return f"{count:,}, none served less than chance allows"
     named = ", ".join(

@@ -17,7 +17,7 @@ from areabench.experiment.parse import shown, unknown
 from areabench.experiment.records import Experiment
 from areabench.problems.callables import load_callable, look_in, named, place_in
 
-# What the function of each section may take besides its settings, by name.
+# What the function of each section may take in addition to its settings, by name.
 GIVEN: Mapping[str, tuple[str, ...]] = {
     "method": ("clients", "seed", "step_size"),
     "problem": ("clients", "local_steps", "seed", "data", "parts"),

@@ -74,7 +74,7 @@ def _wrong_samples(data: Dataset, part: str) -> str:
 
 
 def own_split(settings: OwnPart, labels: Rows, clients: int, seed: int) -> list[Rows]:
-    """The sorted rows of each client; two clients may hold the same row, and some rows may be held by nobody."""
+    """The sorted rows of each client; two clients may hold the same row, and some rows may be held by none."""
     check_enough(settings, len(labels), clients)
     found, again = (_drawn_split(settings, labels, clients, seed) for _ in range(2))
     if len(found) != clients:
@@ -134,7 +134,7 @@ def own_delays(settings: OwnPart, rates: NDArray[np.float64], seed: int) -> Call
             yield float(duration_s)
         rounds = f"{number} round{'s' * (number != 1)}"
         raise RunFailure(
-            f"delays.name = {settings.name!r} ended after {rounds} of client {client}; let it yield for ever"
+            f"delays.name = {settings.name!r} ended after {rounds} of client {client}; let it yield without end"
         )
 
     return durations
@@ -187,7 +187,7 @@ def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> No
     with blaming("method", settings, _DRY_RUN):
         first = checked_step("start", method.start(start), None)
         if not first.calls:
-            reject("start calls no client, so nobody would ever work", "name clients in Step(state, calls)")
+            reject("start calls no client, so none would ever work", "name clients in Step(state, calls)")
         local = (start + 1e-3).astype(start.dtype)  # an update of zero may be a special case
         report = method.report(checked_memory("remember", method.remember(start)), start, local)
         if not isinstance(report, Report):
@@ -316,7 +316,7 @@ def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: 
         if second.tobytes() != descended(late, first).tobytes():
             reject(
                 "gives another second round after skip(1) than after a first one",
-                "let skip(rounds) draw what so many rounds draw",
+                "let skip(rounds) draw what that number of rounds draws",
             )
         if start.tobytes() != again.start().tobytes():
             reject("starts elsewhere each time it is made", elsewhere)

@@ -198,7 +198,7 @@ def draw_participation(found: Diagnosis, experiment: Experiment, *, width_in: fl
 
 
 def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], colour: str, room: float) -> None:
-    """A column a client; `room` is its width in points."""
+    """One column per client; `room` is its width in points."""
     place, size = np.arange(len(clients)), min(4.5, 0.8 * room)
     if room > _BAR_POINTS:
         axes.vlines(place, clients["low"], clients["high"], color="0.82", linewidth=_BAR_POINTS, zorder=2)

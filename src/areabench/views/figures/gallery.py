@@ -105,7 +105,7 @@ def staleness(
     width: Width = "page",
     titled: bool = True,
 ) -> Figure:
-    """How many steps the server made while an update was under way: one panel per method."""
+    """How many steps the server made while an update was in flight: one panel per method."""
     return _entitled(draw_staleness(_page(sweep, page), step_sizes or {}, width_in=inches(width)), titled)
 
 
@@ -118,7 +118,7 @@ def time_to_target(
     width: Width = "page",
     titled: bool = True,
 ) -> Figure:
-    """When a test accuracy was reached: median and trials; those that did not reach it stand at the horizon."""
+    """When a test accuracy was reached: median and trials; those that did not reach it are drawn at the horizon."""
     drawn = draw_time_to_target(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
     return _entitled(drawn, titled)
 

@@ -53,7 +53,7 @@ _DATES: dict[str, dict[str, None]] = {  # metadata that would change a file with
 }
 _DECADES_ONLY = 150.0  # a logarithmic axis that spans more than this factor is labelled at powers of ten alone
 _MARKS_PER_LINE = 8
-_ALL_MARKED = 15  # a line of at most so many points has a marker at each
+_ALL_MARKED = 15  # a line of at most this many points has a marker at each
 _EVEN_TICKS = 6.0  # a logarithmic axis that spans less is labelled at even distances
 Width = float | Literal["column", "page"]
 WIDTHS_IN: dict[str, float] = {"column": 3.3, "page": 6.9}  # of a paper in two columns
@@ -87,7 +87,7 @@ def method_style(method: str, variant: int = 0) -> MethodStyle:
 def mark_every(points: int, shift: float) -> tuple[int, int]:
     """Which points of a line get a marker: the first one, and the step to the next.
 
-    Of few points all do, so that nobody takes the straight lines between them for data. `shift` keeps the markers of
+    Of few points all do, so that the straight lines between them are not taken for data. `shift` keeps the markers of
     several lines apart, as a share of their distance.
     """
     apart = 1 if points <= _ALL_MARKED else points // _MARKS_PER_LINE

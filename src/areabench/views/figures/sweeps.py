@@ -166,7 +166,7 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
 
 @styled
 def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
-    """How many server steps were made while an update was under way: one panel per method, mean share over trials."""
+    """How many server steps were made while an update was in flight: one panel per method, mean share over trials."""
     columns = max(len(row.contenders) for row in page.rows)
     paper = None if width_in is None else (width_in, 1.6)
     width = 1.2 + 2.7 * max(columns, 2)

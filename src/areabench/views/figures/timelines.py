@@ -29,7 +29,7 @@ _ROUNDS_PER_INCH = 5.0
 _SQUARES_PER_INCH = 6.0  # of the server's steps; more of them are ticks
 _LETTER_IN = 0.07  # of a version's number
 _ACROSS = 0.7  # what the lanes have of the width of the figure
-_COLOURS = "cividis_r"  # everybody can distinguish them, also in grey: darker is staler
+_COLOURS = "cividis_r"  # distinguishable by all readers, also in grey: darker is staler
 _MOST_COLOURS = 12  # of staleness, with ticks at each
 
 
@@ -61,7 +61,7 @@ def _shown_rounds(run: Run, lanes: Sequence[int], window: tuple[float, float]) -
     rounds = [one for one in rounds_between(run.events_array, *window) if one.client in lanes]
     if not rounds or window[0] >= window[1]:
         span = f"from {window[0]:g} to {window[1]:g} s"
-        raise UserError(f"{run.path}: no round is under way {span}; the run lasts {run.status.end_s:g} s")
+        raise UserError(f"{run.path}: no round {span}; the run lasts {run.status.end_s:g} s")
     return rounds
 
 

@@ -68,7 +68,7 @@ def gather(paths: Sequence[Path], progress: Progress) -> Sources:
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:
-    """Files and folders of sweeps, each once; a folder without sweep stands for what is in it."""
+    """Files and folders of sweeps, each once; a folder without sweep means its contents."""
     found = [inner for path in paths for inner in _inside(path)]
     return list({path.resolve(): path for path in found}.values())
 

@@ -29,7 +29,7 @@ _POWER_OF_TEN = re.compile(r"10+|1|0\.0*1")
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in one place of a table: a value, bold where it is the best, and what follows it."""
+    """One cell of a table: a value, bold where it is the best, and what follows it."""
 
     value: str = ""
     tail: str = ""

@@ -26,7 +26,7 @@ def plain_sheet(table: Page, title: str, label: str) -> Sheet:
 
 
 def paper_sheet(table: Page, title: str, label: str) -> Sheet:
-    """Each cell beside the published one: the blocks of the paper's form stand under each other."""
+    """Each cell beside the published one: with the blocks of the paper's form below each other."""
     columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
     columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
     groups = [
@@ -164,7 +164,7 @@ def _in_range(beside: Comparison, answer: bool) -> str:
 
 
 def shared_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
-    """What a reader must know of every such table: rule, rho, best values, and what stands beside the paper's."""
+    """The notes of a table: rule, rho, best values, and comparison with the paper."""
     notes = [
         f"kept: {table.rule.sentence}",
         f"ρ = mean time to {table.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over the "

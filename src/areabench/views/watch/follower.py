@@ -73,12 +73,12 @@ class Follower:
             return frame
         if seen.writer == Writer.GONE:
             certain, self._gone_before = self._gone_before or self._once, True
-            return replace(frame, state=KILLED, reason="its process is gone") if certain else frame
+            return replace(frame, state=KILLED, reason="its process has ended") if certain else frame
         silent_s = now_s - self._news_s
         if silent_s >= self._wait_s and not self._once:
             raise UserError(
-                f"{self._path}: no news for {silent_s:.0f} s, and its writer cannot be seen from here: it was killed, "
-                "or computes for long, or the file system lags; wait longer with --wait"
+                f"{self._path}: nothing new for {silent_s:.0f} s, and its writer cannot be seen from here: it was "
+                "killed, or computes for long, or the file system lags; wait longer with --wait"
             )
         return replace(frame, reason=frame.reason or "its writer cannot be seen from here")
 

@@ -18,7 +18,7 @@ from areabench.experiment.records import Experiment
 from areabench.problems.base import Problem
 
 _LEAST_PAUSE_S = 5.0  # between two evaluations
-_PAUSE_SHARE = 10.0  # and at least so many times what the last one took
+_PAUSE_SHARE = 10.0  # and at least this many times what the last one took
 _LOW_PRIORITY = 10  # of -20 to 19; higher is less
 _METRICS = ("train_loss", "test_accuracy", "squared_distance")
 

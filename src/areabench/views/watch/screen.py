@@ -147,7 +147,7 @@ def _time(frame: Frame, glyphs: Glyphs) -> list[Part]:
     of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     words = [f"{frame.time_s:.2f}{of} s"]
     if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
-        words.append(f"{frame.speed:.3g} s a second")
+        words.append(f"{frame.speed:.3g} s per second")
     if not math.isnan(frame.left_s):
         words.append(f"{duration(frame.left_s)} left")
     if frame.progress is None:

@@ -171,7 +171,7 @@ class Tail:
         """
         held = None
         with suppress(OSError):  # opening it says what is wrong
-            held = lock_seen(self.path)  # before the status is read: a process that is gone has written it
+            held = lock_seen(self.path)  # before the status is read: a process that has ended has written it
         with open_for_reading(self.path) as file:
             try:
                 return self._read(file, held, last_version)

@@ -1,5 +1,5 @@
 "use strict";
-// Elements, numbers, scales and the tooltip: what every panel needs. Text always goes in as text, never as markup.
+// Elements, numbers, scales and the tooltip, for every panel. Text is always inserted as text, never as markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -35,7 +35,7 @@ function format(value, digits = 4) {
   return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
 }
 
-// A number at an axis: short, and a power of ten where it is far from one.
+// A number on an axis: short, as a power of ten where it is far from one.
 function tickText(value) {
   const size = Math.abs(value);
   if (!size || (size < 1e5 && size >= 1e-3)) return format(value, 4);
@@ -45,7 +45,7 @@ function tickText(value) {
   return `${digit === 1 ? "" : `${digit}·`}10${raised}`;
 }
 
-// So many decimals; of a small value so many that two digits of it are left.
+// A number with this many decimals; a small value with at least two significant digits.
 function fixed(value, decimals) {
   if (!isNumber(value)) return "–";
   if (value && Math.abs(value) < 10 ** (1 - decimals)) return format(value, 2);
@@ -54,7 +54,7 @@ function fixed(value, decimals) {
     : format(value, 3);
 }
 
-// A time within a stretch of so many seconds: as many decimals as tell its parts from each other.
+// A time within a span of this many seconds, with enough decimals to distinguish its parts.
 function timeText(value, span) {
   const decimals = Math.min(9, Math.max(0, 4 - Math.floor(Math.log10(span))));
   return value.toLocaleString("en-GB", { maximumFractionDigits: decimals });
@@ -140,7 +140,7 @@ const tooltip = {
 
 // ------------------------------------------------------------------------------------------------ looks
 
-// Markers and dashes tell methods apart without colour, and the first, second ... variant of one method, which share it.
+// Markers and dashes distinguish methods without colour, and the variants of one method, which share a colour.
 const DASHES = {
   area: ["", "18 3", "14 3 2 3 2 3"],
   fedbuff: ["9 3", "6 2", "9 7"],
@@ -166,12 +166,12 @@ function ofVariant(looks, series) {
   return looks[series.variant % looks.length];
 }
 
-// Black is the colour of the ink, which is light in the dark.
+// Black becomes the text colour, which is light in the dark theme.
 function inkOf(colour) {
   return colour.toLowerCase() === "#000000" ? "var(--ink)" : colour;
 }
 
-// Corners clockwise from the top at even angles, each as far from the middle as `radii` says.
+// Corners clockwise from the top at even angles, with distances `radii` from the middle.
 function polygon(x, y, radii, size, turn = 0) {
   const corners = radii.map((radius, index) => {
     const angle = turn + (2 * Math.PI * index) / radii.length - Math.PI / 2;

@@ -221,7 +221,7 @@ function drawLabels(svg, lines, scales, frame, range) {
   }
 }
 
-// A label as long as the room beside the lines; the legend and the tooltips have it whole.
+// A label cut to the room beside the lines; legend and tooltips have all of it.
 function fitted(label, frame) {
   const most = Math.floor((frame.width - frame.right - 10) / 7);
   return label.length > most ? `${label.slice(0, most - 1)}…` : label;

@@ -4,7 +4,7 @@
 function participationStrip(detail) {
   const series = data.series[detail.series];
   const part = detail.participation;
-  if (!part) return notice("Nobody has been served yet.");
+  if (!part) return notice("No update has been used yet.");
   const top = Math.max(...part.most, ...part.high.map((value) => value || 0), 1);
   const draw = (svg, width) => {
     const count = part.client.length;
@@ -40,8 +40,8 @@ function participationStrip(detail) {
 }
 
 function expectationWords(short) {
-  if (short === null) return "Nobody knows how often each should have been served.";
-  const few = short ? `${plural(short, "client")} served less than that.` : "None is served less than that.";
+  if (short === null) return "The expected number of updates is not known.";
+  const few = short ? `${plural(short, "client")} below that.` : "No client is below that.";
   return `Dashes: expected. Shaded: what chance allows. ${few}`;
 }
 
@@ -112,7 +112,7 @@ function clientAxis(svg, part, x, width) {
 
 function labelsPanel() {
   const found = data.labels.find((labels) => labels.settings.includes(state.setting));
-  if (!found) return [notice("There is no run whose split could be shown.")];
+  if (!found) return [notice("No run has a split to show.")];
   if (!found.counts.length) return [notice(`${found.title}: ${found.reason}`)];
   const classes = found.counts[0].length;
   const height = 74 + classes * 20 + 34;
@@ -126,7 +126,7 @@ function labelsPanel() {
       "p",
       { class: "caption" },
       `${found.title[0].toUpperCase()}${found.title.slice(1)}${found.clients > found.counts.length ? `; the first ${found.counts.length} of ${whole(found.clients)} clients` : ""}. ` +
-        "The area of a dot is the number of samples of a class that a client holds; bars: samples of each client. Other seeds split otherwise.",
+        "The area of a dot is the number of samples of a class that a client holds; bars: samples of each client. Other seeds have other splits.",
     ),
   ];
 }

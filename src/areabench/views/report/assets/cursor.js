@@ -102,7 +102,7 @@ function tipRow(line, x, chart) {
   return [line.name, `${format(line.mean[index], 5)}${range}`, line.colour];
 }
 
-// Where in ascending numbers the nearest to a value stands.
+// The position of the number nearest to a value among ascending numbers.
 function nearest(values, value) {
   let low = 0;
   let high = values.length - 1;

@@ -1,7 +1,7 @@
 "use strict";
 // The page: what is chosen, and the panels that show it.
 
-const views = { window: null }; // the window of a timeline stays when it is drawn again
+const views = { window: null }; // a timeline keeps its window when it is drawn again
 const state = {
   setting: 0,
   hidden: new Set(),
@@ -23,7 +23,7 @@ const PANELS = [
   { id: "labels", title: "Label distribution", draw: () => labelsPanel() },
 ].filter((panel) => !panel.when || panel.when());
 
-// Panels that a change does not concern stay as they are, with what the reader did in them.
+// Panels that a change does not concern keep their state.
 const SHOWN = ["controls", "curves", "target", "staleness"];
 const CONCERNS = {
   sort: ["summary"],
@@ -42,7 +42,7 @@ function ofSetting() {
   return data.series.filter((one) => one.setting === state.setting && !state.hidden.has(one.label));
 }
 
-const MANY = 8; // series of one rates setting from which on each method is shown at its best step size only
+const MANY = 8; // from this number of series per rates setting on, each method is shown at its best step size only
 
 function stepsOf(label) {
   const here = data.series.filter((one) => one.setting === state.setting);
@@ -61,7 +61,7 @@ function shown() {
 
 // ------------------------------------------------------------------------------------------------ drawing
 
-// Charts are as wide as their place, which is known only when they are in the page.
+// Charts are as wide as their box, whose width is known only once they are in the page.
 let pending = [];
 
 function later(draw) {
@@ -195,7 +195,7 @@ function nextTheme() {
   render();
 }
 
-// Print is light, as wide as paper, and shows everything, whatever the screen does.
+// Print is light, as wide as the paper, and shows everything, independent of the screen.
 function beforePrint() {
   document.documentElement.classList.add("printing");
   render();
@@ -258,7 +258,7 @@ function build() {
           ),
         ),
       ),
-      element("footer", {}, `areabench ${data.version}. This page holds its data and loads nothing.`),
+      element("footer", {}, `areabench ${data.version}. This page contains its data and loads nothing.`),
     );
   render();
 }

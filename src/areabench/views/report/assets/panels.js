@@ -11,7 +11,7 @@ const QUANTITIES = {
   train_loss: { word: "training loss", log: true },
 };
 
-// What a series is called among those that are shown with it.
+// The name of a series among those shown with it.
 function shortName(series, among) {
   const several = among.filter((other) => other.label === series.label && other.row === series.row);
   const differs = (pick) => new Set(several.map(pick)).size > 1;
@@ -40,7 +40,7 @@ function lineFor(series, values, among) {
   };
 }
 
-// One box a rates setting, each with a heading where there are several.
+// One box per rates setting, with headings where there are several.
 function perRow(series, draw) {
   const setting = data.settings[state.setting];
   return setting.rates.map((rates, row) => {
@@ -189,7 +189,7 @@ function stepChart(series, quantity) {
   };
 }
 
-// Methods stand a little beside each other, so that no whisker hides another.
+// Methods are shifted slightly, so that no whisker hides another.
 function stepLine(group, quantity, shift) {
   const there = group.filter((one) => one[quantity]);
   const several = there.some((one) => one.trials > 1);

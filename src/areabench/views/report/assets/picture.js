@@ -20,7 +20,7 @@ class TimelinePicture {
     return this.top + (client - this.first + 0.5) * this.step;
   }
 
-  // What is in view (s), the first client, how many lanes, and the update that is picked; gives the number of updates.
+  // Draws a window (s) from the first client on, a number of lanes, and the selected update; returns the number of updates.
   draw(view, first, lanes, picked) {
     Object.assign(this, { view, first, lanes, picked });
     const width = Math.max(260, this.canvas.parentElement ? this.canvas.parentElement.clientWidth : 600);
@@ -199,7 +199,7 @@ class TimelinePicture {
     return version === base || version === base + this.line.staleness[this.picked] + 1;
   }
 
-  // How many updates came in when, over the whole window, and which part is in view.
+  // Updates over time in the whole window, and the part in view.
   drawOverview(width) {
     const pen = prepared(this.map, width, 34);
     const bins = new Array(Math.max(20, Math.floor(width / 4))).fill(0);
@@ -234,7 +234,7 @@ function prepared(canvas, width, height) {
   return pen;
 }
 
-// The colours of the style sheet, which knows whether it is dark or printed.
+// The colours of the style sheet, for the dark theme and print too.
 function inks() {
   const style = getComputedStyle(document.documentElement);
   const names = {

@@ -1,9 +1,9 @@
 "use strict";
-// One run looked at closely: status, diagnosis, timeline, participation, provenance.
+// One run in detail: status, diagnosis, timeline, participation, provenance.
 
 function runPanel() {
   const list = data.details;
-  if (!list.length) return [notice("There is no run to look at closely.")];
+  if (!list.length) return [notice("No run can be shown in detail.")];
   const detail = list[Math.min(state.run, list.length - 1)];
   return [
     list.length > 1 || data.not_detailed ? runChoice(list) : null,
@@ -121,7 +121,7 @@ async function copy(node, button) {
     await navigator.clipboard.writeText(node.textContent);
     button.textContent = "Copied";
   } catch {
-    getSelection().selectAllChildren(node); // where the browser keeps the clipboard closed
+    getSelection().selectAllChildren(node); // where the browser denies access to the clipboard
     button.textContent = "Selected";
   }
 }

@@ -1,5 +1,5 @@
 "use strict";
-// Rows with a label each, which several panels are made of, and the panel of staleness.
+// Labelled rows, used by several panels, and the panel of staleness.
 
 function strip(label, series, drawing, value) {
   const dot = shape(
@@ -16,7 +16,7 @@ function strip(label, series, drawing, value) {
   );
 }
 
-// A drawing as wide as its place, drawn again when that changes.
+// A drawing as wide as its box, drawn again when that width changes.
 function drawing(height, draw, label) {
   const box = element("div", { class: "strip-drawing" });
   later(() => {

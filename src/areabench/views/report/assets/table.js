@@ -1,5 +1,5 @@
 "use strict";
-// The summary table, which sorts itself, and the list of what is not there.
+// The sortable summary table, and the list of failed and missing runs.
 
 function columns() {
   const many = (pick) => new Set(data.series.map(pick)).size > 1;
@@ -142,7 +142,7 @@ function headerCell(column) {
   );
 }
 
-// What has no value comes last in either direction.
+// Rows without a value come last in either direction.
 function sorted(series, list) {
   const column = list.find((one) => one.name === state.sort.name);
   if (!column) return series;
@@ -170,7 +170,7 @@ function tableRow(one, list, shown) {
   );
 }
 
-// Means over the trials that went well would flatter a series: only one in which all did can be the best.
+// Means over the successful trials would flatter a series: only one in which all succeeded can be the best.
 function isBest(one, rivals, column) {
   const judged = (other) => other.may_be_best && (!column.all || column.all(other)) && isNumber(column.sort(other));
   if (!judged(one) || rivals.length < 2) return false;
@@ -179,10 +179,10 @@ function isBest(one, rivals, column) {
 }
 
 function summaryCaption() {
-  const words = ["Accuracy and loss are those at the end of a run. Bold: the best of its rates and setting, of rows with all trials and none diverged."];
+  const words = ["Accuracy and loss are those at the end of a run. Bold: the best for its rates and setting, among rows with all trials and none diverged."];
   if (data.series.some((one) => one.trials > 1))
     words.push(
-      "Means over trials, small their range; diverged, failed and missing runs are never averaged in. Times are medians, " +
+      "Means over trials, with their range in small print; diverged, failed and missing runs are never averaged in. Times are medians, " +
         "in which trials that did not reach the target count as later than the others.",
     );
   return element("p", { class: "caption" }, words.join(" "));
@@ -218,7 +218,7 @@ function absentPanel() {
     element(
       "p",
       { class: "caption" },
-      "These runs were asked for and have no result. No mean, bar or curve of this page holds anything of them.",
+      "These planned runs have no result. No mean, bar or curve of this page includes them.",
     ),
   ];
 }

@@ -1,12 +1,12 @@
 "use strict";
-// Time to target: what became of each trial, and bars that show what is censored.
+// Time to target: the outcome of each trial, and bars that show censoring.
 
 const OUTCOMES = {
   reached: { mark: "circle", word: "reached" },
   "not reached": { mark: "right", word: "not reached by the end of the run" },
   "ended early": { mark: "diamond", word: "ended early, before it could be known" },
   diverged: { mark: "cross", word: "diverged" },
-  unfinished: { mark: "square", word: "failed, stopped or under way" },
+  unfinished: { mark: "square", word: "failed, stopped or running" },
   "not measured": { mark: "down", word: "accuracy not measured over time" },
 };
 
@@ -110,7 +110,7 @@ function counted(series) {
   return counts;
 }
 
-// What most trials say: the median if more than half reached the target, else the commonest other end.
+// The outcome of most trials: the median if more than half reached the target, else the most frequent other outcome.
 function mainOutcome(series) {
   const counts = counted(series);
   if (2 * (counts.get("reached") || 0) > series.outcomes.length) return { kind: "reached", time_s: series.target_s };
@@ -172,6 +172,6 @@ function outcomeKey(series) {
     "A mark is a trial. ",
     ...entries,
     " Solid bars end at the median, where more than half of the trials reached the target; the others count as later than those. " +
-      "Hatched bars reach as far as was looked (the time is longer than that); outlined ones say nothing about the time.",
+      "Hatched bars end where the runs ended (the time is longer than that); outlined ones say nothing about the time.",
   );
 }

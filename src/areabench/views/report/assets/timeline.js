@@ -1,5 +1,5 @@
 "use strict";
-// The timeline of events: the server above, a lane a client below. A bar is an update from the client's start to its
+// The timeline of events: the server above, one lane per client below. A bar is an update from the client's start to its
 // arrival; curves lead from the server step that made its base version to it, and from it to the step that used it.
 
 const LANES = 48; // clients that are drawn at once
@@ -217,7 +217,7 @@ class TimelineView {
     return base.filter((from, index) => used[index] && from + staleness[index] + 1 === version).length;
   }
 
-  // Of the first step of a window that begins later than the run, updates may have come in before it.
+  // The first step of a window that begins after the start of the run may use updates from before the window.
   hasAllOf(step) {
     const { begin_s, step_s } = this.line;
     return begin_s <= 0 || step > step_s.findIndex((time) => time >= 0);
