@@ -21,14 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from areabench.arrays import Vector
+from areabench.arrays import Vector, crc32
 from areabench.engine.events import Reason
 from areabench.errors import UserError
-
-try:
-    from zlib_ng.zlib_ng import crc32  # the same sum in a tenth of the time
-except ImportError:
-    from zlib import crc32
 
 PROTOCOL_VERSION = 3
 LARGEST_MESSAGE_BYTES = 2**31 - 1  # MPI counts in 32 bits
