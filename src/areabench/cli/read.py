@@ -162,6 +162,7 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
         scenario = scenario_of(recorded.experiment, path, context.cache, options.trusted)
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
+        scenario.check_data(recorded.provenance.data_digest, path)
         kept = recorded.experiment.record.events
         outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
         progress.close()

@@ -18,7 +18,7 @@ from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
 from areabench.engine.plugins.parts import own_delays, own_method, own_problem, try_delays, try_method, try_problem
 from areabench.engine.server import ErgodicMean, Server
-from areabench.errors import UserError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.module_paths import named_code
 from areabench.experiment.problem_records import (
@@ -84,6 +84,14 @@ class Scenario:
     def data_digest(self) -> str:
         """The SHA-256 of the data, empty if there are none; for the server only, as it takes tens of milliseconds."""
         return "" if self.data is None else self.data.digest()
+
+    def check_data(self, recorded: str, path: Path) -> None:
+        """A RunFileError unless the data have the digest that run file `path` recorded; empty: it recorded none."""
+        if recorded and recorded != self.data_digest:
+            raise RunFileError(
+                f"{path}: the data have changed since this run: their SHA-256 was {recorded[:12]}, it is "
+                f"{self.data_digest[:12] or 'none'} now; put the old data back, or run the experiment again"
+            )
 
     @cached_property
     def theorem(self) -> Schedule | None:

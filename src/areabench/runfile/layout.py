@@ -43,7 +43,7 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
 
 def read_provenance(file: h5py.File) -> Provenance:
     """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = read_attributes(file["provenance"].attrs)
+    attributes = {"data_digest": "", **read_attributes(file["provenance"].attrs)}  # schema version 6 has none
     numbers = ("ranks", "seed", "lanes", "lane")
     values = {item.name: attributes[item.name] for item in fields(Provenance)}
     return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]

@@ -45,7 +45,7 @@ def simulate(experiment: Experiment, options: RunOptions) -> Status:
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
     progress = progress_line(experiment, options)
     solve_ahead(scenario, progress, options.cache)
-    provenance = _simulator_provenance(experiment, options)
+    provenance = _simulator_provenance(scenario, options)
     recorder = open_recorder(scenario, options)
     recorder.begin(provenance, scenario.client_table())
     return _simulate(scenario, recorder, progress, options)
@@ -64,10 +64,12 @@ def resume_simulation(run: Run, options: RunOptions, folders: Sequence[str] = ()
     return _simulate(scenario, recorder, progress, options, checkpoint)
 
 
-def _simulator_provenance(experiment: Experiment, options: RunOptions) -> Provenance:
+def _simulator_provenance(scenario: Scenario, options: RunOptions) -> Provenance:
     """The provenance of a simulated run whose parts have been built, so that the modules that it names are loaded."""
-    modules = to_text(loaded(experiment))
-    return gather_provenance("simulator", options.command, options.threads, experiment.seed, modules=modules)
+    seed, modules = scenario.experiment.seed, to_text(loaded(scenario.experiment))
+    return gather_provenance(
+        "simulator", options.command, options.threads, seed, modules=modules, data_digest=scenario.data_digest
+    )
 
 
 def _simulate(
@@ -107,6 +109,7 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     scenario.delays()  # before anything is written: a trace may be missing
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
+    scenario.check_data(run.provenance.data_digest, run.path)
     events, snapshots = len(run.events_array), len(run.snapshot_index)
     if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
@@ -134,7 +137,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(options, output=outputs[0]))]
     scenario = build_scenario(experiments[0], options.cache, experiments[0].module_folders or ())
-    provenance = _simulator_provenance(experiments[0], options)
+    provenance = _simulator_provenance(scenario, options)
     progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)

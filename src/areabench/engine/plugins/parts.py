@@ -45,11 +45,13 @@ def own_data(settings: OwnPart, cache: Path) -> Dataset:
     data = call("data", settings, cache=cache)
     if not isinstance(data, Dataset):
         refuse("data", settings, f"returned {type(data).__name__}", "let it return areabench.extend.Dataset")
+    if not isinstance(data.classes, int | np.integer) or data.classes < 1:
+        refuse("data", settings, f"gave classes = {data.classes!r}", "give the number of classes, a whole number >= 1")
     for part in ("train", "test"):
         if wrong := _wrong_samples(data, part):
             refuse("data", settings, f"gave {wrong}", "see docs/extending.md for what a data set holds")
-    if not math.isfinite(data.scale):
-        refuse("data", settings, f"gave the scale {data.scale}", "give a finite number, such as 1.0")
+    if not isinstance(data.scale, int | float | np.floating) or not math.isfinite(data.scale):
+        refuse("data", settings, f"gave the scale {data.scale!r}", "give a finite number, such as 1.0")
     for array in (data.train_features, data.train_labels, data.test_features, data.test_labels):
         array.flags.writeable = False
     return data
@@ -62,6 +64,8 @@ def _wrong_samples(data: Dataset, part: str) -> str:
         return f"{part}_features of shape {np.shape(features)}, not (samples, features)"
     if features.dtype.kind not in "uif" or features.shape[1] != data.train_features.shape[1]:
         return f"{part}_features of type {features.dtype} and {features.shape[1]} columns"
+    if (bad := features.size - np.count_nonzero(np.isfinite(features))) != 0:
+        return f"{part}_features of which {bad:,} are not finite (NaN or infinite)"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.shape != (len(features),):
         kind = labels.dtype if isinstance(labels, np.ndarray) else type(labels).__name__
         return f"{part}_labels of type {kind} and shape {np.shape(labels)} for {len(features)} samples, not int64"
