@@ -507,7 +507,7 @@ def simulated(text: str, capsys: pytest.CaptureFixture[str], *overrides: str) ->
     options = [part for override in overrides for part in ("--set", override)]
     assert main(["simulate", FILE, "-o", "run.h5", *options]) == 0
     assert main(["replay", "run.h5"]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
     run = open_run("run.h5")
     assert run.status.state == State.DONE
     assert np.isfinite(run.metrics_array["train_loss"]).all()

@@ -40,7 +40,7 @@ SHORT = ["--set", "stop.horizon_s=1"]
 def test_it_runs_and_is_replayed_bit_for_bit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(OWN / "own.toml"), "-o", "own.h5"]) == 0
     assert main(["replay", "own.h5", *TRUST]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
     with open_run("own.h5") as run:
         assert run.status.state == State.DONE
         accuracy, loss = run.metrics_array["test_accuracy"], run.metrics_array["train_loss"]

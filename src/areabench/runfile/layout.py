@@ -79,6 +79,7 @@ class ModelRows:
 
     def __init__(self, dataset: h5py.Dataset, *, last_only: bool) -> None:
         self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
+        self.evaluated_at_once = evaluated_at_once(dataset.shape[1], dataset.dtype)
         self._dataset = dataset
         self._held: list[Vector] | None = [] if last_only else None
 
@@ -129,6 +130,11 @@ def create_models(file: h5py.File, name: str, size: tuple[int, np.dtype[Any]], *
 
 def _rows_a_block(dimension: int, dtype: np.dtype[Any]) -> int:
     return max(1, min(_ROWS_A_BLOCK, _BYTES_A_BLOCK // (dimension * dtype.itemsize)))
+
+
+def evaluated_at_once(dimension: int, dtype: np.dtype[Any]) -> int:
+    """How many snapshots are evaluated together; another number would round their metrics in another way."""
+    return 16 * _rows_a_block(dimension, dtype)
 
 
 def append(dataset: h5py.Dataset, rows: NDArray[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
-from areabench.engine.evaluation import evaluate_models, loss_wanted
+from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.engine.lanes import lane_scenario
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
@@ -22,7 +21,6 @@ from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Logistic, Median, Robust
 from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
-from areabench.problems.base import Metrics, Problem
 from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
@@ -157,18 +155,6 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     ]
 
 
-def _evaluate(
-    problem: Problem, blocks: Iterator[list[Vector]], names: Sequence[Hashable], loss_every: int
-) -> list[Metrics]:
-    """Metrics of models, one block at a time; models of equal name are equal."""
-    wanted, first, found = loss_wanted(len(names), loss_every), 0, []
-    for models in blocks:
-        block = slice(first, first + len(models))
-        found.append(evaluate_models(problem, names[block], models, wanted[block]))
-        first = block.stop
-    return found
-
-
 def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status]) -> Status:
     """Run, evaluate the snapshots, and leave the file with a status whatever happens."""
     problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
@@ -180,8 +166,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
                 progress.close("evaluating the snapshots")
                 versions = recorder.versions().tolist()
                 recorder.metrics(
-                    _evaluate(problem, recorder.model_blocks(), versions, loss_every),
-                    _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
+                    evaluate_blocks(problem, recorder.model_blocks(), versions, loss_every),
+                    evaluate_blocks(problem, recorder.average_blocks(), range(len(versions)), loss_every),
                 )
             progress.close()
             recorder.set_status(status)
