@@ -561,8 +561,8 @@ def consistent(experiment: Experiment) -> Experiment:
     count = 2 if isinstance(experiment.rates, ListedRates) else experiment.clients.count
     experiment = replace(experiment, clients=replace(experiment.clients, count=count))
     experiment = replace(experiment, stop=replace(experiment.stop, target_accuracy=None, target_loss=None))
-    if experiment.stop.horizon_s is None and experiment.stop.iterations is None:
-        experiment = replace(experiment, stop=replace(experiment.stop, iterations=3))
+    if experiment.stop.iterations is None or experiment.stop.iterations > 10**10:  # or else it might never end
+        experiment = replace(experiment, stop=replace(experiment.stop, iterations=10**10))
     if experiment.stop.horizon_s is not None:
         experiment = replace(experiment, record=replace(experiment.record, snapshots="aggregations"))
     if isinstance(experiment.method, SFedAvg):
@@ -599,7 +599,7 @@ def small_rounds(experiment: Experiment) -> Experiment:
     problem = experiment.problem
     clients = replace(experiment.clients, local_steps=min(1000, experiment.clients.local_steps))
     if isinstance(problem, Quadratic | OwnPart):
-        return experiment
+        return replace(experiment, clients=clients)
     return replace(experiment, clients=clients, problem=replace(problem, batch_size=min(1000, problem.batch_size)))
 
 

@@ -19,6 +19,7 @@ from areabench.engine.plugins.load import check_parts, refuse
 from areabench.engine.plugins.parts import own_delays, own_method, own_problem, try_delays, try_method, try_problem
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError, UserError
+from areabench.experiment.checks import check_updates
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.module_paths import named_code
 from areabench.experiment.problem_records import (
@@ -36,7 +37,9 @@ from areabench.experiment.records import (
     Clients,
     DelaySettings,
     Experiment,
+    ExponentialDelays,
     FedBuff,
+    FixedDelays,
     Theorem1Schedule,
     Theorem2Schedule,
 )
@@ -167,6 +170,8 @@ def build_scenario(
     check_parts(experiment, folders)
     count = experiment.clients.count
     rates = client_rates(experiment.rates, count, experiment.seed)
+    if isinstance(experiment.delays, ExponentialDelays | FixedDelays):
+        check_updates(experiment, float(rates.sum()), "rates")  # as drawn
     held = _load(experiment, cache, prepared=prepared)
     problem, samples = _build_problem(experiment, held)
     start = problem.start()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from areabench.errors import ConfigError, UserError
-from areabench.experiment.checks import check_combinations
+from areabench.experiment.checks import check_combinations, check_updates
 from areabench.experiment.fields import SAMPLE_PATH, Limits, Scalar, Settings, Value, is_import_path
 from areabench.experiment.module_paths import anchored_folders
 from areabench.experiment.records import Experiment, TraceDelays
@@ -73,7 +73,8 @@ def load_experiment(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read an experiment file, apply overrides (`section.key=value`), and check it."""
     experiment = parse_experiment(read_text(path), str(path), overrides, path.parent)
     if isinstance(experiment.delays, TraceDelays):  # checked here, before anything starts; a replay needs no trace
-        read_trace(Path(experiment.delays.file), experiment.clients.count)
+        traces = read_trace(Path(experiment.delays.file), experiment.clients.count)
+        check_updates(experiment, sum(len(delays) / sum(delays) for delays in traces), "delays.file")
     return experiment
 
 
