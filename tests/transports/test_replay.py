@@ -268,6 +268,16 @@ def test_a_metric_that_was_changed_is_found(record: Recorded, column: str, event
     assert str(outcome.metrics.difference).startswith(f"row 3 (0.6 s): {column} is ")
 
 
+def test_metrics_of_a_run_that_diverged_without_events(record: Recorded) -> None:
+    """The last snapshot, which the divergence brings, has an average too."""
+    settings = Record(snapshots="aggregations", events=False, average=True)
+    stop = Stop(horizon_s=5.0, divergence_norm=1e6)
+    run = record(replace(experiment_on(PROBLEMS[1]), method=Area(step_size=5e4), stop=stop, record=settings))
+    assert run.status.state == State.DIVERGED
+    rows = len(run.snapshot_index)
+    assert with_metrics(run).metrics == MetricsResult(rows, rows, rows, None)
+
+
 def test_metrics_that_are_missing_are_told(record: Recorded, run: Run) -> None:
     with h5py.File(run.path, "r+") as file:
         file["metrics"].resize(3, axis=0)
