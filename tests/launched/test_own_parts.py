@@ -100,6 +100,29 @@ def test_an_error_of_the_server_ends_all_ranks(mine: Launcher) -> None:
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
 
 
+def test_a_call_of_nobody_ends_all_ranks(mine: Launcher) -> None:
+    after = "State(state.model, steps=state.steps + 1), ((-1,) if state.steps == 3 else ())"
+    write(mine.experiment.parent, "method", fields="steps: int = 0", after=after)
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert (
+        ended.errors.count("method.name = 'mine:make' aggregate calls (-1,); give a tuple of clients from 0 to 1") == 1
+    )
+    assert "Traceback" not in ended.errors
+    with mine.recorded() as run:
+        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
+
+
+def test_a_report_that_becomes_wrong_ends_all_ranks(mine: Launcher) -> None:
+    report = "Report((local - base)[:1] if memory[0] == 2 else local - base, memory + 1)"
+    write(mine.experiment.parent, "method", memory="np.zeros_like(start)", report=report)
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert "method.name = 'mine:make' report gave a payload that has the shape (1,), not (2,)" in ended.errors
+    with mine.recorded() as run:
+        assert run.status.state == State.FAILED
+
+
 def test_what_is_refused_is_told_once(mine: Launcher) -> None:
     write(mine.experiment.parent, "method", "{gian = 2}")
     ended = mine.run(3)

@@ -16,7 +16,15 @@ from areabench.engine.client import Client, Placement
 from areabench.engine.data import ClientData, load_data, split_rows
 from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
-from areabench.engine.plugins.parts import own_delays, own_method, own_problem, try_delays, try_method, try_problem
+from areabench.engine.plugins.parts import (
+    guarded_method,
+    own_delays,
+    own_method,
+    own_problem,
+    try_delays,
+    try_method,
+    try_problem,
+)
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.checks import check_updates
@@ -176,12 +184,14 @@ def build_scenario(
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
+    method = build_method(experiment)
     if isinstance(experiment.method, OwnMethod):
         try_method(experiment.method, experiment, start)
+        method = guarded_method(experiment.method, method, count, start)
     if isinstance(experiment.delays, OwnPart):
         try_delays(experiment.delays, rates, experiment.seed)
     data = None if held is None else held.data
-    return Scenario(experiment, problem, build_method(experiment), start, rates, samples, data)
+    return Scenario(experiment, problem, method, start, rates, samples, data)
 
 
 def try_parts(scenario: Scenario, cache: Path) -> None:
