@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.launched.conftest import Launcher
 from tests.launched.test_signals import Launched
@@ -75,6 +76,24 @@ def test_a_run_is_stopped_and_goes_on(mine: Launcher) -> None:
     with mine.recorded() as recorded:
         assert recorded.status.state == State.DONE
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
+
+
+def test_a_run_is_not_resumed_with_other_data(mine: Launcher) -> None:
+    features = "np.load(__import__('pathlib').Path(__file__).with_name('rows.npy'))"
+    write(mine.experiment.parent, "data", features=features)
+    rows = np.arange(24, dtype=np.uint8).reshape(12, 2)
+    np.save(mine.experiment.with_name("rows.npy"), rows)
+    mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 60.0"))
+    run = Launched(mine)
+    try:
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 4, run.output
+    finally:
+        run.end()
+    np.save(mine.experiment.with_name("rows.npy"), rows[::-1])
+    ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
+    assert ended.code == 2
+    assert ended.errors.count("the data have changed since this run: their SHA-256 was ") == 1
 
 
 def test_an_error_of_a_client_ends_all_ranks(mine: Launcher) -> None:
