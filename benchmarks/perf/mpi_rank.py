@@ -296,7 +296,7 @@ def idle_scenario(piece: Piece, *, record: Record) -> Scenario:
     )  # fmt: skip
     problem = cast(Problem, SizedProblem(piece.dimension))
     start, ones = np.zeros(piece.dimension, DTYPE), np.ones(piece.clients)
-    return Scenario(experiment, problem, build_method(experiment), start, ones, ones.astype(np.int64), "")
+    return Scenario(experiment, problem, build_method(experiment), start, ones, ones.astype(np.int64), None)
 
 
 class IdleRecorder(LaneRecorder):

@@ -160,6 +160,90 @@ FAR = (  # found by tests/transports/test_properties.py: numbers beyond what can
 )
 
 
+TEN_BILLION = "more than 10,000,000,000"
+TIMED = LOGISTIC.replace("iterations = 20", "horizon_s = 1")
+ENDLESS = (  # changes of TIMED, which has two clients
+    Case(("rates.name=uniform", "rates.rate=1e299"), ("rates: 2e+299 updates per second over stop.horizon_s = 1 s",)),
+    Case(("rates.name=uniform", "rates.rate=5.0001e9"), ("rates: 1e+10 updates per second", TEN_BILLION)),
+    Case(("rates.name=normal", "rates.mean=1e11"), ("rates: 2e+11 updates per second", "or give stop.iterations")),
+    Case(("rates.name=lognormal", "rates.median=1e11"), ("rates: 2e+11 updates per second", TEN_BILLION)),
+    Case(("rates.name=list", "rates.values=[1.0, 1e15]"), ("rates: 1e+15 updates per second", TEN_BILLION)),
+    Case(("stop.horizon_s=1e10", "record.snapshots=none"), ("over stop.horizon_s = 1e+10 s are 2e+11 events",)),
+    Case(("stop={iterations=10000000001}",), ("stop.iterations: 10,000,000,001 is more than 10,000,000,000; use",)),
+    Case(
+        ("aggregation={name='poisson',rate=1e15}",),
+        ("aggregation.rate: 1e+15 server steps per second over stop.horizon_s = 1 s are 1e+15 events", TEN_BILLION),
+    ),
+    Case(
+        ("aggregation={name='period',period_s=1e-300}",),
+        ("aggregation.period_s: a server step every 1e-300 s over stop.horizon_s = 1 s are 1e+300 events",),
+    ),
+    Case(("aggregation={name='period',period_s=5e-324}",), ("are inf events", TEN_BILLION)),
+    Case(("clients.local_steps=100000001",), ("clients.local_steps: 100,000,001 is more than 100,000,000; use fewer",)),
+    Case(("stop.target_accuracy=nan",), ("stop.target_accuracy", "nan is not finite")),
+    Case(("stop.target_loss=inf",), ("stop.target_loss", "inf is not finite")),
+)
+
+
+@pytest.mark.parametrize("case", ENDLESS, ids=case_name)
+def test_what_cannot_end(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(TIMED, encoding="utf-8")
+    for name in ("check", *BUILDING):
+        message = refused(COMMANDS[name], case.overrides, capsys)
+        assert all(word in message for word in case.words), message
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("rates.name=uniform", "rates.rate=5e9"),
+        ("rates.name=uniform", "rates.rate=1e299", "stop.iterations=10000000000"),
+        ("aggregation={name='poisson',rate=1e10}",),
+        ("aggregation={name='period',period_s=1e-10}",),
+        ("clients.count=1000000", "stop.horizon_s=100", "data={name='synthetic',train_samples=1000000}"),
+        ("method={name='s-fedavg',step_size=0.1,clients_per_round=1}", "rates.name=uniform", "rates.rate=1e10"),
+        ("rates.name=uniform", "rates.rate=1e299", "delays={name='m:f'}"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_ends_late_is_not_refused(overrides: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(TIMED, encoding="utf-8")
+    assert main([*COMMANDS["check"], *(part for each in overrides for part in ("--set", each))]) == 0
+
+
+def test_drawn_rates_that_cannot_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """The median is modest, and the rates that are drawn are not: client 0 gets 9e16 1/s."""
+    Path(FILE).write_text(TIMED, encoding="utf-8")
+    overrides = ("rates.name=lognormal", "rates.median=1", "rates.sigma=20", "seed=5")
+    assert main(["check", FILE, *(part for each in overrides for part in ("--set", each))]) == 0
+    capsys.readouterr()
+    for name in BUILDING:
+        assert "rates: 9.35e+16 updates per second over" in refused(COMMANDS[name], overrides, capsys)
+
+
+def test_a_trace_that_cannot_end(capsys: pytest.CaptureFixture[str]) -> None:
+    Path(FILE).write_text(TRACE.replace("iterations = 20", "horizon_s = 1"), encoding="utf-8")
+    Path("delays.csv").write_text("client,delay_s\n0,1e-300\n1,0.5\n", encoding="utf-8")
+    assert "delays.file: 1e+300 updates per second over stop.horizon_s" in refused(["check", FILE], (), capsys)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "much"])
+@pytest.mark.parametrize("words", [["summary", "a.h5"], ["table", "runs"], ["figures", "runs"], ["report", "runs"]])
+def test_a_target_is_a_number(words: list[str], value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, f"--target={value}"])
+    assert f"argument --target: '{value}' is not a number >= 0\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--bound", "--gap"])
+def test_a_bound_is_a_number_or_infinite(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["table", "runs", option, "nan"])
+    assert "'nan' is not a number >= 0\n" in capsys.readouterr().err
+    assert main(["table", "runs", option, "inf"]) == 2  # there is no such folder
+    assert "argument" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("case", FAR, ids=case_name)
 def test_numbers_too_far_out(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     Path(FILE).write_text(QUADRATIC, encoding="utf-8")
@@ -507,7 +591,7 @@ def simulated(text: str, capsys: pytest.CaptureFixture[str], *overrides: str) ->
     options = [part for override in overrides for part in ("--set", override)]
     assert main(["simulate", FILE, "-o", "run.h5", *options]) == 0
     assert main(["replay", "run.h5"]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
     run = open_run("run.h5")
     assert run.status.state == State.DONE
     assert np.isfinite(run.metrics_array["train_loss"]).all()

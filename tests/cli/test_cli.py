@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -322,7 +323,8 @@ def test_progress_always(experiment: Path, capsys: pytest.CaptureFixture[str]) -
 def test_replay(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(run)]) == 0
     counts = "20 events (by checksum) and 10 snapshots (bit for bit)"
-    assert capsys.readouterr().out == f"{run}: {counts} replayed, all equal\n"
+    metrics = "metrics: 10 of 10 rows equal (to the bit)"
+    assert capsys.readouterr().out == f"{run}: {counts} replayed, all equal\n{metrics}\n"
 
 
 def test_replay_finds_a_changed_event(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -342,6 +344,26 @@ def test_replay_finds_a_changed_snapshot(run: Path, capsys: pytest.CaptureFixtur
         file["snapshots/model"][-1, 0] += 1e-12
     assert main(["replay", str(run)]) == 1
     assert "1 of 3 entries differ" in capsys.readouterr().err
+
+
+def test_replay_finds_a_changed_metric(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with h5py.File(run, "r+") as file:
+        rows = file["metrics"][()]
+        rows["train_loss"][[2, 5]] *= [1 + 1e-9, 2.0]
+        file["metrics"][...] = rows
+    assert main(["replay", str(run)]) == 1
+    said = capsys.readouterr()
+    assert (
+        "metrics: 9 of 10 rows equal (8 to the bit, the others to rounding: 1e-05, accuracy 0.05 points)\n" in said.out
+    )
+    assert said.err.startswith(f"{run}: metrics differ: row 5 (")
+    assert said.err.count("\n") == 1
+    assert main(["replay", str(run), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["equal"], record["difference"]) == (False, None)
+    assert {name: record["metrics"][name] for name in ("rows", "equal", "to_the_bit")} == {
+        "rows": 10, "equal": 9, "to_the_bit": 8
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- show, summary

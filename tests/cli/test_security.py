@@ -124,14 +124,14 @@ def test_replay_calls_what_the_user_names(folder: Path, capsys: pytest.CaptureFi
     assert main(["replay", "run.h5"]) == 2
     capsys.readouterr()
     assert main(["replay", "run.h5", *both]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
 
 
 def test_replay_needs_no_option_for_the_examples(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     Path("try.toml").write_text(torch_experiment("areabench.problems.examples:mlp"), encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == main(["replay", "run.h5"]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
 
 
 @pytest.mark.parametrize(

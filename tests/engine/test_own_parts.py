@@ -40,7 +40,7 @@ SHORT = ["--set", "stop.horizon_s=1"]
 def test_it_runs_and_is_replayed_bit_for_bit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(OWN / "own.toml"), "-o", "own.h5"]) == 0
     assert main(["replay", "own.h5", *TRUST]) == 0
-    assert capsys.readouterr().out.endswith("all equal\n")
+    assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
     with open_run("own.h5") as run:
         assert run.status.state == State.DONE
         accuracy, loss = run.metrics_array["test_accuracy"], run.metrics_array["train_loss"]
@@ -180,6 +180,59 @@ def test_delays_that_become_invalid_during_the_run_end_it(tmp_path: Path, capsys
     assert "gave -1.0 in round 17 of client" in capsys.readouterr().err
     with open_run("run.h5") as run:
         assert run.status.state == State.FAILED
+
+
+LATE = {"fields": "steps: int = 0"}  # what follows is wrong at the fourth step only, which no dry run sees
+AFTER = "State({model}, steps=state.steps + 1), {calls}"
+WRONG_LATER: list[tuple[dict[str, str], str]] = [
+    ({"calls": "(2,)"}, "aggregate calls (2,); give a tuple of clients from 0 to 1"),
+    ({"calls": "(-1,)"}, "aggregate calls (-1,); give a tuple of clients from 0 to 1"),
+    ({"calls": "(1.0,)"}, "aggregate calls (1.0,); give a tuple of clients from 0 to 1"),
+    ({"calls": "None"}, "aggregate calls None; give a tuple of clients from 0 to 1"),
+    ({"model": "state.model[:1]"}, "aggregate gave a model that has the shape (1,), not (2,); keep the type and shape"),
+    ({"model": "np.float32(state.model)"}, "aggregate gave a model that is float32, where the problem has float64;"),
+    ({"model": "0.5"}, "aggregate gave a model that is float, not an array; keep the type and shape"),
+]
+
+
+def wrong_later(**wrong: str) -> dict[str, str]:
+    """Changes of a method whose fourth server step is wrong."""
+    right = {"model": "state.model", "calls": "()"}
+    late = {name: f"({wrong[name]} if state.steps == 3 else {value})" if name in wrong else value
+            for name, value in right.items()}  # fmt: skip
+    return {**LATE, "after": AFTER.format(**late)}
+
+
+@pytest.mark.parametrize(("wrong", "words"), WRONG_LATER, ids=lambda each: str(each)[:40])
+def test_a_step_that_becomes_wrong_names_the_method(
+    wrong: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "there", "method", **wrong_later(**wrong))
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"areabench: method.name = 'mine:make' {words}")
+    assert said.count("\n") == 1
+    with open_run("run.h5") as run:
+        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
+        assert words in run.status.reason
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ("Report(payload[:1], memory + 1)", "report gave a payload that has the shape (1,), not (2,); send a vector"),
+        ("Report(np.float32(payload), memory + 1)", "report gave a payload that is float32, where the problem has"),
+        ("Report(payload, memory[:1])", "report gave a memory that has the shape (1,), not (2,); remember a vector"),
+        ("None", "report returned NoneType; let it return Report(payload, memory)"),
+    ],
+)
+def test_a_report_that_becomes_wrong_names_the_method(
+    report: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = f"(lambda payload: {report} if memory[0] == 2 else Report(payload, memory + 1))(local - base)"
+    path = write(tmp_path / "there", "method", memory="np.zeros_like(start)", report=late)
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 1
+    assert f"areabench: method.name = 'mine:make' {words}" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------------------------------------------- properties

@@ -57,12 +57,29 @@ PROBLEMS: list[tuple[dict[str, str], str]] = [
     ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics"),
     ({"metrics": "Metrics.of([0.5, 0.5])"}, "has an evaluate() with train_loss of shape (2,) for 1 model"),
 ]
+
+
+def data_with(
+    test_features: str = "features", test_labels: str = "labels", classes: str = "3", scale: str = "0.1"
+) -> str:
+    """The data set of the module, with something about it changed."""
+    return f'Dataset("mine", features, labels, {test_features}, {test_labels}, {classes}, {scale})'
+
+
 DATA: list[tuple[dict[str, str], str]] = [
     ({"data": "features"}, "returned ndarray; let it return areabench.extend.Dataset"),
     ({"features": "np.arange(12.0)"}, "gave train_features of shape (12,), not (samples, features)"),
     ({"labels": "np.arange(12.0)"}, "gave train_labels of type float64 and shape (12,) for 12 samples, not int64"),
     ({"labels": "np.arange(11) % 3"}, "gave train_labels of type int64 and shape (11,) for 12 samples, not int64"),
     ({"labels": "np.arange(12)"}, "gave train_labels from 0 to 11, not 0 to classes - 1 = 2"),
+    ({"labels": "np.arange(12) % 3 - 1"}, "gave train_labels from -1 to 1, not 0 to classes - 1 = 2"),
+    ({"data": data_with(test_labels="labels + 1")}, "gave test_labels from 1 to 3, not 0 to classes - 1 = 2"),
+    ({"data": data_with(test_features="features[:0]")}, "gave test_features of shape (0, 2), not (samples, features)"),
+    ({"data": data_with(test_features="features[:, :1]")}, "gave test_features of type uint8 and 1 columns"),
+    ({"data": data_with(test_features="features / 0.0")}, "gave test_features of which 24 are not finite (NaN or inf"),
+    ({"data": data_with(classes="2.5")}, "gave classes = 2.5; give the number of classes, a whole number >= 1"),
+    ({"data": data_with(classes="0")}, "gave classes = 0; give the number of classes, a whole number >= 1"),
+    ({"data": data_with(scale="'1'")}, "gave the scale '1'; give a finite number, such as 1.0"),
     ({"features": "np.random.randint(0, 256, (12, 2)).astype(np.uint8)"}, "gives other data each time; draw from a"),
     ({"labels": "np.random.permutation(np.arange(12) % 3)"}, "gives other data each time; draw from a generator"),
     ({"scale": "float('nan')"}, "gave the scale nan; give a finite number, such as 1.0"),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.launched.conftest import Launcher
 from tests.launched.test_signals import Launched
@@ -77,6 +78,24 @@ def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
 
 
+def test_a_run_is_not_resumed_with_other_data(mine: Launcher) -> None:
+    features = "np.load(__import__('pathlib').Path(__file__).with_name('rows.npy'))"
+    write(mine.experiment.parent, "data", features=features)
+    rows = np.arange(24, dtype=np.uint8).reshape(12, 2)
+    np.save(mine.experiment.with_name("rows.npy"), rows)
+    mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 60.0"))
+    run = Launched(mine)
+    try:
+        run.process.send_signal(signal.SIGTERM)
+        assert run.ended() == 4, run.output
+    finally:
+        run.end()
+    np.save(mine.experiment.with_name("rows.npy"), rows[::-1])
+    ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
+    assert ended.code == 2
+    assert ended.errors.count("the data have changed since this run: their SHA-256 was ") == 1
+
+
 def test_an_error_of_a_client_ends_all_ranks(mine: Launcher) -> None:
     write(mine.experiment.parent, "problem", descend="self.n = getattr(self, 'n', 0) + 1; 1 / (self.n - 9)")
     ended = mine.run(3, LONG, "stop.iterations=100000")
@@ -98,6 +117,29 @@ def test_an_error_of_the_server_ends_all_ranks(mine: Launcher) -> None:
         assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
         assert run.status.reason == "ZeroDivisionError: division by zero (at mine.py, line 21)"
     assert main(["replay", str(mine.run_file), *module(mine)]) == 0
+
+
+def test_a_call_of_nobody_ends_all_ranks(mine: Launcher) -> None:
+    after = "State(state.model, steps=state.steps + 1), ((-1,) if state.steps == 3 else ())"
+    write(mine.experiment.parent, "method", fields="steps: int = 0", after=after)
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert (
+        ended.errors.count("method.name = 'mine:make' aggregate calls (-1,); give a tuple of clients from 0 to 1") == 1
+    )
+    assert "Traceback" not in ended.errors
+    with mine.recorded() as run:
+        assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
+
+
+def test_a_report_that_becomes_wrong_ends_all_ranks(mine: Launcher) -> None:
+    report = "Report((local - base)[:1] if memory[0] == 2 else local - base, memory + 1)"
+    write(mine.experiment.parent, "method", memory="np.zeros_like(start)", report=report)
+    ended = mine.run(3, LONG, "stop.iterations=100000")
+    assert ended.code == 1
+    assert "method.name = 'mine:make' report gave a payload that has the shape (1,), not (2,)" in ended.errors
+    with mine.recorded() as run:
+        assert run.status.state == State.FAILED
 
 
 def test_a_bad_setting_is_reported_once(mine: Launcher) -> None:

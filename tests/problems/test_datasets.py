@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import gzip
+import re
 import shutil
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -119,7 +122,7 @@ def test_package_file_that_cannot_be_unpacked(tmp_path: Path, content: bytes | N
 
 
 def test_wrong_shape_behind_a_right_sum() -> None:
-    file = IdxFile(TRAIN_LABELS.name, TRAIN_LABELS.md5, (59_999,))
+    file = IdxFile(TRAIN_LABELS.name, TRAIN_LABELS.md5, (59_999,), 0)
     with pytest.raises(UserError, match=r"header 000008010000ea60 and 60008 bytes, expected 000008010000ea5f"):
         read_idx(PACKAGE, file)
 
@@ -130,34 +133,100 @@ def test_damaged_package_leaves_no_trace_in_the_cache(tmp_path: Path) -> None:
     assert not (tmp_path / "cache").exists()
 
 
+def content_of(own_cache: Path, change: Callable[[bytearray], object]) -> Path:
+    """The cached training labels with their bytes changed."""
+    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    content = bytearray(path.read_bytes())
+    change(content)
+    replace(path, bytes(content))
+    return path
+
+
+def unpacked_again(cache: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a load says that finds the cache damaged; afterwards it is whole, and nothing more is said."""
+    labels = load(Mnist(), cache).train_labels
+    assert labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+    said = capsys.readouterr().err
+    assert said.startswith(f"areabench: cached MNIST in {mnist_folder(cache)} was damaged: ")
+    assert said.endswith("; it is unpacked again\n")
+    load(Mnist(), cache)
+    assert capsys.readouterr().err == ""
+    assert len(list(mnist_folder(cache).iterdir())) == 4
+    assert [path.name for path in cache.iterdir()] == ["mnist-6bbc9ace"]
+    return said
+
+
+def test_one_bit_of_the_cache_is_found(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def flip(content: bytearray) -> None:
+        content[-1] ^= 1
+
+    content_of(own_cache, flip)
+    found = "train-labels-idx1-ubyte.npy has the CRC-32 [0-9a-f]{8}, expected 87357e3e"
+    assert re.search(found, unpacked_again(own_cache, capsys))
+
+
+def test_zeroed_images_are_found(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mnist_folder(own_cache) / f"{MNIST_FILES[0].name}.npy"
+    path.unlink()
+    np.save(path, np.zeros(MNIST_FILES[0].array_shape, dtype=np.uint8))
+    assert "train-images-idx3-ubyte.npy has the CRC-32" in unpacked_again(own_cache, capsys)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|u1',", b"\x00" * 500])
-def test_damaged_cache(own_cache: Path, content: bytes) -> None:
-    folder = mnist_folder(own_cache)
-    replace(folder / f"{TRAIN_LABELS.name}.npy", content)
-    with pytest.raises(UserError, match=rf"{folder} is damaged: train-labels.*delete this folder") as caught:
+def test_damaged_cache(own_cache: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", content)
+    assert "train-labels-idx1-ubyte.npy cannot be read" in unpacked_again(own_cache, capsys)
+
+
+def test_truncated_cache(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content_of(own_cache, lambda content: content.__delitem__(slice(-8, None)))
+    assert "train-labels-idx1-ubyte.npy cannot be read" in unpacked_again(own_cache, capsys)
+
+
+def test_cached_array_of_wrong_shape(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
+    path.unlink()
+    np.save(path, np.zeros(3, dtype=np.int64))
+    assert "holds (3,) int64, expected (60000,) int64" in unpacked_again(own_cache, capsys)
+
+
+def test_missing_cached_file(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy").unlink()
+    assert "train-labels-idx1-ubyte.npy cannot be read" in unpacked_again(own_cache, capsys)
+
+
+def test_damaged_cache_that_cannot_be_written_is_refused(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, array: NDArray[Any]) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", b"")
+    monkeypatch.setattr(datasets, "_write_array", fail)
+    monkeypatch.setattr(datasets, "read_idx", lambda source, file: np.zeros(1))
+    message = r"\(Read-only file system\); what is there is damaged: train-labels.*; set AREABENCH_CACHE"
+    with pytest.raises(UserError, match=message) as caught:
         load(Mnist(), own_cache)
     assert "\n" not in str(caught.value)
 
 
-def test_truncated_cache(own_cache: Path) -> None:
-    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
-    replace(path, path.read_bytes()[:-8])
-    with pytest.raises(UserError, match=r"is damaged: train-labels.*delete this folder"):
-        load(Mnist(), own_cache)
+def test_who_has_opened_the_damaged_cache_keeps_what_it_has(own_cache: Path) -> None:
+    def flip(content: bytearray) -> None:
+        content[-1] ^= 1
+
+    content_of(own_cache, flip)
+    before = load(Mnist(), own_cache, prepared=True)  # as a rank does, whose node was prepared before
+    prepare(Mnist(), own_cache)
+    assert before.train_labels[-1] != load(Mnist(), own_cache).train_labels[-1]
 
 
-def test_cached_array_of_wrong_shape(own_cache: Path) -> None:
-    path = mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy"
-    path.unlink()
-    np.save(path, np.zeros(3, dtype=np.int64))
-    with pytest.raises(UserError, match=r"holds \(3,\) int64, expected \(60000,\) int64; delete this folder"):
-        load(Mnist(), own_cache)
+def test_a_rank_of_a_prepared_node_does_not_read_the_images(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "crc32", None)  # calling it would fail
+    assert len(load(Mnist(), own_cache, prepared=True).test_labels) == 10_000
 
 
-def test_missing_cached_file(own_cache: Path) -> None:
-    (mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy").unlink()
-    with pytest.raises(UserError, match=r"is damaged: train-labels.*delete this folder"):
-        load(Mnist(), own_cache)
+def test_a_rank_that_cannot_open_what_was_prepared(own_cache: Path) -> None:
+    replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", b"")
+    with pytest.raises(UserError, match=r"is damaged: train-labels.*; delete this folder and start again"):
+        load(Mnist(), own_cache, prepared=True)
 
 
 @pytest.mark.parametrize("below", ["", "folder"])
@@ -200,6 +269,7 @@ def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pyte
 
 def test_many_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "read_idx", tiny)
+    monkeypatch.setattr(datasets, "_damage", lambda folder: "")  # the tiny arrays are not those of MNIST
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: prepare(Mnist(), tmp_path), range(32)))
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
@@ -274,3 +344,24 @@ def test_the_cache_is_the_one_that_the_environment_names(monkeypatch: pytest.Mon
     assert default_cache({"AREABENCH_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
     assert default_cache({"AREABENCH_CACHE": "", "XDG_CACHE_HOME": "/b"}) == Path("/b/areabench")
     assert default_cache({}) == Path("/home/somebody/.cache/areabench")
+
+
+@pytest.mark.parametrize("settings", [Mnist(), Digits(), Synthetic(train_samples=9)], ids=lambda each: each.name)
+def test_digest_is_stable_and_follows_every_array(settings: datasets.PackageData, cache: Path) -> None:
+    if isinstance(settings, Digits):
+        pytest.importorskip("sklearn")
+    data = load(settings, cache)
+    assert data.digest() == load(settings, cache).digest()
+    for name in ("train_features", "train_labels", "test_features", "test_labels"):
+        changed = getattr(data, name).copy()
+        changed.flat[-1] ^= 1
+        assert dataclasses.replace(data, **{name: changed}).digest() != data.digest()
+
+
+def test_digest_of_mnist_and_of_types_and_shapes(cache: Path) -> None:
+    assert load(Mnist(), cache).digest()[:8] == "4a52d6f4"  # runs of other machines and years are compared with it
+    rows = np.zeros((4, 2), dtype=np.uint8)
+    labels = np.zeros(4, dtype=np.int64)
+    data = datasets.Dataset("own", rows, labels, rows, labels, classes=2, scale=1.0)
+    for features in (rows.reshape(2, 4), rows.view(np.int8)):
+        assert dataclasses.replace(data, train_features=features).digest() != data.digest()

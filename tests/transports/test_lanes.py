@@ -38,10 +38,10 @@ from areabench.experiment.records import (
     SFedAvg,
     Stop,
 )
-from areabench.progress import Style
+from areabench.progress import ProgressLine, Style
 from areabench.runfile.read import Run, open_run
 from areabench.transports.options import RunOptions
-from areabench.transports.replay import repeat
+from areabench.transports.replay import replay_run
 from areabench.transports.session import simulate_together
 from areabench.transports.simulator import play_lanes
 
@@ -269,8 +269,13 @@ def test_a_lane_that_is_not_finite_is_run_again_alone(tmp_path: Path, record: Ca
 
 def outcome(run: Run, tmp_path: Path) -> str:
     """What a repetition finds: the first difference, empty where there is none."""
-    found = repeat(run, build_scenario(run.experiment, tmp_path / "cache"), lambda time_s, updates: None)
-    return found.difference.what if found.difference else ""
+    progress = ProgressLine("", None, Style.NONE)
+    found = replay_run(run, build_scenario(run.experiment, tmp_path / "cache"), progress)
+    if found.difference is not None:
+        return found.difference.what
+    assert found.metrics is not None
+    assert found.metrics.rows == len(run.snapshot_index)
+    return found.metrics.difference or ""
 
 
 @pytest.mark.parametrize("methods", [ASYNCHRONOUS, SYNCHRONOUS, (*ASYNCHRONOUS, FedBuff(step_size=1e4))])

@@ -44,8 +44,18 @@ from areabench.experiment.records import (
     Stop,
 )
 from areabench.problems import logistic_optimum
+from areabench.progress import ProgressLine, Style
+from areabench.runfile.layout import evaluated_at_once
 from areabench.runfile.read import Run
-from areabench.transports.replay import Replay, ReplayResult, repeat
+from areabench.runfile.schema import METRIC
+from areabench.transports.replay import (
+    MetricsResult,
+    Replay,
+    ReplayResult,
+    compare_metrics,
+    repeat,
+    replay_run,
+)
 
 Recorded = Callable[[Experiment], Run]
 
@@ -199,6 +209,108 @@ def test_an_average_that_was_changed_is_found(record: Recorded) -> None:
     difference = replayed(run).difference
     assert difference is not None
     assert difference.what == "snapshot 3: the average differs"
+
+
+# ---------------------------------------------------------------------------------------------------- metrics
+
+
+def with_metrics(run: Run) -> ReplayResult:
+    """The outcome of replaying a run file as it is now, metrics included."""
+    with Run(run.path) as again:
+        return replay_run(again, build_scenario(again.experiment, run.path.parent), ProgressLine("", None, Style.NONE))
+
+
+def change_metric(run: Run, row: int, column: str, factor: float) -> None:
+    """Multiply one entry of the metrics."""
+    run.close()
+    with h5py.File(run.path, "r+") as file:
+        rows = file["metrics"][()]
+        rows[column][row] *= factor
+        file["metrics"][...] = rows
+
+
+RECORDS = (
+    Record(interval_s=0.2),
+    Record(interval_s=0.2, models="last", average=True),
+    Record(interval_s=0.2, average=True, loss_every=3),
+    Record(snapshots="aggregations", events=False),
+    Record(interval_s=0.2, events=False, average=True, models="last"),
+)
+
+
+@pytest.mark.parametrize("problem", [*PROBLEMS, *NONSMOOTH], ids=lambda problem: problem.name)
+@pytest.mark.parametrize("settings", RECORDS, ids=str)
+def test_metrics_are_the_same_bits(record: Recorded, problem: ProblemSettings, settings: Record) -> None:
+    if isinstance(problem, TorchModule):
+        pytest.importorskip("torch")
+    run = record(replace(experiment_on(problem), record=settings))
+    rows = len(run.snapshot_index)
+    assert with_metrics(run).metrics == MetricsResult(rows, rows, rows, None)
+
+
+def test_metrics_of_more_snapshots_than_are_evaluated_at_once(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[1]), record=Record(interval_s=0.005)))
+    assert len(run.snapshot_index) == 301 > evaluated_at_once(*run.model_size)
+    assert with_metrics(run).metrics == MetricsResult(301, 301, 301, None)
+
+
+@pytest.mark.parametrize("column", ["train_loss", "test_accuracy", "average_loss", "average_accuracy", "score_gap"])
+@pytest.mark.parametrize("events", [True, False])
+def test_a_metric_that_was_changed_is_found(record: Recorded, column: str, events: bool) -> None:
+    settings = Record(interval_s=0.2, average=True, events=events)
+    run = record(replace(experiment_on(PROBLEMS[1]), record=settings))
+    change_metric(run, 3, column, 1.01)
+    outcome = with_metrics(run)
+    assert outcome.difference is None
+    assert outcome.metrics is not None
+    assert not outcome.equal
+    assert (outcome.metrics.rows, outcome.metrics.equal, outcome.metrics.to_the_bit) == (9, 8, 8)
+    assert str(outcome.metrics.difference).startswith(f"row 3 (0.6 s): {column} is ")
+
+
+def test_metrics_of_a_run_that_diverged_without_events(record: Recorded) -> None:
+    """The last snapshot, which the divergence brings, has an average too."""
+    settings = Record(snapshots="aggregations", events=False, average=True)
+    stop = Stop(horizon_s=5.0, divergence_norm=1e6)
+    run = record(replace(experiment_on(PROBLEMS[1]), method=Area(step_size=5e4), stop=stop, record=settings))
+    assert run.status.state == State.DIVERGED
+    rows = len(run.snapshot_index)
+    assert with_metrics(run).metrics == MetricsResult(rows, rows, rows, None)
+
+
+def test_metrics_that_are_missing_are_told(record: Recorded, run: Run) -> None:
+    with h5py.File(run.path, "r+") as file:
+        file["metrics"].resize(3, axis=0)
+    assert with_metrics(run).metrics == MetricsResult(9, 0, 0, "3 rows for 9 snapshots")
+    with h5py.File(run.path, "r+") as file:
+        file["metrics"].resize(0, axis=0)
+    assert with_metrics(run).metrics is None  # as of a run that was killed
+
+
+def test_metrics_are_not_compared_where_models_differ(run: Run) -> None:
+    change_event(run, 0, "step_size", 0.051)
+    outcome = with_metrics(run)
+    assert outcome.metrics is None
+    assert not outcome.equal
+
+
+def test_rounding_by_hand() -> None:
+    time_s = np.array([0.0, 0.5, 1.0, 1.5])
+    recorded = np.full(4, np.nan, METRIC)
+    recorded["train_loss"], recorded["test_accuracy"] = [1.0, 2.0, np.inf, 0.0], [10.0, 50.0, 90.0, 0.0]
+    found = recorded.copy()
+    assert compare_metrics(recorded, found, time_s) == MetricsResult(4, 4, 4, None)
+    found["train_loss"][1] = 2.0000199  # 1e-5 of it is 2e-5
+    found["test_accuracy"][2] = 90.04
+    assert compare_metrics(recorded, found, time_s) == MetricsResult(4, 4, 2, None)
+    found["train_loss"][1] = 2.0000201
+    difference = "row 1 (0.5 s): train_loss is 2.0000201, recorded 2"
+    assert compare_metrics(recorded, found, time_s) == MetricsResult(4, 3, 2, difference)
+    found["test_accuracy"][0] = 10.06
+    difference = "row 0 (0 s): test_accuracy is 10.06, recorded 10"
+    assert compare_metrics(recorded, found, time_s) == MetricsResult(4, 2, 1, difference)
+    found["train_loss"][2] = np.nan
+    assert compare_metrics(recorded, found, time_s).equal == 1
 
 
 # ---------------------------------------------------------------------------------------------------- tampering

@@ -340,7 +340,7 @@ def _diagnose(commands: Commands) -> None:
 def _summary(commands: Commands) -> None:
     parser = _command(commands, "summary", "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
     parser.add_argument("runs", type=Path, nargs="+", help="run files")
-    parser.add_argument("--target", type=float, default=80.0, help="accuracy for the time-to column, %% (default 80)")
+    parser.add_argument("--target", type=percent, default=80.0, help="accuracy for the time-to column, %% (default 80)")
     parser.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
     _json_option(parser)
 
@@ -375,14 +375,16 @@ def _table(commands: Commands) -> None:
         "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
     )
     parser.add_argument(
-        "--bound", type=float, default=float("inf"), metavar="LOSS",
+        "--bound", type=bound, default=float("inf"), metavar="LOSS",
         help="for --keep paper-rule: a larger loss counts as not finite (default: none)",
     )  # fmt: skip
     parser.add_argument(
-        "--gap", type=float, default=float("inf"),
+        "--gap", type=bound, default=float("inf"),
         help="for --keep paper-rule: a larger score gap counts as not finite; 103 as in single precision",
     )  # fmt: skip
-    parser.add_argument("--target", type=float, default=80.0, help="accuracy that rho is the time to, %% (default 80)")
+    parser.add_argument(
+        "--target", type=percent, default=80.0, help="accuracy that rho is the time to, %% (default 80)"
+    )
     parser.add_argument("--paper", action="store_true", help="add the published values")
     parser.add_argument(
         "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
@@ -412,7 +414,7 @@ def _figures(commands: Commands) -> None:
         "--step-size", dest="step_sizes", action="append", default=[], metavar="METHOD=ALPHA",
         help="step size to draw for a method (default: the best mean final accuracy); repeatable",
     )  # fmt: skip
-    parser.add_argument("--target", type=float, default=80.0, help="accuracy of the target line, %% (default 80)")
+    parser.add_argument("--target", type=percent, default=80.0, help="accuracy of the target line, %% (default 80)")
     _json_option(parser)
 
 
@@ -537,6 +539,11 @@ def above_zero(text: str) -> float:
 def percent(text: str) -> float:
     """A tolerance or an accuracy in percent."""
     return _number(text, lambda value: value >= 0, "a number >= 0")
+
+
+def bound(text: str) -> float:
+    """A bound of a loss, which may be infinite."""
+    return float("inf") if text == "inf" else percent(text)
 
 
 def span(text: str) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from areabench.progress import ProgressLine
 from areabench.runfile.read import open_run
 
 if TYPE_CHECKING:
-    from areabench.transports.replay import ReplayResult
+    from areabench.transports.replay import MetricsResult, ReplayResult
 
 
 # -------------------------------------------------------------------------------------------------- experiments
@@ -148,13 +148,13 @@ def diagnose(options: argparse.Namespace, context: CommandContext) -> int:
 
 
 def replay(options: argparse.Namespace, context: CommandContext) -> int:
-    """Replay a run file; 1 at the first difference.
+    """Replay a run file and evaluate its snapshots again; 1 at the first difference.
 
     It calls no code that the run file names and `--trust-module` does not.
     """
     from areabench.engine.plugins.modules import changes
     from areabench.engine.plugins.trust import scenario_of
-    from areabench.transports.replay import Replay, repeat
+    from areabench.transports.replay import replay_run
 
     path = options.run
     with open_run(path) as recorded:
@@ -162,23 +162,28 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
         scenario = scenario_of(recorded.experiment, path, context.cache, options.trusted)
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
+        scenario.check_data(recorded.provenance.data_digest, path)
         kept = recorded.experiment.record.events
-        outcome = Replay(recorded, scenario, progress).run() if kept else repeat(recorded, scenario, progress)
+        outcome = replay_run(recorded, scenario, progress)
         progress.close()
-    equal = outcome.difference is None
-    if equal or context.as_json:
+    if outcome.difference is None or context.as_json:
         record = {
             "file": path,
             "how": "replayed" if kept else "simulated again",
-            "equal": equal,
+            "equal": outcome.equal,
             "events": outcome.events,
             "snapshots": outcome.snapshots,
             "difference": outcome.difference,
+            "metrics": outcome.metrics,
         }
-        context.output.answer(lambda: f"{path}: {_equal_text(outcome, kept=kept)}\n", lambda: record)
+        context.output.answer(
+            lambda: f"{path}: {_equal_text(outcome, kept=kept)}\n{_metrics_text(outcome.metrics)}\n", lambda: record
+        )
     if outcome.difference is not None:
         print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
-    return int(not equal)
+    if outcome.metrics is not None and outcome.metrics.difference is not None:
+        print(f"{path}: metrics differ: {outcome.metrics.difference}", file=sys.stderr)
+    return int(not outcome.equal)
 
 
 def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
@@ -187,3 +192,15 @@ def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
     if kept:
         return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
     return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"
+
+
+def _metrics_text(metrics: MetricsResult | None) -> str:
+    """How many rows are equal, and how equal they are."""
+    if metrics is None:
+        return "metrics: none are recorded"
+    from areabench.transports.replay import ACCURACY_ROUNDING, ROUNDING
+
+    limits = f"{ROUNDING:g}, accuracy {ACCURACY_ROUNDING:g} points"
+    rounded = f"{metrics.to_the_bit:,} to the bit, the others to rounding: {limits}"
+    how = "to the bit" if metrics.equal == metrics.to_the_bit else rounded
+    return f"metrics: {metrics.equal:,} of {metrics.rows:,} rows equal ({how})"

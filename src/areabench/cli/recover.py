@@ -94,6 +94,7 @@ def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
             return None
         progress = ProgressLine("replay", run.status.end_s, context.progress)
         scenario = build_scenario(run.experiment, context.cache)
+        scenario.check_data(run.provenance.data_digest, run.path)
         try:
             kept = run.experiment.record.events
             return Replay(run, scenario, progress).run() if kept else repeat(run, scenario, progress)

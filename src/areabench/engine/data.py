@@ -26,16 +26,18 @@ class ClientData:
 
 
 def prepare_data(settings: DataSettings, cache: Path) -> None:
-    """Put into the cache folder what the ranks of this node share; safe when several processes do it at once."""
+    """Put into the cache folder, and check there, what the ranks of this node share; safe in several at once."""
     if isinstance(settings, OwnPart):
         own_data(settings, cache)  # which may leave files there for the ranks that follow
     else:
         datasets.prepare(settings, cache)
 
 
-def load_data(settings: DataSettings, cache: Path) -> Dataset:
-    """The data set of an experiment."""
-    return own_data(settings, cache) if isinstance(settings, OwnPart) else datasets.load(settings, cache)
+def load_data(settings: DataSettings, cache: Path, *, prepared: bool = False) -> Dataset:
+    """The data set of an experiment; `prepared`: this node's cache was filled and checked just now."""
+    if isinstance(settings, OwnPart):
+        return own_data(settings, cache)
+    return datasets.load(settings, cache, prepared=prepared)
 
 
 def split_rows(settings: SplitSettings, labels: NDArray[np.int64], clients: int, seed: int) -> list[NDArray[np.int64]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 
@@ -37,6 +37,21 @@ def evaluate_models(
     for name in ("train_loss", "score_gap"):
         columns[name] = np.where(wanted, columns[name], np.nan)
     return Metrics(**columns)
+
+
+def evaluate_blocks(
+    problem: Problem, blocks: Iterable[Sequence[Vector]], names: Sequence[Hashable], loss_every: int
+) -> list[Metrics]:
+    """Metrics of a run's models, one block at a time; models of equal name are equal.
+
+    BLAS rounds a product of many models in another way than that of few, so a replay must use the same blocks.
+    """
+    wanted, first, found = loss_wanted(len(names), loss_every), 0, []
+    for models in blocks:
+        block = slice(first, first + len(models))
+        found.append(evaluate_models(problem, names[block], models, wanted[block]))
+        first = block.stop
+    return found
 
 
 def target_met(stop: Stop, metrics: Metrics) -> str | None:

@@ -184,7 +184,7 @@ def lane_scenario(one: Scenario, experiments: Sequence[Experiment]) -> LaneScena
     start.flags.writeable = False
     step_sizes = np.array([experiment.method.step_size for experiment in experiments])
     method = together(_parts(experiments))
-    return LaneScenario(one.experiment, one.problem, method, start, one.rates, one.samples, one.data_digest, step_sizes)
+    return LaneScenario(one.experiment, one.problem, method, start, one.rates, one.samples, one.data, step_sizes)
 
 
 def _parts(experiments: Sequence[Experiment]) -> list[Part]:

@@ -16,9 +16,18 @@ from areabench.engine.client import Client, Placement
 from areabench.engine.data import ClientData, load_data, split_rows
 from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
-from areabench.engine.plugins.parts import own_delays, own_method, own_problem, try_delays, try_method, try_problem
+from areabench.engine.plugins.parts import (
+    guarded_method,
+    own_delays,
+    own_method,
+    own_problem,
+    try_delays,
+    try_method,
+    try_problem,
+)
 from areabench.engine.server import ErgodicMean, Server
-from areabench.errors import UserError
+from areabench.errors import RunFileError, UserError
+from areabench.experiment.checks import check_updates
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.module_paths import named_code
 from areabench.experiment.problem_records import (
@@ -36,7 +45,9 @@ from areabench.experiment.records import (
     Clients,
     DelaySettings,
     Experiment,
+    ExponentialDelays,
     FedBuff,
+    FixedDelays,
     Theorem1Schedule,
     Theorem2Schedule,
 )
@@ -49,6 +60,7 @@ from areabench.methods.s_fedavg import s_fedavg
 from areabench.methods.schedules import Schedule, build_schedule
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
+from areabench.problems.datasets import Dataset
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
 
@@ -77,7 +89,20 @@ class Scenario:
     start: Vector
     rates: NDArray[np.float64]  # updates per second, one entry per client
     samples: NDArray[np.int64]  # training samples held, one entry per client
-    data_digest: str  # of a data set of the user's own; empty for all others
+    data: Dataset | None  # None where the problem draws its own functions
+
+    @cached_property
+    def data_digest(self) -> str:
+        """The SHA-256 of the data, empty if there are none; for the server only, as it takes tens of milliseconds."""
+        return "" if self.data is None else self.data.digest()
+
+    def check_data(self, recorded: str, path: Path) -> None:
+        """A RunFileError unless the data have the digest that run file `path` recorded; empty: it recorded none."""
+        if recorded and recorded != self.data_digest:
+            raise RunFileError(
+                f"{path}: the data have changed since this run: their SHA-256 was {recorded[:12]}, it is "
+                f"{self.data_digest[:12] or 'none'} now; put the old data back, or run the experiment again"
+            )
 
     @cached_property
     def theorem(self) -> Schedule | None:
@@ -139,26 +164,34 @@ class ClientPool(dict[int, Client]):
         return client
 
 
-def build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str] = ()) -> Scenario:
+def build_scenario(
+    experiment: Experiment, cache: Path, folders: Sequence[str] = (), *, prepared: bool = False
+) -> Scenario:
     """Load the data and build every part; a UserError for what does not fit together.
 
     Modules that the experiment names are looked for in `folders` first. The folders that an experiment in
-    a run file names are not trusted: the caller says where to look.
+    a run file names are not trusted: the caller says where to look. `prepared`: a process of this node has called
+    `prepare_data` just now.
     """
     if named_code(experiment):
         look_in(folders)
     check_parts(experiment, folders)
     count = experiment.clients.count
     rates = client_rates(experiment.rates, count, experiment.seed)
-    held = _load(experiment, cache)
+    if isinstance(experiment.delays, ExponentialDelays | FixedDelays):
+        check_updates(experiment, float(rates.sum()), "rates")  # as drawn
+    held = _load(experiment, cache, prepared=prepared)
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
+    method = build_method(experiment)
     if isinstance(experiment.method, OwnMethod):
         try_method(experiment.method, experiment, start)
+        method = guarded_method(experiment.method, method, count, start)
     if isinstance(experiment.delays, OwnPart):
         try_delays(experiment.delays, rates, experiment.seed)
-    return Scenario(experiment, problem, build_method(experiment), start, rates, samples, _digest(experiment, held))
+    data = None if held is None else held.data
+    return Scenario(experiment, problem, method, start, rates, samples, data)
 
 
 def try_parts(scenario: Scenario, cache: Path) -> None:
@@ -167,15 +200,11 @@ def try_parts(scenario: Scenario, cache: Path) -> None:
     if not isinstance(settings, OwnPart) and not isinstance(data, OwnPart):
         return
     held = _load(experiment, cache)
-    if isinstance(data, OwnPart) and _digest(experiment, held) != scenario.data_digest:
+    if isinstance(data, OwnPart) and held is not None and held.data.digest() != scenario.data_digest:
         refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
     if isinstance(settings, OwnPart):
         again = own_problem(settings, experiment.clients, experiment.seed, held)
         try_problem(settings, scenario.problem, again, experiment.method.step_size)
-
-
-def _digest(experiment: Experiment, held: ClientData | None) -> str:
-    return held.data.digest() if held is not None and isinstance(experiment.data, OwnPart) else ""
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:
@@ -191,11 +220,11 @@ def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Pro
     return _build_on_data(settings, held, clients.local_steps, seed), samples
 
 
-def _load(experiment: Experiment, cache: Path) -> ClientData | None:
+def _load(experiment: Experiment, cache: Path, *, prepared: bool = False) -> ClientData | None:
     """The data and which client holds what of it, if there is any."""
     if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
         return None
-    data, problem = load_data(experiment.data, cache), experiment.problem
+    data, problem = load_data(experiment.data, cache, prepared=prepared), experiment.problem
     if data.train_features.dtype != np.uint8 and not isinstance(problem, OwnPart):
         raise UserError(
             f"data.name = {experiment.data.name!r}: has features of type {data.train_features.dtype}, the problem "

@@ -18,14 +18,23 @@ from areabench.experiment.problem_records import (
     SplitSettings,
 )
 from areabench.experiment.records import (
+    EveryPeriod,
     EveryUpdates,
     Experiment,
+    ExponentialDelays,
     FedBuff,
+    FixedDelays,
     ListedRates,
+    LognormalRates,
+    NormalRates,
+    PoissonAggregation,
     SFedAvg,
+    Stop,
+    UniformRates,
 )
 
 _MOST_DRAWS = 100_000_000  # samples per round; their row numbers alone take 800 MB
+_MOST_EVENTS = 1e10  # expected updates or server steps of a run: the simulator alone takes days for them
 
 
 def check_combinations(experiment: Experiment) -> Experiment:
@@ -33,6 +42,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_name(experiment.name)
     _check_end(experiment)
     _check_rates(experiment)
+    _check_steps(experiment)
     _check_method(experiment)
     _check_problem(experiment)
     _check_faults(experiment)
@@ -88,6 +98,53 @@ def _check_rates(experiment: Experiment) -> None:
     if isinstance(rates, ListedRates) and len(rates.values) != count:
         given = f"{len(rates.values)} rate{'s' * (len(rates.values) != 1)}"
         raise UserError(f"rates.values: {given} for clients.count = {count}; give one rate per client")
+    if isinstance(experiment.delays, ExponentialDelays | FixedDelays):  # others do not follow the rates
+        check_updates(experiment, _total_rate(experiment), "rates")
+
+
+def _total_rate(experiment: Experiment) -> float:
+    """Updates per second of all clients as far as it is known before rates are drawn."""
+    rates, count = experiment.rates, experiment.clients.count
+    match rates:
+        case UniformRates():
+            return rates.rate * count
+        case NormalRates():
+            return rates.mean * count
+        case LognormalRates():
+            return rates.median * count
+        case ListedRates():
+            return sum(rates.values)
+
+
+def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
+    """Refuse a run that would not end for days; `per_second` updates come in if all clients work all the time."""
+    if isinstance(experiment.method, SFedAvg):
+        per_second *= experiment.method.clients_per_round / experiment.clients.count
+    _check_events(experiment.stop, per_second, f"{key}: {per_second:.3g} updates per second")
+
+
+def _check_steps(experiment: Experiment) -> None:
+    """Refuse a clock by which the server would step for days."""
+    match aggregation := experiment.aggregation:
+        case EveryPeriod():
+            what = f"aggregation.period_s: a server step every {aggregation.period_s:.3g} s"
+            _check_events(experiment.stop, 1 / aggregation.period_s, what)
+        case PoissonAggregation():
+            what = f"aggregation.rate: {aggregation.rate:.3g} server steps per second"
+            _check_events(experiment.stop, aggregation.rate, what)
+
+
+def _check_events(stop: Stop, per_second: float, what: str) -> None:
+    """Refuse `what` if it gives too many events until the run ends."""
+    if stop.iterations is not None and stop.iterations <= _MOST_EVENTS:
+        return
+    if stop.horizon_s is None:
+        raise UserError(f"stop.iterations: {stop.iterations:,} is more than {_MOST_EVENTS:,.0f}; use fewer")
+    if (events := stop.horizon_s * per_second) > _MOST_EVENTS:
+        raise UserError(
+            f"{what} over stop.horizon_s = {stop.horizon_s:g} s are {events:.3g} events, more than "
+            f"{_MOST_EVENTS:,.0f}; lower one of them, or give stop.iterations"
+        )
 
 
 def _check_method(experiment: Experiment) -> None:
@@ -143,10 +200,13 @@ def _check_quadratic(problem: Quadratic, clients: int) -> None:
 
 
 def _check_round(experiment: Experiment) -> None:
-    """Refuse rounds whose samples, which are drawn together, would not fit into memory."""
+    """Refuse rounds that would never end, or whose samples, which are drawn together, would not fit into memory."""
+    steps = experiment.clients.local_steps
+    if steps > _MOST_DRAWS:
+        raise UserError(f"clients.local_steps: {steps:,} is more than {_MOST_DRAWS:,}; use fewer")
     if isinstance(experiment.problem, Quadratic | OwnPart):
         return
-    batch_size, steps = experiment.problem.batch_size, experiment.clients.local_steps
+    batch_size = experiment.problem.batch_size
     if batch_size * steps > _MOST_DRAWS:
         raise UserError(
             f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "

@@ -246,7 +246,9 @@ AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
 class Stop:
     """A run ends at the first limit that it reaches."""
 
-    horizon_s: float | None = key("horizon t_h", None, unit="s", above=0)
+    horizon_s: float | None = key(
+        "horizon t_h: until then at most 1e10 updates and 1e10 server steps may be expected", None, unit="s", above=0
+    )
     iterations: int | None = key("iterations K: updates used plus server steps", None, minimum=1)
     target_accuracy: float | None = key("test accuracy that ends the run", None, unit="%", above=0, maximum=100)
     target_loss: float | None = key("training loss that ends the run", None, minimum=0)

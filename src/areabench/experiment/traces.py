@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from areabench.errors import UserError
+from areabench.experiment.checks import check_updates
 from areabench.experiment.records import Experiment, TraceDelays
 
 _HEADER = ["client", "delay_s"]
@@ -17,7 +18,8 @@ _HEADER = ["client", "delay_s"]
 def check_trace(experiment: Experiment) -> None:
     """Refuse an experiment whose trace cannot be used."""
     if isinstance(experiment.delays, TraceDelays):
-        read_trace(Path(experiment.delays.file), experiment.clients.count)
+        traces = read_trace(Path(experiment.delays.file), experiment.clients.count)
+        check_updates(experiment, sum(len(delays) / sum(delays) for delays in traces), "delays.file")
 
 
 def read_trace(path: Path, clients: int) -> list[array[float]]:

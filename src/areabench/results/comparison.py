@@ -187,9 +187,19 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
+class DataComparison:
+    """The SHA-256 of the data of both runs, and whether they are equal; None where a run recorded none."""
+
+    first: str
+    second: str
+    equal: bool | None
+
+
+@dataclass(frozen=True)
 class RunComparison:
     """Everything that is compared."""
 
+    data: DataComparison | None  # None where the problem has no data
     updates: Pair
     client: int  # the one whose updates differ most
     client_updates: Pair
@@ -212,6 +222,7 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
     logged = all(run.experiment.record.events for run in (first, second))
     sequences = (arrivals(first.events_array), arrivals(second.events_array)) if logged else None
     return RunComparison(
+        data=None if first.experiment.data is None else data_of(first, second),
         updates=pair(first.status.updates, second.status.updates),
         client=client,
         client_updates=pair(int(first.served[client]), int(second.served[client])),
@@ -223,6 +234,12 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
         loss=_trajectory(first, second, "train_loss"),
         accuracy=_trajectory(first, second, "test_accuracy"),
     )
+
+
+def data_of(first: Run, second: Run) -> DataComparison:
+    """Whether two runs have the same data."""
+    one, other = first.provenance.data_digest, second.provenance.data_digest
+    return DataComparison(one, other, one == other if one and other else None)
 
 
 def check_same_experiment(first: Run, second: Run) -> None:

@@ -51,7 +51,7 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
 
 def read_provenance(file: h5py.File) -> Provenance:
     """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = read_attributes(file["provenance"].attrs)
+    attributes = {"data_digest": "", **read_attributes(file["provenance"].attrs)}  # schema version 6 has none
     numbers = ("ranks", "seed", "lanes", "lane")
     values = {item.name: attributes[item.name] for item in fields(Provenance)}
     return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -87,6 +87,7 @@ class ModelRows:
 
     def __init__(self, dataset: h5py.Dataset, log: ChecksumLog, *, last_only: bool) -> None:
         self.rows_a_block = _rows_a_block(dataset.shape[1], dataset.dtype)
+        self.evaluated_at_once = evaluated_at_once(dataset.shape[1], dataset.dtype)
         self._dataset, self._log = dataset, log
         self._held: list[Vector] | None = [] if last_only else None
 
@@ -137,6 +138,11 @@ def create_models(file: h5py.File, name: str, size: tuple[int, np.dtype[Any]], *
 
 def _rows_a_block(dimension: int, dtype: np.dtype[Any]) -> int:
     return max(1, min(_ROWS_A_BLOCK, _BYTES_A_BLOCK // (dimension * dtype.itemsize)))
+
+
+def evaluated_at_once(dimension: int, dtype: np.dtype[Any]) -> int:
+    """How many snapshots are evaluated together; another number would round their metrics in another way."""
+    return 16 * _rows_a_block(dimension, dtype)
 
 
 # ---------------------------------------------------------------------------------------------------- status

@@ -18,7 +18,14 @@ from areabench.engine.events import Provenance
 
 
 def gather_provenance(
-    transport: str, command: str, threads: str, seed: int, mpi: str = "", hosts: Sequence[str] = (), modules: str = ""
+    transport: str,
+    command: str,
+    threads: str,
+    seed: int,
+    mpi: str = "",
+    hosts: Sequence[str] = (),
+    modules: str = "",
+    data_digest: str = "",
 ) -> Provenance:
     """Everything about this process and machine that a repetition needs; `hosts` has one entry per rank."""
     return Provenance(
@@ -39,6 +46,7 @@ def gather_provenance(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seed=seed,
         modules=modules,
+        data_digest=data_digest,
     )
 
 

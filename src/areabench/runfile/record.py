@@ -346,6 +346,5 @@ class Recorder:
 
 
 def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:
-    step = 16 * rows.rows_a_block
-    for first in range(0, len(rows), step):
-        yield rows[first : first + step]
+    for first in range(0, len(rows), rows.evaluated_at_once):
+        yield rows[first : first + rows.evaluated_at_once]

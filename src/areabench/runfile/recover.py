@@ -161,7 +161,7 @@ class Source:
         return table if sound else None
 
 
-_UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0}  # the other fields of a provenance are texts
+_UNKNOWN = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}  # others are texts
 
 
 @dataclass(frozen=True)

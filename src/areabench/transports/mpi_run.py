@@ -156,7 +156,7 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
 
 def _build_scenario(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
     """The parts of the run, if this MPI can carry its models."""
-    scenario = build_scenario(experiment, cache, folders)
+    scenario = build_scenario(experiment, cache, folders, prepared=True)
     check_limits(experiment.clients.count, scenario.problem.dimension, scenario.problem.dtype, world.highest_tag)
     return scenario
 

@@ -1,22 +1,31 @@
-"""Replay: run the rule again from an event log and compare every update, server step and snapshot, bit for bit."""
+"""Replay: run the rule again from an event log and compare every update, server step and snapshot, bit for bit.
+
+Then the snapshots are evaluated again, and the metrics compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
+from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import Kind, State
 from areabench.engine.lanes import lane_scenario
 from areabench.engine.messages import Order, digest
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
 from areabench.errors import RunFileError
+from areabench.problems.base import Problem
+from areabench.progress import ProgressLine
+from areabench.runfile.layout import evaluated_at_once, metric_rows
 from areabench.runfile.read import Run
-from areabench.runfile.schema import SNAPSHOT
+from areabench.runfile.schema import METRIC, SNAPSHOT
 from areabench.transports.simulator import LaneEnd, play_lanes
 
 
@@ -28,13 +37,109 @@ class Difference:
     what: str
 
 
+ROUNDING = 1e-5  # relative: another number of threads, or of models evaluated together, rounds in another way
+ACCURACY_ROUNDING = 0.05  # percentage points: a sample whose two best classes score alike may count or not
+
+
+@dataclass(frozen=True)
+class MetricsResult:
+    """How many rows of the metrics are equal, of which to the bit and not up to rounding only, and the first other."""
+
+    rows: int
+    equal: int
+    to_the_bit: int
+    difference: str | None
+
+
 @dataclass(frozen=True)
 class ReplayResult:
-    """What a replay compared, and the first difference if there is one."""
+    """What a replay compared, and the first difference if there is one.
+
+    `metrics` is None if they were not compared: the run has none, or its models differ.
+    """
 
     events: int
     snapshots: int
     difference: Difference | None
+    metrics: MetricsResult | None = None
+
+    @property
+    def equal(self) -> bool:
+        """Whether all that was compared is equal."""
+        return self.difference is None and (self.metrics is None or self.metrics.difference is None)
+
+
+class Models(Protocol):
+    """Models of the snapshots of a run that was replayed."""
+
+    def __getitem__(self, chosen: slice) -> Sequence[Vector]:
+        """Some of them."""
+        ...
+
+
+class ModelsInFile(Models):
+    """Models as the file has them, read when they are asked for: there may be more than fit into memory."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self._run, self._name = run, name
+
+    def __getitem__(self, chosen: slice) -> Sequence[Vector]:
+        """Some of them."""
+        return list(self._run.rows(self._name, chosen))
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What was compared, and models and averages of all snapshots; None where no averages are kept."""
+
+    result: ReplayResult
+    models: Models
+    averages: Models | None
+
+
+def replay_run(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayResult:
+    """Replay a run from its event log, or simulate it again if it has none; then compare the metrics too."""
+    kept = run.experiment.record.events
+    found = Replay(run, scenario, progress).replayed() if kept else repeated(run, scenario, progress)
+    if found.result.difference is not None or not len(run.metrics_array):
+        return found.result
+    progress.close("evaluating the snapshots")
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = _evaluated(run, scenario.problem, found)
+    return replace(found.result, metrics=compare_metrics(run.metrics_array, rows, run.snapshot_index["time_s"]))
+
+
+def _evaluated(run: Run, problem: Problem, found: Replayed) -> NDArray[Any]:
+    """Rows of METRIC, by the same code and in the same blocks as the run made them."""
+    versions, loss_every = run.snapshot_index["version"].tolist(), run.experiment.record.loss_every
+    step = evaluated_at_once(*run.model_size)
+
+    def blocks(models: Models) -> Iterator[Sequence[Vector]]:
+        yield from (models[slice(first, first + step)] for first in range(0, len(versions), step))
+
+    averages = [] if found.averages is None else blocks(found.averages)
+    return metric_rows(
+        evaluate_blocks(problem, blocks(found.models), versions, loss_every),
+        evaluate_blocks(problem, averages, range(len(versions)), loss_every),
+    )
+
+
+def compare_metrics(recorded: NDArray[Any], found: NDArray[Any], time_s: NDArray[np.float64]) -> MetricsResult:
+    """Hold rows of METRIC against those that were recorded for the snapshots at `time_s`."""
+    if len(recorded) != len(found):
+        return MetricsResult(len(found), 0, 0, f"{len(recorded):,} rows for {len(found):,} snapshots")
+    exact, equal = np.ones(len(found), np.bool_), np.ones(len(found), np.bool_)
+    first: dict[int, str] = {}
+    for name in METRIC.names or ():
+        old, new = recorded[name], found[name]
+        tolerance = {"atol": ACCURACY_ROUNDING, "rtol": 0} if "accuracy" in name else {"atol": 0, "rtol": ROUNDING}
+        exact &= (old == new) | (np.isnan(old) & np.isnan(new))
+        close = np.isclose(new, old, equal_nan=True, **tolerance)
+        equal &= close
+        for row in np.flatnonzero(~close)[:1].tolist():
+            first.setdefault(row, f"row {row} ({time_s[row]:g} s): {name} is {new[row]:.17g}, recorded {old[row]:.17g}")
+    difference = first[min(first)] if first else None
+    return MetricsResult(len(found), int(equal.sum()), int(exact.sum()), difference)
 
 
 class Replay:
@@ -48,11 +153,22 @@ class Replay:
         self._lost: list[int] = []
         self._removal: Removal | None = None
         self._next_snapshot = 0
+        self._last_only = run.experiment.record.models == "last"
+        self._models: list[Vector] = []  # of the snapshots so far, if the file keeps the last model only
+        self._averages: list[Vector] = []
 
     def run(self) -> ReplayResult:
         """Replay to the end or to the first difference."""
         with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
             return self._replay()
+
+    def replayed(self) -> Replayed:
+        """Replay, and give the models too: those that the file has are equal to them."""
+        result, keeps_average = self.run(), self._run.experiment.record.average
+        if self._last_only:
+            return Replayed(result, self._models, self._averages if keeps_average else None)
+        averages = ModelsInFile(self._run, "snapshots/average") if keeps_average else None
+        return Replayed(result, ModelsInFile(self._run, "snapshots/model"), averages)
 
     def _replay(self) -> ReplayResult:
         self._keep(self._server.begin())
@@ -147,6 +263,9 @@ class Replay:
             if what := self._compare_snapshot(self._next_snapshot):
                 return Difference(events_done, f"snapshot {self._next_snapshot}: {what}")
             self._next_snapshot += 1
+            if self._last_only:
+                self._models.append(self._server.model)
+                self._averages += [] if (average := self._server.average) is None else [average]
         return None
 
     def _compare_snapshot(self, number: int) -> str | None:
@@ -159,8 +278,7 @@ class Replay:
         if stored.tobytes() != model.tobytes():
             return f"{int(np.count_nonzero(stored != model))} of {model.size} entries differ"
         average = self._server.average
-        last_only = run.experiment.record.models == "last"
-        if average is not None and run.averages[-1 if last_only else number].tobytes() != average.tobytes():
+        if average is not None and run.averages[-1 if self._last_only else number].tobytes() != average.tobytes():
             return "the average differs"
         return None
 
@@ -177,6 +295,11 @@ class Replay:
 
 
 def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> ReplayResult:
+    """Simulate a run without event log again, and compare."""
+    return repeated(run, scenario, progress).result
+
+
+def repeated(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> Replayed:
     """Simulate a run without event log again; of the other lanes of its pass only their number matters."""
     lanes, lane = run.provenance.lanes, run.provenance.lane
     if run.provenance.transport != "simulator":
@@ -193,9 +316,13 @@ def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None])
     with np.errstate(over="ignore", invalid="ignore"):
         end = play_lanes(scenario, progress)[lane]
     if end is None:
-        return ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass"))
+        return Replayed(
+            ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass")), [], None
+        )
     difference = _snapshots(run, end) or _average(run, end) or _counts(run, end)
-    return ReplayResult(end.tally.events, len(end.snapshots), difference)
+    averages = [snapshot.average for snapshot in end.snapshots if snapshot.average is not None]
+    result = ReplayResult(end.tally.events, len(end.snapshots), difference)
+    return Replayed(result, [snapshot.models for snapshot in end.snapshots], averages or None)
 
 
 def _snapshots(run: Run, end: LaneEnd) -> Difference | None:

@@ -59,8 +59,9 @@ def _new_run(context: RankContext) -> ServerRun:
     solve_ahead(scenario, progress, options.cache)
     modules = to_text(loaded(experiment))
     provenance = gather_provenance(
-        "mpi", options.command, options.threads, experiment.seed, context.world.library, hosts, modules
-    )
+        "mpi", options.command, options.threads, experiment.seed, context.world.library, hosts, modules,
+        scenario.data_digest,
+    )  # fmt: skip
     recorder = open_recorder(scenario, options)
     recorder.begin(provenance, scenario.client_table(context.placement, hosts))
     return ServerRun(context, recorder, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
-from areabench.engine.evaluation import evaluate_models, loss_wanted
+from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.engine.lanes import lane_scenario
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
@@ -22,7 +21,6 @@ from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Logistic, Median, Robust
 from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
-from areabench.problems.base import Metrics, Problem
 from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
@@ -45,7 +43,7 @@ def simulate(experiment: Experiment, options: RunOptions) -> Status:
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
     progress = progress_line(experiment, options)
     solve_ahead(scenario, progress, options.cache)
-    provenance = _simulator_provenance(experiment, options)
+    provenance = _simulator_provenance(scenario, options)
     recorder = open_recorder(scenario, options)
     recorder.begin(provenance, scenario.client_table())
     return _simulate(scenario, recorder, progress, options)
@@ -64,10 +62,12 @@ def resume_simulation(run: Run, options: RunOptions, folders: Sequence[str] = ()
     return _simulate(scenario, recorder, progress, options, checkpoint)
 
 
-def _simulator_provenance(experiment: Experiment, options: RunOptions) -> Provenance:
+def _simulator_provenance(scenario: Scenario, options: RunOptions) -> Provenance:
     """The provenance of a simulated run whose parts have been built, so that the modules that it names are loaded."""
-    modules = to_text(loaded(experiment))
-    return gather_provenance("simulator", options.command, options.threads, experiment.seed, modules=modules)
+    seed, modules = scenario.experiment.seed, to_text(loaded(scenario.experiment))
+    return gather_provenance(
+        "simulator", options.command, options.threads, seed, modules=modules, data_digest=scenario.data_digest
+    )
 
 
 def _simulate(
@@ -107,6 +107,7 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     scenario.delays()  # before anything is written: a trace may be missing
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
+    scenario.check_data(run.provenance.data_digest, run.path)
     events, snapshots = len(run.events_array), len(run.snapshot_index)
     if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
@@ -134,7 +135,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(options, output=outputs[0]))]
     scenario = build_scenario(experiments[0], options.cache, experiments[0].module_folders or ())
-    provenance = _simulator_provenance(experiments[0], options)
+    provenance = _simulator_provenance(scenario, options)
     progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
         ends = play_lanes(lane_scenario(scenario, experiments), progress)
@@ -154,18 +155,6 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     ]
 
 
-def _evaluate(
-    problem: Problem, blocks: Iterator[list[Vector]], names: Sequence[Hashable], loss_every: int
-) -> list[Metrics]:
-    """Metrics of models, one block at a time; models of equal name are equal."""
-    wanted, first, found = loss_wanted(len(names), loss_every), 0, []
-    for models in blocks:
-        block = slice(first, first + len(models))
-        found.append(evaluate_models(problem, names[block], models, wanted[block]))
-        first = block.stop
-    return found
-
-
 def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status]) -> Status:
     """Run, evaluate the snapshots, and leave the file with a status whatever happens."""
     problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
@@ -177,8 +166,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
                 progress.close("evaluating the snapshots")
                 versions = recorder.versions().tolist()
                 recorder.metrics(
-                    _evaluate(problem, recorder.model_blocks(), versions, loss_every),
-                    _evaluate(problem, recorder.average_blocks(), range(len(versions)), loss_every),
+                    evaluate_blocks(problem, recorder.model_blocks(), versions, loss_every),
+                    evaluate_blocks(problem, recorder.average_blocks(), range(len(versions)), loss_every),
                 )
             progress.close()
             recorder.set_status(status)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -224,7 +224,9 @@ class LaneRecorder(Recording):
 
     def _end_of(self, lane: int, status: Status) -> LaneEnd | None:
         if lane in self._diverged:
-            return self._diverged[lane]
+            end = self._diverged[lane]
+            whole = tuple(_of_lane(self._snapshots, lane))  # of a run alone, with the last one's average
+            return end if self._lanes > 1 else replace(end, snapshots=whole)
         if lane in self._not_finite:
             return None
         return LaneEnd(status, self.tally, tuple(_of_lane(self._snapshots, lane)))

@@ -19,7 +19,15 @@ from areabench.experiment.labels import describe_setting
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import Experiment
 from areabench.results.advice import Findings, Theorem1, Theorem2
-from areabench.results.comparison import ArrivalOrder, Pair, RunComparison, Shift, Trajectory, is_within
+from areabench.results.comparison import (
+    ArrivalOrder,
+    DataComparison,
+    Pair,
+    RunComparison,
+    Shift,
+    Trajectory,
+    is_within,
+)
 from areabench.runfile.read import Run, Summary
 from areabench.views.styled import (
     BAD,
@@ -331,11 +339,20 @@ def _difference(pair: Pair) -> str:
 
 
 def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Row]:
+    if found.data is not None:
+        yield "data", _data(found.data)
     yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
     yield from _order_rows(found.order, names) if found.order else [("order", _NO_EVENTS)]
     yield "time shift", _shift(found.shift, names) if found.shift else _NO_EVENTS
     yield "loss", _trajectory(found.loss, 4)
     yield "accuracy %", _trajectory(found.accuracy, 2)
+
+
+def _data(data: DataComparison) -> str:
+    if data.equal is None:
+        return "not known: a run has no digest of its data"
+    differ = f"DIFFERENT: SHA-256 {data.first[:12]} and {data.second[:12]}; compare runs on the same data"
+    return "the same in both runs" if data.equal else differ
 
 
 def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -45,11 +46,13 @@ def own_data(settings: OwnPart, cache: Path) -> Dataset:
     data = call("data", settings, cache=cache)
     if not isinstance(data, Dataset):
         refuse("data", settings, f"returned {type(data).__name__}", "let it return areabench.extend.Dataset")
+    if not isinstance(data.classes, int | np.integer) or data.classes < 1:
+        refuse("data", settings, f"gave classes = {data.classes!r}", "give the number of classes, a whole number >= 1")
     for part in ("train", "test"):
         if wrong := _wrong_samples(data, part):
             refuse("data", settings, f"gave {wrong}", "see docs/extending.md for what a data set holds")
-    if not math.isfinite(data.scale):
-        refuse("data", settings, f"gave the scale {data.scale}", "give a finite number, such as 1.0")
+    if not isinstance(data.scale, int | float | np.floating) or not math.isfinite(data.scale):
+        refuse("data", settings, f"gave the scale {data.scale!r}", "give a finite number, such as 1.0")
     for array in (data.train_features, data.train_labels, data.test_features, data.test_labels):
         array.flags.writeable = False
     return data
@@ -62,6 +65,8 @@ def _wrong_samples(data: Dataset, part: str) -> str:
         return f"{part}_features of shape {np.shape(features)}, not (samples, features)"
     if features.dtype.kind not in "uif" or features.shape[1] != data.train_features.shape[1]:
         return f"{part}_features of type {features.dtype} and {features.shape[1]} columns"
+    if (bad := features.size - np.count_nonzero(np.isfinite(features))) != 0:
+        return f"{part}_features of which {bad:,} are not finite (NaN or infinite)"
     if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.shape != (len(features),):
         kind = labels.dtype if isinstance(labels, np.ndarray) else type(labels).__name__
         return f"{part}_labels of type {kind} and shape {np.shape(labels)} for {len(features)} samples, not int64"
@@ -174,9 +179,8 @@ def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> No
             reject(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
         if wrong := _wrong_state(step.state, start, earlier):
             reject(f"{name} returned a state that {wrong}", "see docs/extending.md for what a state may hold")
-        calls = step.calls
-        if not isinstance(calls, tuple) or any(type(each) is not int or each not in clients for each in calls):
-            reject(f"{name} calls {calls!r}", f"give a tuple of clients from 0 to {len(clients) - 1}")
+        if not _are_clients(step.calls, clients):
+            reject(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {len(clients) - 1}")
         return step
 
     def checked_memory(name: str, memory: Any) -> Vector | None:
@@ -197,6 +201,56 @@ def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> No
         checked_memory("report", report.memory)
         received = checked_step("receive", method.receive(first.state, first.calls[0], report.payload), first.state)
         checked_step("aggregate", method.aggregate(received.state), first.state)
+
+
+def _are_clients(calls: Any, clients: range) -> bool:
+    """Whether calls are a tuple of clients that exist; a negative number would count from the end."""
+    return isinstance(calls, tuple) and all(type(each) is int and each in clients for each in calls)
+
+
+def guarded_method(settings: OwnMethod, method: Method, clients: int, model: Vector) -> Method:
+    """The method, whose every step and report is checked during a run: the dry run sees the first ones only."""
+
+    def fail(what: str, remedy: str) -> NoReturn:
+        raise RunFailure(f"method.name = {settings.name!r} {what}; {remedy}")
+
+    def state_of(name: str, state: Any) -> Any:
+        if wrong := _wrong_vector(getattr(state, "model", None), model):
+            fail(f"{name} gave a model that {wrong}", "keep the type and shape of the starting point")
+        return state
+
+    def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
+        def step_of(*given: Any) -> Step:
+            step = function(*given)
+            if not isinstance(step, Step):
+                fail(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
+            state_of(name, step.state)
+            if not _are_clients(step.calls, range(clients)):
+                fail(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {clients - 1}")
+            return step
+
+        return step_of
+
+    def report(memory: Vector | None, base: Vector, local: Vector) -> Report:
+        found = method.report(memory, base, local)
+        if not isinstance(found, Report):
+            fail(f"report returned {type(found).__name__}", "let it return Report(payload, memory)")
+        if wrong := _wrong_vector(found.payload, model):
+            fail(f"report gave a payload that {wrong}", "send a vector like the model")
+        if found.memory is not None and (wrong := _wrong_vector(found.memory, model)):
+            fail(f"report gave a memory that {wrong}", "remember a vector like the model, or None")
+        return found
+
+    remove = method.remove
+    return replace(
+        method,
+        report=report,
+        start=guarded("start", method.start),
+        receive=guarded("receive", method.receive),
+        aggregate=guarded("aggregate", method.aggregate),
+        lose=None if method.lose is None else guarded("lose", method.lose),
+        remove=None if remove is None else lambda *given: state_of("remove", remove(*given)),
+    )
 
 
 def _wrong_vector(vector: Any, model: Vector) -> str:
