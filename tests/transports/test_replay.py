@@ -223,7 +223,7 @@ def with_metrics(run: Run) -> ReplayResult:
 def change_metric(run: Run, row: int, column: str, factor: float) -> None:
     """Multiply one entry of the metrics."""
     run.close()
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         rows = file["metrics"][()]
         rows[column][row] *= factor
         file["metrics"][...] = rows
@@ -279,10 +279,10 @@ def test_metrics_of_a_run_that_diverged_without_events(record: Recorded) -> None
 
 
 def test_metrics_that_are_missing_are_told(record: Recorded, run: Run) -> None:
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         file["metrics"].resize(3, axis=0)
     assert with_metrics(run).metrics == MetricsResult(9, 0, 0, "3 rows for 9 snapshots")
-    with h5py.File(run.path, "r+") as file:
+    with edited(run.path) as file:
         file["metrics"].resize(0, axis=0)
     assert with_metrics(run).metrics is None  # as of a run that was killed
 
