@@ -212,9 +212,9 @@ def test_largest_distance_is_taken_where_both_have_values() -> None:
 def test_name_and_record_may_differ_and_nothing_else() -> None:
     experiment = parse_experiment(EXPERIMENT, "a test")
     other = replace(experiment, name="other", record=Record(interval_s=0.2, events=False))
-    assert differing_keys(experiment, other) == []
+    assert differing_keys(experiment, other) == {}
     other = replace(other, seed=4, clients=Clients(count=4), rates=UniformRates(rate=9.0))
-    assert differing_keys(experiment, other) == ["clients.count", "rates.rate", "seed"]
+    assert list(differing_keys(experiment, other)) == ["clients.count", "rates.rate", "seed"]
 
 
 Simulated = Callable[..., Path]

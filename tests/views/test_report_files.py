@@ -13,7 +13,7 @@ import pytest
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser, span
-from areabench.cli.report import ReportOptions, build_report
+from areabench.cli.report import build_report
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.experiment.fields import OwnPart
@@ -64,8 +64,8 @@ def simulated(folder: Path, name: str, *changes: str) -> Path:
     return output
 
 
-def built(*paths: Path, cache: Path = Path("cache"), options: ReportOptions | None = None) -> ReportPage:
-    return build_report(gather(paths, lambda runs: None), cache, options or ReportOptions())
+def built(*paths: Path, cache: Path = Path("cache")) -> ReportPage:
+    return build_report(gather(paths, lambda runs: None), cache)
 
 
 def set_attribute(path: Path, name: str, value: str) -> None:
@@ -91,7 +91,7 @@ def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -
     one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
     sources = gather([one, other], lambda runs: None)
     assert [trial.remark for trial in sources.trials] == ["one", "other"]
-    assert [series.trials for series in build_report(sources, Path("cache"), ReportOptions()).series] == [1, 1]
+    assert [series.trials for series in build_report(sources, Path("cache")).series] == [1, 1]
 
 
 # ---------------------------------------------------------------------------------------------------- timeline

@@ -16,7 +16,7 @@ from tests.support import own_parts as outside
 from tests.support.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli.main import main
-from areabench.cli.watch import WatchOptions, frames
+from areabench.cli.watch import frames
 from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
@@ -183,7 +183,7 @@ def test_a_watch_ends_with_its_run(writer: Writer, path: Path) -> None:
         (writer.end if len(states) > 2 else writer.write)()
 
     states: list[str] = []
-    for frame in frames(Follower(path, 0.0, None), WatchOptions(), pause):
+    for frame in frames(Follower(path, 0.0, None), pause=pause):
         states.append(frame.state)
     assert states == ["running"] * 3 + ["done"]
 
@@ -245,7 +245,7 @@ def test_a_single_look_waits_in_silence(path: Path) -> None:
         def pause(_seconds: float) -> None:
             stack.enter_context(writing(path))
 
-        (frame,) = frames(Follower(path, 60.0, None, once=True), WatchOptions(once=True), pause)
+        (frame,) = frames(Follower(path, 60.0, None, once=True), pause=pause)
         assert frame.state == "running"
 
 

@@ -15,7 +15,7 @@ from tests.support import own_parts as outside
 from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run, writing
 
 from areabench.cli.main import main
-from areabench.cli.watch import WatchOptions, frames
+from areabench.cli.watch import frames
 from areabench.engine.scenario import build_scenario
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.read import open_run
@@ -122,7 +122,7 @@ def test_a_run_under_watch_leaves_the_same_file(tmp_path: Path) -> None:
         assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
         midway = [follower.frame().updates or 0 for _ in range(5)]
         run.stdin.close()
-        *_, last = frames(follower, WatchOptions(interval_s=0.01))
+        *_, last = frames(follower, 0.01)
     assert run.returncode == 0
     with open_run(alone) as one, open_run(watched) as other:
         assert one.status == other.status

@@ -1,4 +1,4 @@
-"""Two runs of one experiment against each other: pure functions on arrays, and `compare_runs`, which applies them.
+"""Two runs of one experiment against each other: `compare_runs`, and the pure functions on arrays that it applies.
 
 The first run is the reference: differences are second minus first, in per cent of the first. docs/comparing.md has the
 formulas.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,14 @@ from areabench.engine.events import Kind, State
 from areabench.errors import UserError
 from areabench.experiment.labels import flatten
 from areabench.experiment.records import Experiment
+from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """The updates that the server used, in its order."""
-
-    client: Integers
-    round: Integers
-    time_s: Floats
+# Keys that change what is kept, how long a second lasts or where modules lie, not what happens.
+_FREE = ("name", "record.", "clock.", "module_folders")
+_COMPARED = (State.DONE, State.TARGET, State.DIVERGED)
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,15 @@ class Quantiles:
     p50: float
     p95: float
     p99: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A number of both runs, and by how much per cent of the first the second differs."""
+
+    first: float
+    second: float
+    difference_percent: float
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,126 @@ class Shift:
     seconds: Quantiles
     offset_s: float  # of the line that fits the shifts best over time: how late the second run begins
     drift_percent: float  # its slope: how much slower the second run's clients are
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A quality over time in both runs."""
+
+    final: Pair
+    largest: float  # absolute distance over the common times; NaN where there are none
+    largest_at_s: float
+    times: int  # how many times are common
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """Everything that is compared."""
+
+    updates: Pair
+    client: int  # the one whose updates differ most
+    client_updates: Pair
+    server_steps: Pair
+    mean_staleness: Pair
+    staleness_distance: float  # server steps
+    order: ArrivalOrder | None  # None where a run has no event log
+    shift: Shift | None
+    loss: Trajectory
+    accuracy: Trajectory
+
+
+def compare_runs(first: Run, second: Run) -> RunComparison:
+    """Compare two runs; a UserError unless they are of one experiment and have ended."""
+    check_same_experiment(first, second)
+    client = most_different(first.served, second.served)
+    logged = all(run.experiment.record.events for run in (first, second))
+    sequences = (arrivals(first.events_array), arrivals(second.events_array)) if logged else None
+    return RunComparison(
+        updates=pair(first.status.updates, second.status.updates),
+        client=client,
+        client_updates=pair(int(first.served[client]), int(second.served[client])),
+        server_steps=pair(first.status.server_steps, second.status.server_steps),
+        mean_staleness=pair(mean_of_counts(first.staleness), mean_of_counts(second.staleness)),
+        staleness_distance=histogram_distance(first.staleness, second.staleness),
+        order=order_of(*sequences) if sequences else None,
+        shift=shift_of(*time_shifts(*sequences)) if sequences else None,
+        loss=_trajectory(first, second, "train_loss"),
+        accuracy=_trajectory(first, second, "test_accuracy"),
+    )
+
+
+def check_same_experiment(first: Run, second: Run) -> None:
+    """A UserError that names the keys in which two runs differ, or the run that did not end."""
+    for run in (first, second):
+        if run.status.state not in _COMPARED:
+            raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
+    if differing := differing_keys(first.experiment, second.experiment):
+        words = ", ".join(f"{key} ({one} and {other})" for key, (one, other) in differing.items())
+        raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
+
+
+def differing_keys(first: Experiment, second: Experiment) -> dict[str, tuple[object, object]]:
+    """The keys that matter, with their two values: all but `name`, `record`, `clock` and where modules lie."""
+    ours, theirs = dict(flatten(first)), dict(flatten(second))
+    return {
+        key: (ours.get(key, "none"), theirs.get(key, "none"))
+        for key in ours | theirs
+        if not key.startswith(_FREE) and ((key in ours) != (key in theirs) or ours[key] != theirs[key])
+    }
+
+
+def pair(first: float, second: float) -> Pair:
+    """Both, and the difference in per cent of the first; 0 where they are equal."""
+    if first == second:
+        return Pair(first, second, 0.0)
+    percent = 100.0 * (second - first) / abs(first) if first else math.copysign(math.inf, second)
+    return Pair(first, second, percent)
+
+
+def is_within(pair: Pair, percent: float) -> bool:
+    """Whether the second differs by at most so many per cent; no where a value is not known."""
+    return abs(pair.difference_percent) <= percent
+
+
+def quantiles(values: NDArray[Any]) -> Quantiles:
+    """The three percentiles; NaN of nothing."""
+    found = np.percentile(values, (50, 95, 99)).tolist() if len(values) else [math.nan] * 3
+    return Quantiles(*found)
+
+
+# ---------------------------------------------------------------------------------------------------- counts
+
+
+def most_different(first: Integers, second: Integers) -> int:
+    """The client whose number of updates differs most; shapes (clients,)."""
+    return int(np.argmax(np.abs(second - first)))
+
+
+def mean_of_counts(counts: Integers) -> float:
+    """Mean of a histogram over 0, 1, 2, ...; NaN where it is empty."""
+    return float(np.arange(len(counts)) @ counts / counts.sum()) if counts.any() else math.nan
+
+
+def histogram_distance(first: Integers, second: Integers) -> float:
+    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...: the area between their cumulative shares."""
+    if not first.any() or not second.any():
+        return math.nan
+    shares = np.zeros((2, max(len(first), len(second))))
+    for share, counts in zip(shares, (first, second), strict=True):
+        share[: len(counts)] = counts / counts.sum()
+    return float(np.abs(np.cumsum(shares[0] - shares[1])).sum())
+
+
+# ---------------------------------------------------------------------------------------------------- arrivals
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """The updates that the server used, in its order."""
+
+    client: Integers
+    round: Integers
+    time_s: Floats
 
 
 def arrivals(events: NDArray[Any]) -> Arrivals:
@@ -123,22 +247,6 @@ def first_difference(first: Integers, second: Integers) -> int | None:
     return None if len(first) == len(second) else shorter
 
 
-def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
-    """A number for each (client, round)."""
-    rounds = 1 + max(int(one.round.max(initial=0)) for one in (first, second))
-    return first.client * rounds + first.round, second.client * rounds + second.round
-
-
-def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
-    """The places of the arrivals that both have, in the order of the first."""
-    _, at_first, at_second = np.intersect1d(*_keys(first, second), assume_unique=True, return_indices=True)
-    by_first = np.argsort(at_first)
-    return at_first[by_first], at_second[by_first]
-
-
-# ---------------------------------------------------------------------------------------------------- time
-
-
 def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
     """Of each common arrival its time in the first run, and by how much later it is in the second, in seconds."""
     at_first, at_second = _common(first, second)
@@ -154,130 +262,17 @@ def shift_of(time_s: Floats, shift_s: Floats) -> Shift:
     return Shift(quantiles(shift_s), offset_s, 100.0 * slope)
 
 
-def quantiles(values: NDArray[Any]) -> Quantiles:
-    """The three percentiles; NaN of nothing."""
-    found = np.percentile(values, (50, 95, 99)).tolist() if len(values) else [math.nan] * 3
-    return Quantiles(*found)
+def _common(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
+    """The places of the arrivals that both have, in the order of the first."""
+    _, at_first, at_second = np.intersect1d(*_keys(first, second), assume_unique=True, return_indices=True)
+    by_first = np.argsort(at_first)
+    return at_first[by_first], at_second[by_first]
 
 
-# Keys that change what is kept, how long a second lasts or where modules lie, not what happens.
-_FREE = ("name", "record.", "clock.", "module_folders")
-_COMPARED = (State.DONE, State.TARGET, State.DIVERGED)
-
-# ---------------------------------------------------------------------------------------------------- records
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A number of both runs, and by how much per cent of the first the second differs."""
-
-    first: float
-    second: float
-    difference_percent: float
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """A quality over time in both runs."""
-
-    final: Pair
-    largest: float  # absolute distance over the common times; NaN where there are none
-    largest_at_s: float
-    times: int  # how many times are common
-
-
-@dataclass(frozen=True)
-class RunComparison:
-    """Everything that is compared."""
-
-    updates: Pair
-    client: int  # the one whose updates differ most
-    client_updates: Pair
-    server_steps: Pair
-    mean_staleness: Pair
-    staleness_distance: float  # server steps
-    order: ArrivalOrder | None  # None where a run has no event log
-    shift: Shift | None
-    loss: Trajectory
-    accuracy: Trajectory
-
-
-# ---------------------------------------------------------------------------------------------------- two runs
-
-
-def compare_runs(first: Run, second: Run) -> RunComparison:
-    """Compare two runs; a UserError unless they are of one experiment and have ended."""
-    check_same_experiment(first, second)
-    client = most_different(first.served, second.served)
-    logged = all(run.experiment.record.events for run in (first, second))
-    sequences = (arrivals(first.events_array), arrivals(second.events_array)) if logged else None
-    return RunComparison(
-        updates=pair(first.status.updates, second.status.updates),
-        client=client,
-        client_updates=pair(int(first.served[client]), int(second.served[client])),
-        server_steps=pair(first.status.server_steps, second.status.server_steps),
-        mean_staleness=pair(mean_of_counts(first.staleness), mean_of_counts(second.staleness)),
-        staleness_distance=histogram_distance(first.staleness, second.staleness),
-        order=order_of(*sequences) if sequences else None,
-        shift=shift_of(*time_shifts(*sequences)) if sequences else None,
-        loss=_trajectory(first, second, "train_loss"),
-        accuracy=_trajectory(first, second, "test_accuracy"),
-    )
-
-
-def check_same_experiment(first: Run, second: Run) -> None:
-    """A UserError that names the keys in which two runs differ, or the run that did not end."""
-    for run in (first, second):
-        if run.status.state not in _COMPARED:
-            raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
-    if keys := differing_keys(first.experiment, second.experiment):
-        values = [dict(flatten(run.experiment)) for run in (first, second)]
-        words = ", ".join(f"{key} ({values[0].get(key, 'none')} and {values[1].get(key, 'none')})" for key in keys)
-        raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
-
-
-def differing_keys(first: Experiment, second: Experiment) -> list[str]:
-    """The keys that matter and have two values: all but `name`, `record`, `clock` and where modules lie."""
-    flat = [dict(flatten(experiment)) for experiment in (first, second)]
-    keys = dict.fromkeys([*flat[0], *flat[1]])
-    missing = object()
-    return [key for key in keys if not key.startswith(_FREE) and flat[0].get(key, missing) != flat[1].get(key, missing)]
-
-
-def pair(first: float, second: float) -> Pair:
-    """Both, and the difference in per cent of the first; 0 where they are equal."""
-    if first == second:
-        return Pair(first, second, 0.0)
-    percent = 100.0 * (second - first) / abs(first) if first else math.copysign(math.inf, second)
-    return Pair(first, second, percent)
-
-
-def is_within(pair: Pair, percent: float) -> bool:
-    """Whether the second differs by at most so many per cent; no where a value is not known."""
-    return abs(pair.difference_percent) <= percent
-
-
-# ---------------------------------------------------------------------------------------------------- counts
-
-
-def most_different(first: Integers, second: Integers) -> int:
-    """The client whose number of updates differs most; shapes (clients,)."""
-    return int(np.argmax(np.abs(second - first)))
-
-
-def mean_of_counts(counts: Integers) -> float:
-    """Mean of a histogram over 0, 1, 2, ...; NaN where it is empty."""
-    return float(np.arange(len(counts)) @ counts / counts.sum()) if counts.any() else math.nan
-
-
-def histogram_distance(first: Integers, second: Integers) -> float:
-    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...: the area between their cumulative shares."""
-    if not first.any() or not second.any():
-        return math.nan
-    shares = np.zeros((2, max(len(first), len(second))))
-    for share, counts in zip(shares, (first, second), strict=True):
-        share[: len(counts)] = counts / counts.sum()
-    return float(np.abs(np.cumsum(shares[0] - shares[1])).sum())
+def _keys(first: Arrivals, second: Arrivals) -> tuple[Integers, Integers]:
+    """A number for each (client, round)."""
+    rounds = 1 + max(int(one.round.max(initial=0)) for one in (first, second))
+    return first.client * rounds + first.round, second.client * rounds + second.round
 
 
 # ---------------------------------------------------------------------------------------------------- trajectories
@@ -291,14 +286,14 @@ class Curve:
     values: Floats
 
 
-def curve_of(run: Run, column: Literal["train_loss", "test_accuracy"]) -> Curve:
+def curve_of(run: Run, column: Quantity) -> Curve:
     """A column of the metrics at the snapshots that have a finite one."""
     values = run.metrics_array[column]
     there = np.isfinite(values)  # not so where a run diverged, or the loss was asked for on few snapshots only
     return Curve(run.snapshot_index["time_s"][: len(values)][there], values[there])
 
 
-def _trajectory(first: Run, second: Run, column: Literal["train_loss", "test_accuracy"]) -> Trajectory:
+def _trajectory(first: Run, second: Run, column: Quantity) -> Trajectory:
     last = [run.metrics_array[column][-1] if len(run.metrics_array) else math.nan for run in (first, second)]
     return trajectory(curve_of(first, column), curve_of(second, column), pair(float(last[0]), float(last[1])))
 

@@ -18,10 +18,9 @@ from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
 from areabench.engine.fairness import CHANCE
 from areabench.experiment.labels import method_colour, method_label
 from areabench.experiment.records import Experiment
-from areabench.views.figures.style import entitle, grid, label_axes, label_log_axis, legend, styled
+from areabench.views.figures.style import LIMIT_LINE, entitle, grid, label_axes, label_log_axis, legend, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
-_LIMIT: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2)), "zorder": 1}
 _TIMES = (  # column, label, colour, line
     ("late_s", "late", _RED, "-"),
     ("reply_s", "reply", _BLUE, "-"),
@@ -92,7 +91,7 @@ def _draw_delays(axes: Axes, found: Diagnosis) -> None:
     if not len(drawn_ms):
         return
     ends = [min(drawn_ms[0], realised_ms[0]) / 1.3, 1.3 * max(drawn_ms[-1], realised_ms[-1])]
-    axes.plot(ends, ends, **_LIMIT)
+    axes.plot(ends, ends, **LIMIT_LINE, zorder=1)
     axes.plot(drawn_ms, realised_ms, ".-", color=_BLUE, linewidth=1.2, markersize=4)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     label_log_axis(axes.xaxis)
@@ -161,7 +160,7 @@ def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limi
         axes.barh([row], [known], color=colour, height=0.55)
         text = "not known" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
         axes.text(known + 0.015 * longest, row, text, va="center", fontsize="small", color="0.25")
-    axes.axvline(limit, **_LIMIT)
+    axes.axvline(limit, **LIMIT_LINE, zorder=1)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(0, 1.15 * longest)
