@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.results import PAPER, counts, made
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
-from areabench.experiment.problem_records import Dirichlet, Logistic, Synthetic
+from areabench.experiment.problem_records import Synthetic
 from areabench.experiment.records import (
     Area,
     Clients,
-    Experiment,
     FedBuff,
     MethodSettings,
     Stop,
@@ -41,13 +41,8 @@ from areabench.views.report.series import arranged, axes_of, median_reached_s, o
 from areabench.views.report.sources import Sources, Trial
 
 NAN = math.nan
-EXPERIMENT = Experiment(
-    clients=Clients(count=4),
-    method=Area(step_size=1.0),
-    stop=Stop(horizon_s=4.0),
-    problem=Logistic(),
-    data=Synthetic(),
-    split=Dirichlet(),
+EXPERIMENT = replace(
+    PAPER, clients=Clients(count=4), method=Area(step_size=1.0), stop=Stop(horizon_s=4.0), data=Synthetic()
 )
 
 
@@ -63,18 +58,11 @@ def result(
     **changes: Any,
 ) -> Result:
     """A run with snapshots at 0, 1, 2, ... s."""
-    return Result(
-        path=Path(name),
-        experiment=replace(EXPERIMENT, **changes),
-        status=Status(state, "", end_s, updates[-1], 0, steps[-1]),
-        time_s=np.arange(len(accuracy), dtype=float),
-        train_loss=np.array(loss),
-        test_accuracy=np.array(accuracy),
-        staleness=np.array([1, 3]),
-        served=np.array([4, 4]),
-        updates=np.array(updates),
-        server_steps=np.array(steps),
-    )
+    return made(
+        replace(EXPERIMENT, **changes), range(len(accuracy)), accuracy, loss,
+        path=Path(name), status=Status(state, "", end_s, updates[-1], 0, steps[-1]), staleness=counts([1, 3]),
+        updates=counts(updates), server_steps=counts(steps),
+    )  # fmt: skip
 
 
 def values(line: Line | None) -> list[list[float]]:
