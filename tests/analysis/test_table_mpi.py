@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import pytest
 from paper.agreement import at_recovered_horizon
+from tests.support.texts import logistic
 
 import areabench
 from areabench.cli.main import main
@@ -22,28 +23,13 @@ from areabench.sweeps.plan import load_sweep
 
 ROOT = Path(__file__).parents[2]
 SWEEP_FILE = ROOT / "benchmarks" / "experiments" / "paper" / "tables_mpi" / "M_1_n_128_non_iid.toml"
-SMALL = """
-seed = 5
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.5
-[stop]
-horizon_s = 1.0
-[problem]
-name = "logistic"
-[data]
-name = "synthetic"
-train_samples = 200
-test_samples = 50
-[split]
-name = "iid"
+SMALL = f"""
+{logistic("horizon_s = 1.0", clients=3, step_size=0.5)}
 [sweep]
 trials = 2
 [[sweep.grid]]
-rates = [{ name = "uniform" }, { name = "normal" }]
-method = [{ name = "area", step_size = 0.5 }, { name = "fedbuff", step_size = 0.5 }]
+rates = [{{ name = "uniform" }}, {{ name = "normal" }}]
+method = [{{ name = "area", step_size = 0.5 }}, {{ name = "fedbuff", step_size = 0.5 }}]
 """
 
 

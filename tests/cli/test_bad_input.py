@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.texts import BLOBS, QUADRATIC
+from tests.support.texts import BLOBS, LOGISTIC, QUADRATIC
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser
@@ -26,7 +26,6 @@ from areabench.engine.events import State
 from areabench.problems import datasets
 from areabench.runfile.read import Run, open_run
 
-LOGISTIC = QUADRATIC.replace('"quadratic"\ndimension = 3', '"logistic"') + BLOBS
 TRACE = QUADRATIC + '[delays]\nname = "trace"\nfile = "delays.csv"\n'
 FILE = "try.toml"
 COMMANDS: dict[str, list[str]] = {

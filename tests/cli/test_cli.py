@@ -10,7 +10,7 @@ from pathlib import Path
 
 import h5py
 import pytest
-from tests.support.texts import QUADRATIC
+from tests.support.texts import LOGISTIC, QUADRATIC
 
 from areabench import __version__
 from areabench.cli import CommandContext
@@ -530,8 +530,7 @@ def test_a_run_that_is_killed_can_be_read(experiment: Path) -> None:
 
 
 def test_simulation_imports_nothing_it_does_not_need(experiment: Path) -> None:
-    logistic = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
-    experiment.write_text(logistic, encoding="utf-8")
+    experiment.write_text(LOGISTIC, encoding="utf-8")
     watch = (
         "import atexit\nheavy = ('torch', 'matplotlib', 'pandas', 'mpi4py', 'sklearn', 'rich')\n"
         "atexit.register(lambda: print('loaded', [name for name in heavy if name in sys.modules]))"

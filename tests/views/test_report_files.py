@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.support.texts import logistic
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser, span
@@ -27,30 +28,12 @@ from areabench.views.report.details import Window, labels_of, steps_shown, timel
 from areabench.views.report.records import NamedValue, ReportPage, Timeline
 from areabench.views.report.sources import gather
 
-EXPERIMENT = """
-name = "tiny"
+EXPERIMENT = f"""
 seed = 3
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.05
+{logistic("horizon_s = 2.0", clients=3)}
 [aggregation]
 name = "updates"
 updates = 2
-[stop]
-horizon_s = 2.0
-[problem]
-name = "logistic"
-batch_size = 2
-[data]
-name = "synthetic"
-train_samples = 40
-test_samples = 20
-features = 3
-classes = 2
-[split]
-name = "iid"
 [record]
 interval_s = 0.2
 """
@@ -164,7 +147,7 @@ def test_no_part_of_a_run(text: str, capsys: pytest.CaptureFixture[str]) -> None
 def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     (page,) = arrange([read_result(simulated(tmp_path, "run"))])
     (labels,) = labels_of([page], tmp_path)
-    assert labels.counts.shape == (3, 2)
+    assert labels.counts.shape == (3, 3)
     assert labels.counts.sum() == 40
     elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
     (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method
