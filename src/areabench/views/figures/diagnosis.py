@@ -1,4 +1,4 @@
-"""The figure of a diagnosis: rates of the clients, delays, what takes time, and the verdict on top."""
+"""The figure of a diagnosis: rates, delays, what takes time, and the verdict on top; and that of participation."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _ABOVE: dict[str, Any] = {  # between the title and the panel, where it hides no
     "borderaxespad": 0.2,
 }  # fmt: skip
 _SHORTEST_MS = 1e-3  # times are measured no finer than a microsecond
+_BAR_POINTS = 7.0  # the width of a bar of a client; where clients have less room there is one band for all
+_NAMED = 24  # clients whose numbers there is room for
 
 
 @styled
@@ -166,9 +168,7 @@ def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limi
     axes.set_xlim(0, 1.15 * longest)
 
 
-_OUTSIDE = "#D55E00"
-_BAR_POINTS = 7.0  # the width of a bar; where clients have less room there is one band for all
-_NAMED = 24  # clients whose numbers there is room for
+# ---------------------------------------------------------------------------------------------------- participation
 
 
 def outside(found: Diagnosis) -> NDArray[np.bool_]:
@@ -206,7 +206,7 @@ def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], c
         axes.fill_between(place, clients["low"], clients["high"], step="mid", color="0.85", linewidth=0, zorder=2)
         axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
     axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
-    axes.plot(place[beyond], clients["served"][beyond], "X", color=_OUTSIDE, markersize=size + 2, zorder=4)
+    axes.plot(place[beyond], clients["served"][beyond], "X", color=_RED, markersize=size + 2, zorder=4)
 
 
 def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
@@ -217,7 +217,7 @@ def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
     ]
     if some_outside:
         handles.append(
-            Line2D([], [], marker="X", color=_OUTSIDE, linestyle="none", markersize=6.5, label="used, outside it")
+            Line2D([], [], marker="X", color=_RED, linestyle="none", markersize=6.5, label="used, outside it")
         )
     return handles
 

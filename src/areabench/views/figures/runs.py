@@ -31,6 +31,8 @@ from areabench.views.text import run_names
 
 _COLUMNS: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
 _LINES = ("-", "--", ":", "-.")
+_BINS = 60  # of the time axis, for the shift
+_OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}  # the second run, over the first
 
 
 @styled
@@ -102,8 +104,7 @@ def _draw(run: Run, style: str, shift: float, panels: Mapping[Quantity, Axes]) -
         )  # fmt: skip
 
 
-_BINS = 60  # of the time axis, for the shift
-_OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}  # the second run, over the first
+# ---------------------------------------------------------------------------------------------------- two runs
 
 
 @styled
