@@ -16,6 +16,7 @@ from areabench.views.report.page import page_text
 from areabench.views.report.records import ReportPage
 from areabench.views.report.series import Arranged, arranged, series_of
 from areabench.views.report.sources import Sources, gather
+from areabench.views.styled import counted
 
 _WHOLE = Window()
 
@@ -85,11 +86,11 @@ def _subtitle(sources: Sources, found: Arranged) -> str:
     methods = len({place.contender.method.name for place in found.places})
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
-    words = [_counts(sources), f"{methods} method{'s' * (methods != 1)}"]
+    words = [_counts(sources), counted(methods, "method")]
     words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
     return " · ".join(words)
 
 
 def _counts(sources: Sources) -> str:
-    runs, absent = len(sources.trials), len(sources.absent)
-    return f"{runs:,} run{'s' * (runs != 1)}" + (f", {absent:,} failed or missing" if absent else "")
+    absent = f", {len(sources.absent):,} failed or missing" if sources.absent else ""
+    return counted(len(sources.trials), "run") + absent

@@ -139,6 +139,12 @@ def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
     return result.time_s[there], values[there]
 
 
+def mean_and_p95(shares: Values) -> tuple[float, int]:
+    """Mean and 95th percentile of a histogram over 0, 1, 2, ... that is in percent."""
+    mean = float(np.arange(len(shares)) @ shares) / 100
+    return mean, int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+
+
 def staleness_shares(results: Sequence[Result]) -> Values:
     """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
     counts = [result.staleness for result in results if result.staleness.sum() > 0]

@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, Row, choose
-from areabench.results.statistics import Quantity, Reach, Values, band, reach_of, staleness_shares
+from areabench.results.statistics import Quantity, Reach, Values, band, mean_and_p95, reach_of, staleness_shares
 from areabench.views.figures.style import (
     LIMIT_LINE,
     entitle,
@@ -199,8 +199,7 @@ def _describe(shares: Values) -> str:
         return "no updates"
     if len(shares) == 1:
         return "every update is fresh"
-    mean = float(np.arange(len(shares)) @ shares) / 100
-    most = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+    mean, most = mean_and_p95(shares)
     return f"mean {mean:.3g}, 95 % up to {most}"
 
 

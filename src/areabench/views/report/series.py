@@ -17,7 +17,7 @@ from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, arrange, choose
-from areabench.results.statistics import Band, Quantity, band, staleness_shares
+from areabench.results.statistics import Band, Quantity, band, mean_and_p95, staleness_shares
 from areabench.sweeps.read import Result
 from areabench.views.report.records import Axes, Count, Curves, Histogram, Line, ReportSetting, Series, TrialOutcome
 from areabench.views.report.sources import Sources, Trial, without_seed
@@ -148,9 +148,7 @@ def _histogram(results: Sequence[Result]) -> Histogram | None:
         return None
     width = -(-len(shares) // _MOST_BARS)
     padded = np.pad(shares, (0, -len(shares) % width))
-    p95 = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
-    mean = float(np.arange(len(shares)) @ shares) / 100
-    return Histogram(width, padded.reshape(-1, width).sum(axis=1), mean, p95, len(shares) - 1)
+    return Histogram(width, padded.reshape(-1, width).sum(axis=1), *mean_and_p95(shares), len(shares) - 1)
 
 
 # ---------------------------------------------------------------------------------------------------- outcomes
