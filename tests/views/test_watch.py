@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,17 +27,6 @@ from areabench.views.watch.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
 SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with writing(path) as process:
-        yield process
 
 
 # ---------------------------------------------------------------------------------------------------- counted

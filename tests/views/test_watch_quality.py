@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere
 from tests.support import own_parts as outside
-from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run, writing
+from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run
 
 from areabench.cli.main import main
 from areabench.cli.watch import frames
@@ -26,17 +25,6 @@ from areabench.views.watch.tail import Tail
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with writing(path) as process:
-        yield process
 
 
 def test_the_last_snapshot_is_evaluated_here(writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]) -> None:

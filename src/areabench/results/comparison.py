@@ -17,7 +17,7 @@ from areabench.engine.events import Kind, State
 from areabench.errors import UserError
 from areabench.experiment.labels import flatten
 from areabench.experiment.records import Experiment
-from areabench.results.statistics import Quantity
+from areabench.results.statistics import Quantity, shares_of
 from areabench.runfile.read import Run
 
 Floats = NDArray[np.float64]
@@ -169,10 +169,8 @@ def histogram_distance(first: Integers, second: Integers) -> float:
     """Wasserstein-1 distance of two histograms over 0, 1, 2, ...: the area between their cumulative shares."""
     if not first.any() or not second.any():
         return math.nan
-    shares = np.zeros((2, max(len(first), len(second))))
-    for share, counts in zip(shares, (first, second), strict=True):
-        share[: len(counts)] = counts / counts.sum()
-    return float(np.abs(np.cumsum(shares[0] - shares[1])).sum())
+    ours, theirs = shares_of([first, second])
+    return float(np.abs(np.cumsum(ours - theirs)).sum())
 
 
 # ---------------------------------------------------------------------------------------------------- arrivals
