@@ -93,28 +93,24 @@ def run(*arguments: object) -> tuple[int, str, list[str]]:
 
 
 @pytest.mark.slow
-def test_runs_in_its_folder_and_writes_what_it_shows(tmp_path: Path) -> None:
-    (tmp_path / "here.txt").write_text("found it")
-    path = notebook(tmp_path / "1_good.ipynb", "print(open('here.txt').read())", "6 * 7")
-    code, printed, errors = run(path, "--output", tmp_path / "out")
-    assert (code, errors) == (0, [])
-    assert "2 cells in" in printed
-    ran = nbformat.read(tmp_path / "out" / "1_good.ipynb", as_version=4)
-    assert ran.cells[0].outputs[0].text == "found it\n"
-    assert ran.cells[1].outputs[0].data["text/plain"] == "42"
-    assert "found it" in (tmp_path / "out" / "1_good.html").read_text()
-
-
-@pytest.mark.slow
-def test_failures_name_notebook_cell_and_exception_and_the_others_still_run(tmp_path: Path) -> None:
+def test_failures_are_named_and_the_others_run_in_their_folder_and_are_written(tmp_path: Path) -> None:
+    """All in one go: each start of the program takes seconds."""
     bad = notebook(tmp_path / "1_bad.ipynb", "x = 1", "x / 0\nx", "print('never')")
     warns = notebook(tmp_path / "2_warns.ipynb", "import warnings", "warnings.warn('old')")
     slow = notebook(tmp_path / "3_slow.ipynb", "while True:\n    pass")
     (tmp_path / "4_none.ipynb").write_text("{")
-    code, _, errors = run(bad, warns, slow, tmp_path / "4_none.ipynb", "--output", tmp_path, "--cell-seconds", 3)
-    assert code == 1
+    (tmp_path / "here.txt").write_text("found it")
+    good = notebook(tmp_path / "5_good.ipynb", "print(open('here.txt').read())", "6 * 7")
+    paths = (bad, warns, slow, tmp_path / "4_none.ipynb", good)
+    code, printed, errors = run(*paths, "--output", tmp_path / "out", "--cell-seconds", 3)
+    assert (code, len(errors)) == (1, 4)
     assert errors[0] == f"error: {bad}, cell In [2] (x / 0): ZeroDivisionError: division by zero"
     assert errors[1].startswith(f"error: {warns}, cell In [2] wrote to stderr: ")
     assert errors[1].endswith("UserWarning: old")
     assert errors[2].startswith(f"error: {slow}, cell In [1] (while True:): took more than 3 s")
     assert "4_none.ipynb: cannot be read as a notebook" in errors[3]
+    assert "2 cells in" in printed
+    ran = nbformat.read(tmp_path / "out" / "5_good.ipynb", as_version=4)
+    assert ran.cells[0].outputs[0].text == "found it\n"
+    assert ran.cells[1].outputs[0].data["text/plain"] == "42"
+    assert "found it" in (tmp_path / "out" / "5_good.html").read_text()

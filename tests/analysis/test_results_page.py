@@ -25,16 +25,16 @@ from paper.agreement import (
 from paper.origin import read_makers
 from paper.page import published_tables, results_page, write_results
 from tests.support.edited import edited
+from tests.support.results import PAPER, made
 
 from areabench.cli.main import main
-from areabench.engine.events import State, Status
+from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.experiment.problem_records import (
     Dirichlet,
     DirichletEqual,
     Iid,
     Logistic,
-    Mnist,
     NearlyIid,
 )
 from areabench.experiment.records import (
@@ -42,7 +42,6 @@ from areabench.experiment.records import (
     Clients,
     EveryPeriod,
     EveryUpdates,
-    Experiment,
     FedBuff,
     FixedDelays,
     InverseSchedule,
@@ -64,19 +63,9 @@ AREA_1000 = Area(step_size=1000.0)  # 87.54 (79.38 - 91.41), 0.59 (0.47 - 0.91),
 def run(method: MethodSettings, accuracy: float, loss: float, seed: int = 1, horizon_s: float = 15.0) -> Result:
     """A run of the paper's first table; its accuracy is 80 % from the middle until before the end."""
     time_s = np.linspace(0.0, horizon_s, 5)
-    accuracies = np.array([10.0, 10.0, 80.0, 80.0, accuracy])
-    experiment = Experiment(
-        clients=Clients(count=128),
-        method=method,
-        stop=Stop(horizon_s=horizon_s),
-        problem=Logistic(),
-        data=Mnist(),
-        split=Dirichlet(),
-        seed=seed,
-    )
-    losses, none = np.array([4.0, 3.0, 2.0, 1.0, loss]), np.zeros(0, np.int64)
-    status = Status(State.DONE, "", horizon_s, 1, 0, 1)
-    return Result(Path("absent.h5"), experiment, status, time_s, losses, accuracies, none, none)
+    accuracies = [10.0, 10.0, 80.0, 80.0, accuracy]
+    experiment = replace(PAPER, method=method, stop=Stop(horizon_s=horizon_s), seed=seed)
+    return made(experiment, time_s, accuracies, [4.0, 3.0, 2.0, 1.0, loss], path=Path("absent.h5"))
 
 
 def with_experiment(result: Result, **changes: object) -> Result:

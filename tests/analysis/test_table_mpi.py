@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from paper.agreement import at_recovered_horizon
 from tests.support.edited import edited
+from tests.support.texts import logistic
 
 import areabench
 from areabench.cli.main import main
@@ -21,28 +23,13 @@ from areabench.sweeps.plan import load_sweep
 
 ROOT = Path(__file__).parents[2]
 SWEEP_FILE = ROOT / "benchmarks" / "experiments" / "paper" / "tables_mpi" / "M_1_n_128_non_iid.toml"
-SMALL = """
-seed = 5
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.5
-[stop]
-horizon_s = 1.0
-[problem]
-name = "logistic"
-[data]
-name = "synthetic"
-train_samples = 200
-test_samples = 50
-[split]
-name = "iid"
+SMALL = f"""
+{logistic("horizon_s = 1.0", clients=3, step_size=0.5)}
 [sweep]
 trials = 2
 [[sweep.grid]]
-rates = [{ name = "uniform" }, { name = "normal" }]
-method = [{ name = "area", step_size = 0.5 }, { name = "fedbuff", step_size = 0.5 }]
+rates = [{{ name = "uniform" }}, {{ name = "normal" }}]
+method = [{{ name = "area", step_size = 0.5 }}, {{ name = "fedbuff", step_size = 0.5 }}]
 """
 
 
@@ -54,15 +41,19 @@ def table_mpi() -> Any:
     sys.path.remove(str(ROOT / "analysis"))
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small sweep."""
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "small.toml").write_text(SMALL, encoding="utf-8")
+    assert main(["sweep", str(folder / "small.toml"), "--output", str(folder / "runs"), "--jobs", "1"]) == 0
+    return folder / "runs"
+
+
 @pytest.fixture
-def folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, Path]:
-    """A small sweep, simulated twice."""
-    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
-    paths = tmp_path / "real", tmp_path / "simulated"
-    for path in paths:
-        assert main(["sweep", str(tmp_path / "small.toml"), "--output", str(path), "--jobs", "1"]) == 0
-    capsys.readouterr()
-    return paths
+def folders(swept: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """A small sweep, as if it had been run on both clocks."""
+    return shutil.copytree(swept, tmp_path / "real"), shutil.copytree(swept, tmp_path / "simulated")
 
 
 def test_sweep_file_runs_exactly_the_published_cells_three_times() -> None:
@@ -149,8 +140,9 @@ def test_folders_the_wrong_way_round_are_refused(table_mpi: Any, folders: tuple[
         table_mpi.read_twins(simulated, replace(real, transport="mpi"))
 
 
-def test_two_sweep_files_are_refused(table_mpi: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "other.toml").write_text(SMALL.replace('"fedbuff"', '"as-fedavg"'), encoding="utf-8")
-    assert main(["sweep", str(tmp_path / "other.toml"), "--output", str(tmp_path / "other"), "--jobs", "1"]) == 0
+def test_two_sweep_files_are_refused(table_mpi: Any, swept: Path) -> None:
+    sweep = areabench.open_sweep(swept)
+    half = slice(len(sweep.results) // 2)
+    other = replace(sweep, plan=replace(sweep.plan, members=sweep.plan.members[half]), results=sweep.results[half])
     with pytest.raises(UserError, match="are not of one sweep file"):
-        table_mpi.read_twins(areabench.open_sweep(folders[0]), areabench.open_sweep(tmp_path / "other"))
+        table_mpi.read_twins(sweep, other)

@@ -6,42 +6,24 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import h5py
 import pytest
 from tests.support.edited import edited
-from tests.support.texts import QUADRATIC
+from tests.support.texts import LOGISTIC, QUADRATIC
 
 from areabench import __version__
 from areabench.cli import CommandContext
 from areabench.cli import main as cli
 from areabench.cli.main import main
+from areabench.cli.parser import TYPED
 from areabench.engine.events import State
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.runfile.read import open_run
 
 EXPERIMENT = "seed = 3" + QUADRATIC
-COMMANDS = (
-    "simulate",
-    "launch",
-    "run",
-    "sweep",
-    "job",
-    "check",
-    "watch",
-    "replay",
-    "show",
-    "diagnose",
-    "summary",
-    "compare",
-    "table",
-    "figures",
-    "report",
-    "completion",
-)
 
 
 @pytest.fixture
@@ -88,15 +70,15 @@ def complaint(capsys: pytest.CaptureFixture[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- usage
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", TYPED)
+def test_help_has_an_example_and_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "example: " in shown
     assert f"areabench {command} " in shown.partition("example: ")[2]
-    assert "exit codes: 0 done" in shown
+    assert "exit codes: 0 " in shown
 
 
 @pytest.mark.parametrize(("command", "diverged"), [("simulate", True), ("sweep", False), ("table", False)])
@@ -115,7 +97,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert caught.value.code == 0
     shown = capsys.readouterr().out
-    assert all(f"    {command}" in shown for command in COMMANDS)
+    assert all(f"    {command}" in shown for command in TYPED)
 
 
 def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +107,7 @@ def test_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err.startswith("usage: areabench COMMAND ...\n")
     assert "\n  areabench simulate benchmarks/experiments/demo/demo.toml --output runs/first.h5\n" in captured.err
     listed = captured.err.split()
-    assert all(command in listed for command in COMMANDS)
+    assert all(command in listed for command in TYPED)
 
 
 def test_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,13 +141,9 @@ def test_a_sweep_needs_a_process(jobs: str, experiment: Path, capsys: pytest.Cap
     assert f"'{jobs}' is not a whole number >= 1" in capsys.readouterr().err
 
 
-def test_a_bad_sweep(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sweep", "absent.toml"]) == 2
-    assert "absent.toml: cannot be read: No such file or directory" in complaint(capsys)
+def test_a_sweep_needs_a_trial(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(experiment), "--trials", "0"]) == 2
     assert f"{experiment}: sweep.trials: 0 is not allowed; allowed is a whole number >= 1" in complaint(capsys)
-    assert main(["sweep", str(experiment), "--set", "method.stepsize=1"]) == 2
-    assert "method.stepsize: unknown key 'stepsize'; did you mean 'step_size'?" in complaint(capsys)
     assert list(experiment.parent.iterdir()) == [experiment]
 
 
@@ -241,29 +219,6 @@ def test_divergence(experiment: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with open_run(output) as recorded:
         assert recorded.status.state == State.DIVERGED
         assert recorded.status.updates > 0
-
-
-@pytest.mark.parametrize("command", ["simulate", "check", "launch"])
-def test_a_bad_experiment(command: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, str(experiment), "--set", "method.stepsize=1"]) == 2
-    assert f"{experiment}: method.stepsize: unknown key 'stepsize'; did you mean 'step_size'?" in complaint(capsys)
-    assert list(experiment.parent.iterdir()) == [experiment]
-
-
-def test_a_missing_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(tmp_path / "none.toml")]) == 2
-    assert "none.toml: cannot be read: No such file or directory" in complaint(capsys)
-
-
-def test_output_below_a_regular_file(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(experiment), "-o", str(experiment / "run.h5")]) == 2
-    assert f"{experiment}/run.h5: {experiment} is not a folder; choose another --output" in complaint(capsys)
-    assert experiment.read_text(encoding="utf-8") == EXPERIMENT
-
-
-def test_output_that_is_a_folder(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", str(experiment), "-o", str(experiment.parent), "--force"]) == 2
-    assert "cannot be written: Is a directory; choose another --output" in complaint(capsys)
 
 
 @pytest.mark.parametrize("limit_bytes", [3_000, 9_000, 200_000])
@@ -347,7 +302,7 @@ def test_replay_finds_a_changed_snapshot(run: Path, capsys: pytest.CaptureFixtur
 
 
 def test_replay_finds_a_changed_metric(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with h5py.File(run, "r+") as file:
+    with edited(run) as file:
         rows = file["metrics"][()]
         rows["train_loss"][[2, 5]] *= [1 + 1e-9, 2.0]
         file["metrics"][...] = rows
@@ -435,98 +390,71 @@ def test_the_reader_of_the_output_may_leave(run: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- broken run files
 
 
-def broken_missing(run: Path) -> None:
-    run.unlink()
-
-
-def broken_folder(run: Path) -> None:
+def to_folder(run: Path) -> None:
     run.unlink()
     run.mkdir()
 
 
-def broken_text(run: Path) -> None:
-    run.write_text("no HDF5 at all", encoding="utf-8")
-
-
-def broken_empty(run: Path) -> None:
-    run.write_bytes(b"")
-
-
-def broken_foreign(run: Path) -> None:
+def to_foreign(run: Path) -> None:
     run.unlink()
     with h5py.File(run, "w") as file:
         file["numbers"] = [1, 2, 3]
 
 
-def broken_truncated(run: Path) -> None:
-    run.write_bytes(run.read_bytes()[: run.stat().st_size // 2])
+def with_edit(edit: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """Damage inside of a file."""
+
+    def damage(run: Path) -> None:
+        with edited(run) as file:
+            edit(file)
+
+    return damage
 
 
-def broken_version(run: Path) -> None:
-    with edited(run) as file:
-        file.attrs["schema_version"] = 99
+def unknown_state(file: h5py.File) -> None:
+    status = file["status"][()]
+    status["state"] = b"fine"
+    file["status"][...] = status
 
 
-def broken_no_version(run: Path) -> None:
-    with edited(run) as file:
-        del file.attrs["schema_version"]
+def other_columns(file: h5py.File) -> None:
+    del file["events"]
+    file["events"] = [1.0, 2.0]
 
 
-def broken_experiment(run: Path) -> None:
-    with edited(run) as file:
-        file.attrs["experiment"] = "seed = -1"
+UNREADABLE = "is not a readable HDF5 file ("
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (Path.unlink, "no such file; give the path of a run file (.h5)"),
+    "folder": (to_folder, "no such file; give the path of a run file (.h5)"),
+    "text": (lambda run: run.write_text("no HDF5 at all"), f"{UNREADABLE}Unable to synchronously open file (file sig"),
+    "empty": (lambda run: run.write_bytes(b""), UNREADABLE),
+    "foreign": (to_foreign, "is not a run file of areabench"),
+    "truncated": (lambda run: run.write_bytes(run.read_bytes()[: run.stat().st_size // 2]), "(truncated file"),
+    "version": (
+        with_edit(lambda file: file.attrs.update(schema_version=99)),
+        "has schema version 99, this areabench reads 6 to 7; use the one that wrote it",
+    ),
+    "no version": (with_edit(lambda file: file.attrs.pop("schema_version")), "is damaged ("),
+    "experiment": (
+        with_edit(lambda file: file.attrs.update(experiment="seed = -1")),
+        "experiment: clients: is missing",
+    ),
+    "status": (with_edit(unknown_state), "is damaged ('fine'); save what can be saved with `areabench recover`"),
+    "provenance": (with_edit(lambda file: file.pop("provenance")), "is damaged ("),
+    "columns": (with_edit(other_columns), "/events has columns None, expected ('time_s', 'kind',"),
+    "no events": (with_edit(lambda file: file.pop("events")), "is damaged (/events cannot be read: "),
+}
 
 
-def broken_status(run: Path) -> None:
-    with edited(run) as file:
-        status = file["status"][()]
-        status["state"] = b"fine"
-        file["status"][...] = status
-
-
-def broken_provenance(run: Path) -> None:
-    with edited(run) as file:
-        del file["provenance"]
-
-
-def broken_events(run: Path) -> None:
-    with edited(run) as file:
-        del file["events"]
-        file["events"] = [1.0, 2.0]
-
-
-def broken_no_events(run: Path) -> None:
-    with edited(run) as file:
-        del file["events"]
-
-
-@pytest.mark.parametrize("command", ["summary", "show"])
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (broken_missing, "no such file; give the path of a run file (.h5)"),
-        (broken_folder, "no such file; give the path of a run file (.h5)"),
-        (broken_text, "is not a readable HDF5 file (Unable to synchronously open file (file signature not found))"),
-        (broken_empty, "is not a readable HDF5 file ("),
-        (broken_foreign, "is not a run file of areabench"),
-        (broken_truncated, "is not a readable HDF5 file (Unable to synchronously open file (truncated file"),
-        (broken_version, "has schema version 99, this areabench reads 6 to 7; use the one that wrote it"),
-        (broken_no_version, "is damaged ("),
-        (broken_experiment, "experiment: clients: is missing"),
-        (broken_status, "is damaged ('fine'); save what can be saved with `areabench recover`"),
-        (broken_provenance, "is damaged ("),
-        (broken_events, "/events has columns None, expected ('time_s', 'kind',"),
-        (broken_no_events, "is damaged (/events cannot be read: "),
-    ],
-)
-def test_broken_run_files(
-    damage: Any, words: str, command: str, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_run_files(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage, words = BROKEN[name]
     damage(run)
-    assert main([command, str(run)]) == 2
-    message = complaint(capsys)
-    assert message.startswith(f"areabench: {run}: ")
-    assert words in message
+    for command in ("summary", "show"):
+        assert main([command, str(run)]) == 2
+        message = complaint(capsys)
+        assert message.startswith(f"areabench: {run}: ")
+        assert words in message
 
 
 def test_a_run_that_another_program_has_locked(run: Path) -> None:
@@ -601,8 +529,7 @@ def test_a_run_that_is_killed_can_be_read(experiment: Path) -> None:
 
 
 def test_simulation_imports_nothing_it_does_not_need(experiment: Path) -> None:
-    logistic = EXPERIMENT.replace('"quadratic"\ndimension = 3', '"logistic"\n[data]\nname = "synthetic"')
-    experiment.write_text(logistic, encoding="utf-8")
+    experiment.write_text(LOGISTIC, encoding="utf-8")
     watch = (
         "import atexit\nheavy = ('torch', 'matplotlib', 'pandas', 'mpi4py', 'sklearn', 'rich')\n"
         "atexit.register(lambda: print('loaded', [name for name in heavy if name in sys.modules]))"

@@ -250,7 +250,8 @@ def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
 
 def in_bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a script as the scheduler would; the environment's programs are on the path."""
-    environment = {"PATH": f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin", "SLURM_SUBMIT_DIR": str(folder)}
+    programs = f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    environment = {"PATH": programs, "PYTHONPATH": str(ROOT / "src"), "SLURM_SUBMIT_DIR": str(folder)}
     return subprocess.run(
         ["bash"], input=script, text=True, env=environment, capture_output=True, timeout=60, check=False
     )

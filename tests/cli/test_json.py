@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.edited import edited
-from tests.support.texts import QUADRATIC
+from tests.support.texts import LOGISTIC, QUADRATIC
 from tests.support.watched import write_run
 
 from areabench.cli.main import main
@@ -25,26 +25,6 @@ READING = (
     "check", "theory", "watch", "replay", "show", "recover", "diagnose", "summary", "compare", "table", "figures",
     "report", "doctor",
 )  # fmt: skip
-SPLIT = """\
-[problem]
-name = "logistic"
-
-[data]
-name = "synthetic"
-
-[split]
-name = "iid"
-
-[clients]
-count = 2
-
-[method]
-name = "area"
-step_size = 1.0
-
-[stop]
-horizon_s = 1.0
-"""
 
 
 @pytest.fixture
@@ -117,7 +97,7 @@ def test_every_reading_command_has_it(capsys: pytest.CaptureFixture[str]) -> Non
 def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answered(capsys, "report", str(run), "-o", "page.html")
     assert answer == {"page": "page.html", "bytes": Path("page.html").stat().st_size, "runs": 1, "absent": []}
-    Path("split.toml").write_text(SPLIT, encoding="utf-8")
+    Path("split.toml").write_text(LOGISTIC, encoding="utf-8")
     assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {"figures": ["labels.svg"]}
     assert Path("labels.svg").exists()
 

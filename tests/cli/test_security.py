@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,14 +55,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A run file in which a stranger has named a module and a loss."""
+def own_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """A run file."""
     (folder / "try.toml").write_text(QUADRATIC, encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
     capsys.readouterr()
-    with edited("run.h5") as file:
-        file.attrs["experiment"] = torch_experiment("stranger_net:make", "stranger_net:loss")
     return folder / "run.h5"
+
+
+@pytest.fixture
+def run(own_run: Path) -> Path:
+    """A run file in which a stranger has named a module and a loss."""
+    with edited(own_run) as file:
+        file.attrs["experiment"] = torch_experiment("stranger_net:make", "stranger_net:loss")
+    return own_run
 
 
 # ---------------------------------------------------------------------------------------------------- run files
@@ -188,28 +193,22 @@ def gigantic(file: h5py.File) -> None:
 
 
 @pytest.mark.parametrize("trick", [empty, reference, ragged, opaque, link, objects, gigantic])
-@pytest.mark.parametrize("command", ["show", "summary", "replay"])
 def test_odd_types_in_run_files(
-    trick: Callable[[h5py.File], None], command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    trick: Callable[[h5py.File], None], own_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
-    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with edited("run.h5") as file:
+    with edited(own_run) as file:
         trick(file)
-    capsys.readouterr()
-    assert main([command, "run.h5"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith("areabench: ")
-    assert captured.err.count("\n") == 1
+    for command in ("show", "summary", "replay"):
+        assert main([command, "run.h5"]) == 2
+        captured = capsys.readouterr()
+        assert captured.err.startswith("areabench: ")
+        assert captured.err.count("\n") == 1
 
 
-def test_a_run_file_does_not_command_the_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
-    assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
-    with edited("run.h5") as file:
+def test_a_run_file_does_not_command_the_terminal(own_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with edited(own_run) as file:
         command = "fine\x1b]0;new title\x07\x9b2J\rdone"
         file["provenance"].attrs.update({"command": command, "transport": "\x1b[8mhidden"})
-    capsys.readouterr()
     for command in ("show run.h5", "summary run.h5", "diagnose run.h5", "compare run.h5 run.h5"):
         assert main(command.split()) in (0, 1, 2)
         captured = capsys.readouterr()
@@ -311,13 +310,11 @@ def test_a_link_that_somebody_placed_is_not_followed(folder: Path, capsys: pytes
     assert not Path("private.h5").exists()
 
 
-def test_nothing_is_left_in_the_folder_for_temporary_files(folder: Path) -> None:
-    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
-    temporary = folder / "temporary"
+def test_nothing_is_left_in_the_folder_for_temporary_files(own_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = own_run.parent / "temporary"
     temporary.mkdir()
-    surroundings = {**os.environ, "TMPDIR": str(temporary)}
-    for arguments in (["simulate", "try.toml"], ["sweep", "try.toml"], ["replay", "runs/tiny-area-0.h5"]):
-        command = [sys.executable, "-m", "areabench", *arguments]
-        subprocess.run(command, env=surroundings, capture_output=True, timeout=60, check=True)
+    monkeypatch.setenv("TMPDIR", str(temporary))  # also for the processes of a sweep
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for arguments in (["simulate", "try.toml"], ["sweep", "try.toml", "--jobs", "1"], ["replay", str(own_run)]):
+        assert main(arguments) == 0
     assert list(temporary.iterdir()) == []
-    shutil.rmtree(temporary)

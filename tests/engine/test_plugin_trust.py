@@ -14,7 +14,7 @@ from tests.support.own_parts import SOURCES, experiment, source, write
 
 import areabench
 from areabench.cli.main import main
-from areabench.cli.report import ReportOptions, build_report
+from areabench.cli.report import build_report
 from areabench.engine.plugins.modules import Module, of_text, to_text
 from areabench.engine.plugins.trust import check_trusted, command_on, trust_options
 from areabench.errors import UserError
@@ -79,7 +79,7 @@ def test_options_for_what_is_not_harmless(tmp_path: Path) -> None:
 
 
 def test_the_report_offers_commands_that_work_and_says_what_they_execute(run: Path) -> None:
-    (detail,) = build_report(gather([run], lambda runs: None), Path("cache"), ReportOptions()).details
+    (detail,) = build_report(gather([run], lambda runs: None), Path("cache")).details
     _, replay, again = detail.commands
     assert replay.value == "areabench replay run.h5 --trust-module ../there/mine.py"
     assert again.value.splitlines()[1] == "areabench simulate run-again.toml --output run-again.h5"

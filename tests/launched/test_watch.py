@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.cli.watch import WatchOptions, frames
+from areabench.cli.watch import frames
 from areabench.engine.events import State
 from areabench.views.watch.follower import Follower
 from areabench.views.watch.frame import Frame
@@ -43,4 +43,4 @@ def test_a_run_on_mpi_is_watched(logistic: Launcher) -> None:
 def _watch(path: Path, seen: list[Frame]) -> None:
     """Twenty looks per second."""
     follower = Follower(path, LIMIT_S, Evaluator(path, path.parent / "cache", ()))
-    seen.extend(frames(follower, WatchOptions(interval_s=0.05)))
+    seen.extend(frames(follower, 0.05))

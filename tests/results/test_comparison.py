@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tests.support.edited import edited
+from tests.support.texts import logistic
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind
@@ -45,25 +46,7 @@ from areabench.results.comparison import (
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
 
-EXPERIMENT = """
-name = "pair"
-seed = 3
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.5
-[stop]
-horizon_s = 2.0
-[problem]
-name = "logistic"
-[data]
-name = "synthetic"
-train_samples = 200
-test_samples = 50
-[split]
-name = "iid"
-"""
+EXPERIMENT = logistic("horizon_s = 2.0", name="pair", clients=3, step_size=0.5)
 EXACTLY_3 = Pair(100, 97, -3.0)
 
 

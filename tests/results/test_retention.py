@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.results import PAPER, made
 
-from areabench.engine.events import State, Status
+from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    Experiment,
-    Record,
-    Stop,
-)
+from areabench.experiment.records import Area, Record
 from areabench.results.retention import (
     Choice,
     Metric,
@@ -41,18 +34,8 @@ def run(
     time_s = np.array([0.0, 5.0, 10.0])
     accuracies = np.where(time_s >= reached_s, 90.0, 10.0)
     accuracies[-1] = max(accuracy, accuracies[-1])
-    experiment = Experiment(
-        clients=Clients(count=128),
-        method=Area(step_size=step_size),
-        stop=Stop(horizon_s=10.0),
-        problem=Logistic(),
-        data=Mnist(),
-        split=Dirichlet(),
-        seed=seed,
-    )
-    none = np.zeros(0, np.int64)
-    losses = np.array([4.0, math.nan, loss])
-    return Result(Path("run.h5"), experiment, Status(state, "", 10.0, 1, 0, 1), time_s, losses, accuracies, none, none)
+    experiment = replace(PAPER, method=Area(step_size=step_size), seed=seed)
+    return made(experiment, time_s, accuracies, [4.0, math.nan, loss], state)
 
 
 def seeds_of(results: Sequence[Result]) -> list[int]:

@@ -7,14 +7,14 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from tests.support.results import PAPER, made
 
-from areabench.engine.events import State, Status
-from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
+from areabench.engine.events import State
+from areabench.experiment.problem_records import Logistic
 from areabench.experiment.records import (
     Area,
     Clients,
@@ -58,21 +58,10 @@ def run(
     time_s = np.arange(11.0)
     accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
     accuracies[-1] = accuracy
-    experiment = Experiment(
-        clients=Clients(count=128),
-        method=method or Area(step_size=100.0),
-        stop=Stop(horizon_s=10.0),
-        problem=Logistic(),
-        data=Mnist(),
-        split=Dirichlet(),
-        rates=rates or UniformRates(),
-        record=Record(interval_s=1.0),
-        seed=seed,
+    experiment = replace(
+        PAPER, method=method or PAPER.method, rates=rates or PAPER.rates, record=Record(interval_s=1.0), seed=seed
     )
-    losses = np.full(11, math.nan)
-    losses[-1] = loss
-    none = np.zeros(0, np.int64)
-    return Result(Path("run.h5"), experiment, Status(state, "", 10.0, 1, 0, 1), time_s, losses, accuracies, none, none)
+    return made(experiment, time_s, accuracies, [*[math.nan] * 10, loss], state)
 
 
 def cell(*results: Result, planned: int = 0) -> Cell:

@@ -31,3 +31,12 @@ test_samples = 10
 features = 3
 classes = 3
 """
+
+
+def logistic(stop: str = "iterations = 20", *, name: str = "tiny", clients: int = 2, step_size: float = 0.05) -> str:
+    """AREA on logistic regression with forty samples; more sections may be appended."""
+    text = quadratic(stop, name=name, clients=clients, step_size=step_size)
+    return text.replace('"quadratic"\ndimension = 3', '"logistic"') + BLOBS
+
+
+LOGISTIC = logistic()

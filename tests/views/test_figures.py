@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.results import PAPER, counts, made
 
 from areabench.cli.main import main
-from areabench.engine.events import State, Status
+from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnMethod
 from areabench.experiment.problem_records import (
     Dirichlet,
     Iid,
-    Logistic,
     Quadratic,
     Synthetic,
 )
@@ -28,7 +28,6 @@ from areabench.experiment.records import (
     AsFedAvg,
     Clients,
     EveryUpdates,
-    Experiment,
     FedBuff,
     NormalRates,
     RateSettings,
@@ -56,14 +55,10 @@ from areabench.views.figures.style import method_style, save
 from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
 
 METHODS = {"area": Area, "fedbuff": FedBuff, "as-fedavg": AsFedAvg, "s-fedavg": SFedAvg}
-EXPERIMENT = Experiment(
-    clients=Clients(count=128, local_steps=50),
-    method=Area(step_size=1.0),
-    stop=Stop(horizon_s=15.0),
-    problem=Logistic(),
+EXPERIMENT = replace(
+    PAPER, clients=Clients(count=128, local_steps=50), method=Area(step_size=1.0), stop=Stop(horizon_s=15.0),
     data=Synthetic(),
-    split=Dirichlet(concentration=0.1),
-)
+)  # fmt: skip
 NAN = math.nan
 
 
@@ -87,17 +82,8 @@ def result(
         rates=rates or UniformRates(),
         **changes,
     )
-    status = Status(State.DIVERGED if diverged else State.DONE, "", 15.0, 4, 0, 2)
-    return Result(
-        path=Path("run.h5"),
-        experiment=experiment,
-        status=status,
-        time_s=np.arange(len(accuracy), dtype=float),
-        train_loss=np.array(loss),
-        test_accuracy=np.array(accuracy),
-        staleness=np.array(staleness, dtype=np.int64),
-        served=np.array([4]),
-    )
+    state = State.DIVERGED if diverged else State.DONE
+    return made(experiment, range(len(accuracy)), accuracy, loss, state, staleness=counts(staleness))
 
 
 def texts(figure: Figure, panel: int = -1) -> list[str]:

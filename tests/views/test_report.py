@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.results import PAPER, counts, made
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
-from areabench.experiment.problem_records import Dirichlet, Logistic, Synthetic
+from areabench.experiment.problem_records import Synthetic
 from areabench.experiment.records import (
     Area,
     Clients,
-    Experiment,
     FedBuff,
     MethodSettings,
     Stop,
@@ -35,20 +35,14 @@ from areabench.views.report.records import (
     NamedValue,
     ReportPage,
     Timeline,
-    plain,
     to_json,
 )
 from areabench.views.report.series import arranged, axes_of, median_reached_s, outcome_of, series_of, thinned
 from areabench.views.report.sources import Sources, Trial
 
 NAN = math.nan
-EXPERIMENT = Experiment(
-    clients=Clients(count=4),
-    method=Area(step_size=1.0),
-    stop=Stop(horizon_s=4.0),
-    problem=Logistic(),
-    data=Synthetic(),
-    split=Dirichlet(),
+EXPERIMENT = replace(
+    PAPER, clients=Clients(count=4), method=Area(step_size=1.0), stop=Stop(horizon_s=4.0), data=Synthetic()
 )
 
 
@@ -64,18 +58,11 @@ def result(
     **changes: Any,
 ) -> Result:
     """A run with snapshots at 0, 1, 2, ... s."""
-    return Result(
-        path=Path(name),
-        experiment=replace(EXPERIMENT, **changes),
-        status=Status(state, "", end_s, updates[-1], 0, steps[-1]),
-        time_s=np.arange(len(accuracy), dtype=float),
-        train_loss=np.array(loss),
-        test_accuracy=np.array(accuracy),
-        staleness=np.array([1, 3]),
-        served=np.array([4, 4]),
-        updates=np.array(updates),
-        server_steps=np.array(steps),
-    )
+    return made(
+        replace(EXPERIMENT, **changes), range(len(accuracy)), accuracy, loss,
+        path=Path(name), status=Status(state, "", end_s, updates[-1], 0, steps[-1]), staleness=counts([1, 3]),
+        updates=counts(updates), server_steps=counts(steps),
+    )  # fmt: skip
 
 
 def values(line: Line | None) -> list[list[float]]:
@@ -265,11 +252,11 @@ def test_clients_served_too_little_are_counted_one_by_one() -> None:
 
 def test_numbers_are_rounded_and_what_is_not_finite_becomes_null() -> None:
     record = (1.23456789, 3.0, NAN, math.inf, np.array([1e-9, NAN]), NamedValue("a", "b"), True)
-    assert plain(record) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
+    assert json.loads(to_json(record)) == [1.23457, 3, None, None, [1e-9, None], {"name": "a", "value": "b"}, True]
 
 
 def test_counts_keep_all_digits() -> None:
-    assert plain((3_612_345.0, 3_612_345.5, 1_234_567.891, 1.23456789e30)) == [
+    assert json.loads(to_json((3_612_345.0, 3_612_345.5, 1_234_567.891, 1.23456789e30))) == [
         3612345, 3612345.5, 1234567.9, 1.23457e30,
     ]  # fmt: skip
 
@@ -281,7 +268,7 @@ def test_times_late_in_a_run_keep_their_digits() -> None:
         begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3, start_s=times_s,
         end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s, version=counts,
     )  # fmt: skip
-    told = plain(line)
+    told = json.loads(to_json(line))
     assert (told["begin_s"], told["until_s"]) == (86400.123456789, 1234.56789)
     assert told["start_s"] == told["end_s"] == told["step_s"] == [-98765.4321, 1234.56789, 0.000123457]
 

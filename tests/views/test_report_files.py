@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.edited import edited
+from tests.support.texts import logistic
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser, span
-from areabench.cli.report import ReportOptions, build_report
+from areabench.cli.report import build_report
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.experiment.fields import OwnPart
@@ -27,30 +28,12 @@ from areabench.views.report.details import Window, labels_of, steps_shown, timel
 from areabench.views.report.records import NamedValue, ReportPage, Timeline
 from areabench.views.report.sources import gather
 
-EXPERIMENT = """
-name = "tiny"
+EXPERIMENT = f"""
 seed = 3
-[clients]
-count = 3
-[method]
-name = "area"
-step_size = 0.05
+{logistic("horizon_s = 2.0", clients=3)}
 [aggregation]
 name = "updates"
 updates = 2
-[stop]
-horizon_s = 2.0
-[problem]
-name = "logistic"
-batch_size = 2
-[data]
-name = "synthetic"
-train_samples = 40
-test_samples = 20
-features = 3
-classes = 2
-[split]
-name = "iid"
 [record]
 interval_s = 0.2
 """
@@ -64,8 +47,8 @@ def simulated(folder: Path, name: str, *changes: str) -> Path:
     return output
 
 
-def built(*paths: Path, cache: Path = Path("cache"), options: ReportOptions | None = None) -> ReportPage:
-    return build_report(gather(paths, lambda runs: None), cache, options or ReportOptions())
+def built(*paths: Path, cache: Path = Path("cache")) -> ReportPage:
+    return build_report(gather(paths, lambda runs: None), cache)
 
 
 def set_attribute(path: Path, name: str, value: str) -> None:
@@ -91,7 +74,7 @@ def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -
     one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
     sources = gather([one, other], lambda runs: None)
     assert [trial.remark for trial in sources.trials] == ["one", "other"]
-    assert [series.trials for series in build_report(sources, Path("cache"), ReportOptions()).series] == [1, 1]
+    assert [series.trials for series in build_report(sources, Path("cache")).series] == [1, 1]
 
 
 # ---------------------------------------------------------------------------------------------------- timeline
@@ -164,7 +147,7 @@ def test_an_empty_part_of_a_run(text: str, capsys: pytest.CaptureFixture[str]) -
 def test_labels_are_counted_or_a_reason_is_given(tmp_path: Path) -> None:
     (page,) = arrange([read_result(simulated(tmp_path, "run"))])
     (labels,) = labels_of([page], tmp_path)
-    assert labels.counts.shape == (3, 2)
+    assert labels.counts.shape == (3, 3)
     assert labels.counts.sum() == 40
     elsewhere = replace(page, experiment=replace(page.experiment, problem=TorchModule(module="os:abort")))
     (same,) = labels_of([elsewhere], tmp_path)  # labels need neither problem nor method

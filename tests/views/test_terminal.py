@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.texts import QUADRATIC
-from tests.support.watched import Writer, write_run, writing
+from tests.support.watched import Writer, write_run
 
 from areabench.cli.main import main
 from areabench.experiment.labels import METHOD_COLOURS
@@ -183,15 +183,15 @@ def test_a_progress_line_in_colour_has_the_same_words(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Writer:  # type: ignore[misc]
-    with writing(tmp_path / "run.h5") as process:
-        process.write("event UPDATE 1.0 0 0", "event UPDATE 2.0 1 0")
-        yield process
+def growing(writer: Writer, path: Path) -> str:
+    """A run file under way, with two updates."""
+    writer.write("event UPDATE 1.0 0 0", "event UPDATE 2.0 1 0")
+    return str(path)
 
 
-def test_the_page_of_a_watch_is_taken_away_and_left(writer: Writer, tmp_path: Path) -> None:
+def test_the_page_of_a_watch_is_taken_away_and_left(growing: str) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "areabench", "watch", str(tmp_path / "run.h5"), "--no-evaluate"]
+    command = [sys.executable, "-m", "areabench", "watch", growing, "--no-evaluate"]
     around = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "LC_ALL": "C.UTF-8"}
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, text=True, env=around) as process:
         os.close(theirs)
@@ -209,15 +209,15 @@ def test_the_page_of_a_watch_is_taken_away_and_left(writer: Writer, tmp_path: Pa
     assert "2.00 of 10 s" in _ESCAPES.sub("", rest.partition("\x1b[?1049l")[2])  # the last page stays
 
 
-def test_a_page_without_colours(writer: Writer, tmp_path: Path) -> None:
-    arguments = ("watch", str(tmp_path / "run.h5"), "--once", "--no-evaluate")
+def test_a_page_without_colours(growing: str) -> None:
+    arguments = ("watch", growing, "--once", "--no-evaluate")
     code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
     assert (code, "\x1b" in shown) == (0, False)
     assert "█" in shown
 
 
-def test_a_single_page_on_a_terminal(writer: Writer, tmp_path: Path) -> None:
-    arguments = ("watch", str(tmp_path / "run.h5"), "--once", "--no-evaluate")
+def test_a_single_page_on_a_terminal(growing: str) -> None:
+    arguments = ("watch", growing, "--once", "--no-evaluate")
     code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "LC_ALL": "C.UTF-8"})
     assert code == 0
     assert "\x1b[?1049h" not in shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.support import own_parts as outside
 from tests.support.watched import EXPERIMENT, Writer, writing
 
 from areabench.cli.main import main
-from areabench.cli.watch import WatchOptions, frames
+from areabench.cli.watch import frames
 from areabench.engine.events import CLIENT, State, Status
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
@@ -28,17 +27,6 @@ from areabench.views.watch.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
 SECOND = ["event REFUSED 1.75 1 0", "event UPDATE 1.9 0 1", "event LOST 2.0 1 0"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with writing(path) as process:
-        yield process
 
 
 # ---------------------------------------------------------------------------------------------------- counted
@@ -183,7 +171,7 @@ def test_a_watch_ends_with_its_run(writer: Writer, path: Path) -> None:
         (writer.end if len(states) > 2 else writer.write)()
 
     states: list[str] = []
-    for frame in frames(Follower(path, 0.0, None), WatchOptions(), pause):
+    for frame in frames(Follower(path, 0.0, None), pause=pause):
         states.append(frame.state)
     assert states == ["running"] * 3 + ["done"]
 
@@ -245,7 +233,7 @@ def test_a_single_look_waits_without_output(path: Path) -> None:
         def pause(_seconds: float) -> None:
             stack.enter_context(writing(path))
 
-        (frame,) = frames(Follower(path, 60.0, None, once=True), WatchOptions(once=True), pause)
+        (frame,) = frames(Follower(path, 60.0, None, once=True), pause=pause)
         assert frame.state == "running"
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere
 from tests.support import own_parts as outside
-from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run, writing
+from tests.support.watched import EXPERIMENT, WRITER, Writer, write_run
 
 from areabench.cli.main import main
-from areabench.cli.watch import WatchOptions, frames
+from areabench.cli.watch import frames
 from areabench.engine.scenario import build_scenario
 from areabench.experiment.parse import parse_experiment
 from areabench.runfile.read import open_run
@@ -26,17 +25,6 @@ from areabench.views.watch.tail import Tail
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1"]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture
-def writer(path: Path) -> Iterator[Writer]:
-    with writing(path) as process:
-        yield process
 
 
 def test_the_last_snapshot_is_evaluated_here(writer: Writer, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +110,7 @@ def test_a_watched_run_leaves_the_same_file(tmp_path: Path) -> None:
         assert run.stdout.readline() == b"ready\n"  # it has written three times, and waits
         midway = [follower.frame().updates or 0 for _ in range(5)]
         run.stdin.close()
-        *_, last = frames(follower, WatchOptions(interval_s=0.01))
+        *_, last = frames(follower, 0.01)
     assert run.returncode == 0
     with open_run(alone) as one, open_run(watched) as other:
         assert one.status == other.status

@@ -26,6 +26,7 @@ from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing, write_text
 from areabench.launch.families import Family, mpi4py_family
 from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_per_second
+from areabench.views.styled import counted
 
 # The walltime is estimated from these, on the safe side.
 SET_UP_S = 120.0  # modules, environment and Python from a shared file system, once per job
@@ -328,7 +329,7 @@ def _real_time(runs: Sequence[Experiment], ranks: int) -> tuple[float, str]:
     clock_s = sum(run.clock.stretch * _duration_s(run) for run in runs)
     snapshots = sum(_snapshots(run) for run in runs)
     estimate = (
-        f"{SET_UP_S:g} s set-up + {RANK_S:g} s x {ranks} ranks + {_counted(len(runs), 'run')} of "
+        f"{SET_UP_S:g} s set-up + {RANK_S:g} s x {ranks} ranks + {counted(len(runs), 'run')} of "
         f"{clock_s:,.0f} s in all (horizon x stretch of the clock) + {DRAIN_S:g} s per run to start and drain "
         f"+ {SNAPSHOT_S:g} s x {snapshots:,.0f} snapshots to evaluate"
     )
@@ -340,7 +341,7 @@ def _virtual_time(runs: Sequence[Experiment], cores: int) -> tuple[float, str]:
     steps = sum(expected_cost(run) for run in runs)
     estimate = (
         f"{SET_UP_S:g} s set-up + {STEP_S * 1e3:g} ms x {steps:,.0f} gradient steps (evaluation included) of "
-        f"{_counted(len(runs), 'run')} on {_counted(cores, 'core')}"
+        f"{counted(len(runs), 'run')} on {counted(cores, 'core')}"
     )
     return SET_UP_S + STEP_S * steps / cores, estimate
 
@@ -483,12 +484,12 @@ def _common_values(request: JobRequest, work: Work) -> dict[str, object]:
 def _purpose(request: JobRequest, work: Work) -> str:
     """What the script runs, in words."""
     file = "".join(letter if letter.isprintable() else "?" for letter in str(request.file))  # a comment is one line
-    what = f"The sweep {file}, {_counted(work.runs, 'run')}" if work.sweep else f"One run of {file}"
+    what = f"The sweep {file}, {counted(work.runs, 'run')}" if work.sweep else f"One run of {file}"
     divided = "" if request.array is None else f" divided among {request.array} tasks, each"
     if not request.on_mpi:
-        return f"{what},{divided} in the simulator, on {_counted(request.cores, 'core')}."
+        return f"{what},{divided} in the simulator, on {counted(request.cores, 'core')}."
     clients = f"up to {request.clients_per_rank} clients" if request.clients_per_rank > 1 else "one client"
-    workers = _counted(work.ranks - 1, "worker rank")
+    workers = counted(work.ranks - 1, "worker rank")
     return f"{what},{divided} on {work.ranks} MPI ranks: the server, and {workers} of {clients} each."
 
 
@@ -550,7 +551,3 @@ def _comment(text: str) -> str:
     """A comment in lines of at most 110 characters."""
     lines = textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
     return "\n".join(lines)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"

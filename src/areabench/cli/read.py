@@ -44,7 +44,7 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
 
 def theory(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
-    from areabench.results.advice import awaits_solution, find, subject_of, suggestion
+    from areabench.results.advice import awaits_solution, find, subject_of
     from areabench.views.text import findings_text
 
     if options.write is not None:
@@ -55,13 +55,13 @@ def theory(options: argparse.Namespace, context: CommandContext) -> int:
         raise UserError("--write: Theorem 2's step size at measured rates needs |x_s0 - x*|; add --solve")
     progress = ProgressLine("theory", None, context.progress)
     progress.close("solving for the minimisers" if options.solve else "")
-    suggested, found = suggestion(subject), find(subject)
+    found = find(subject)
     progress.close()
-    if options.write is not None and suggested is None:
+    if options.write is not None and found.suggestion is None:
         raise UserError(f"{options.experiment}: no theorem applies, so there is nothing to suggest; leave --write out")
     context.output.answer(lambda: findings_text(found), lambda: found)
-    if options.write is not None and suggested is not None:
-        write_text(options.write, to_toml(suggested), option="--write")
+    if options.write is not None and found.suggestion is not None:
+        write_text(options.write, to_toml(found.suggestion), option="--write")
         context.output.remark(f"{'written':<14}{options.write}")
     return 0
 
@@ -97,9 +97,10 @@ def summary(options: argparse.Namespace, context: CommandContext) -> int:
         )
         if plot is not None:
             need_matplotlib(f"--plot {plot}")
-            from areabench.views.figures.runs import plot_runs
+            from areabench.views.figures.runs import draw_runs
+            from areabench.views.figures.style import save
 
-            plot_runs(runs, plot, target)
+            save(draw_runs(runs, target), plot)
             output.remark(f"plot: {plot}")
     return 0
 
@@ -115,9 +116,10 @@ def compare(options: argparse.Namespace, context: CommandContext) -> int:
         found = compare_runs(first, second)
         if plot is not None:
             need_matplotlib(f"--plot {plot}")
-            from areabench.views.figures.runs import plot_comparison
+            from areabench.views.figures.runs import draw_comparison
+            from areabench.views.figures.style import save
 
-            plot_comparison(first, second, found, plot)
+            save(draw_comparison(first, second, found), plot)
         context.output.answer(
             lambda: comparison_text(first, second, found, within),
             lambda: comparison_record(first, second, found, within),

@@ -6,7 +6,7 @@ import argparse
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -114,7 +114,7 @@ def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> S
     there.close()
     limit_s = _LEAST_LIMIT_S + damaged.stat().st_blocks * 512 / _BYTES_PER_SECOND
     try:
-        answer = here.recv() if here.poll(limit_s) else None
+        answer: Saved | str | None = here.recv() if here.poll(limit_s) else None
     except EOFError:
         process.join()
         raise RunFileError(
@@ -127,18 +127,16 @@ def _in_a_process(damaged: Path, made: Path, limits: RecoveryLimits | None) -> S
         raise RunFileError(f"{damaged}: nothing can be saved: reading takes more than {limit_s:.0f} s")
     if isinstance(answer, str):
         raise RunFileError(answer)
-    saved: Saved = answer
-    return saved
+    return answer
 
 
 def _ended_by(code: int | None) -> str:
     return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
 
 
-def _child(answer: Connection, *work: object) -> None:
+def _child(answer: Connection, damaged: Path, made: Path, limits: RecoveryLimits | None) -> None:
     """Send back what was saved, or why nothing could be."""
-    job: Callable[..., Saved] = salvage
     try:
-        answer.send(job(*work))
+        answer.send(salvage(damaged, made, limits))
     except (UserError, RunFailure) as error:
         answer.send(str(error))

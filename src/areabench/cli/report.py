@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from areabench import __version__
@@ -18,24 +16,16 @@ from areabench.views.report.page import page_text
 from areabench.views.report.records import ReportPage
 from areabench.views.report.series import Arranged, arranged, series_of
 from areabench.views.report.sources import Sources, gather
+from areabench.views.styled import counted
 
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """What the page shows."""
-
-    target: float = 80.0  # test accuracy in percent
-    title: str = ""
-    window_s: tuple[float, float] = (0.0, math.inf)  # part of the runs that the timelines show
+_WHOLE = Window()
 
 
 def report(options: argparse.Namespace, context: CommandContext) -> int:
     """Write the page of some runs and sweeps."""
     refuse_existing(options.output, force=options.force)
     sources = _gather(options.paths, context.progress)
-    text = page_text(
-        build_report(sources, context.cache, ReportOptions(options.target, options.title, options.timeline))
-    )
+    text = page_text(build_report(sources, context.cache, options.target, options.title, Window(*options.timeline)))
     write_text(options.output, text)
     size = len(text.encode())
     context.output.answer(
@@ -45,20 +35,22 @@ def report(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
-def build_report(sources: Sources, cache: Path, options: ReportOptions) -> ReportPage:
-    """Everything that the page shows."""
+def build_report(
+    sources: Sources, cache: Path, target: float = 80.0, title: str = "", window: Window = _WHOLE
+) -> ReportPage:
+    """Everything that the page shows; `target` is a test accuracy in percent, timelines show the window of the runs."""
     found = arranged(sources)
     runs = chosen(found.places)
     return ReportPage(
-        title=options.title or _title(sources),
+        title=title or _title(sources),
         subtitle=_subtitle(sources, found),
         version=__version__,
-        target=options.target,
+        target=target,
         settings=found.settings,
-        series=tuple(series_of(found.places, sources, options.target)),
+        series=tuple(series_of(found.places, sources, target)),
         absent=sources.absent,
         labels=tuple(labels_of(found.pages, cache)),
-        details=tuple(details_of(runs, Window(*options.window_s))),
+        details=tuple(details_of(runs, window)),
         not_detailed=len(sources.trials) - len(runs),
     )
 
@@ -94,11 +86,11 @@ def _subtitle(sources: Sources, found: Arranged) -> str:
     methods = len({place.contender.method.name for place in found.places})
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
-    words = [_counts(sources), f"{methods} method{'s' * (methods != 1)}"]
+    words = [_counts(sources), counted(methods, "method")]
     words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
     return " · ".join(words)
 
 
 def _counts(sources: Sources) -> str:
-    runs, absent = len(sources.trials), len(sources.absent)
-    return f"{runs:,} run{'s' * (runs != 1)}" + (f", {absent:,} failed or missing" if absent else "")
+    absent = f", {len(sources.absent):,} failed or missing" if sources.absent else ""
+    return counted(len(sources.trials), "run") + absent

@@ -33,6 +33,7 @@ from areabench.sweeps.run import (
     with_code_checked,
 )
 from areabench.transports.options import RunOptions
+from areabench.views.styled import counted
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
@@ -117,7 +118,7 @@ def _say_cost(runs: int, elapsed_s: float, options: SweepOptions) -> None:
         processes = f"{options.jobs} process{'es' * (options.jobs != 1)} at a time"
         how = "one run at a time" if options.transport == MPI else processes
         memory = f"{peak_bytes(whose) / 1e9:.2f} GB"
-        print(f"{_counted(runs)} in {duration(elapsed_s)}, {how}, the largest took {memory} of memory")
+        print(f"{counted(runs, 'run')} in {duration(elapsed_s)}, {how}, the largest took {memory} of memory")
 
 
 def _folder(plan: SweepPlan, output: Path | None, options: SweepOptions, *, alone: bool) -> Path:
@@ -139,8 +140,8 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
         in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
         steps = sum(each.steps for each in passes)
         print(
-            f"{folder}: {_counted(found.runs)}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, about "
-            f"{steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
+            f"{folder}: {counted(found.runs, 'run')}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, "
+            f"about {steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
         _list(found.invalid)
         impossible += len(found.invalid)
@@ -150,7 +151,7 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
 def _say_ended(report: FolderReport) -> None:
     """Print the outcome of a sweep."""
     print(
-        f"{report.folder}: {_counted(report.runs)}: {report.now:,} done now, {report.before:,} done before, "
+        f"{report.folder}: {counted(report.runs, 'run')}: {report.now:,} done now, {report.before:,} done before, "
         f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
     )
     _list(report.failures)
@@ -179,13 +180,15 @@ def _list(failures: Sequence[Failure]) -> None:
 def _say_interrupted(report: SweepReport, options: SweepOptions) -> None:
     done, runs = sum(part.done for part in report.folders), sum(part.runs for part in report.folders)
     with suppress(OSError):  # the terminal may be closed
-        print(f"areabench: interrupted: {done:,} of {_counted(runs)} are done; {_remedy(options)}", file=sys.stderr)
+        print(
+            f"areabench: interrupted: {done:,} of {counted(runs, 'run')} are done; {_remedy(options)}", file=sys.stderr
+        )
 
 
 def _say_stopped(report: SweepReport, options: SweepOptions) -> None:
     print(
-        f"areabench: stopped early: {report.stopped}; {_counted(report.not_attempted)} not attempted; when that is "
-        f"fixed, {_remedy(options)}",
+        f"areabench: stopped early: {report.stopped}; {counted(report.not_attempted, 'run')} not attempted; when "
+        f"that is fixed, {_remedy(options)}",
         file=sys.stderr,
     )
 
@@ -195,7 +198,3 @@ def _remedy(options: SweepOptions) -> str:
     if not options.force:
         return "the same command continues from there"
     return "leave --force out to run only what has no result, old or new; with it, everything is run again"
-
-
-def _counted(runs: int) -> str:
-    return f"{runs:,} run{'s' * (runs != 1)}"

@@ -14,7 +14,7 @@ from areabench.results.grouping import Page, build_tables
 from areabench.results.retention import Rule, named_rule
 from areabench.results.table import cell_values
 from areabench.sweeps.read import Sweep, open_finished
-from areabench.views.styled import Styled
+from areabench.views.styled import Styled, counted
 from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
 from areabench.views.tables.sheets import paper_sheet, plain_sheet
 
@@ -111,8 +111,7 @@ def _title(sweep: Sweep, table: Page) -> str:
     own = sweep.plan.title or sweep.plan.name
     title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
     clock = "" if sweep.transport == "simulator" else ", in real time"
-    count = len(sweep.failures)
-    failed = f" ({count:,} run{'s' * (count != 1)} failed, see failures.csv)" if count else ""
+    failed = f" ({counted(len(sweep.failures), 'run')} failed, see failures.csv)" if sweep.failures else ""
     return title + clock + failed
 
 

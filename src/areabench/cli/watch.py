@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from areabench.cli import CommandContext
 from areabench.errors import harmless
@@ -22,14 +21,6 @@ _CODES = {"failed": 1, KILLED: 1, "diverged": 3, "stopped": 4}
 _UNDER_WAY = ("running", WAITING)
 
 
-@dataclass(frozen=True)
-class WatchOptions:
-    """When a run file is read."""
-
-    interval_s: float = 1.0
-    once: bool = False
-
-
 def watch(options: argparse.Namespace, context: CommandContext) -> int:
     """Follow a run to its end; the exit code says how it ended."""
     wait_s = options.wait if options.wait is not None else 0.0 if options.once else 60.0
@@ -38,22 +29,22 @@ def watch(options: argparse.Namespace, context: CommandContext) -> int:
     state = WAITING
     with ExitStack() as stack:
         show = _shower(context.output, stack, once=options.once)
-        for frame in frames(follower, WatchOptions(options.interval, options.once)):
+        for frame in frames(follower, options.interval):
             show(frame)
             state = frame.state
     return _CODES.get(state, 0)
 
 
-def frames(follower: Follower, options: WatchOptions, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
-    """Frames until the run has ended, at equal intervals as far as reading leaves time."""
+def frames(follower: Follower, interval_s: float = 1.0, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
+    """Frames until the run has ended, at equal intervals as far as reading leaves time; only one of a `once`."""
     while True:
         began_s = time.monotonic()
         frame = follower.frame()
-        if not (options.once and frame.state == WAITING):
+        if not (follower.once and frame.state == WAITING):
             yield frame
-            if options.once or frame.state not in _UNDER_WAY:
+            if follower.once or frame.state not in _UNDER_WAY:
                 return
-        pause(max(0.0, began_s + options.interval_s - time.monotonic()))
+        pause(max(0.0, began_s + interval_s - time.monotonic()))
 
 
 def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame], None]:

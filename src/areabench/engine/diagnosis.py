@@ -25,6 +25,16 @@ BUSY_SERVER = 0.3  # a server that works for less than this share of the time de
 BUSY_CALLER = 0.5  # while a server that calls its clients is busy, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
 LARGEST_STRETCH = 1e6
+DIAGNOSIS_CLIENT = np.dtype(
+    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
+)
+QUANTILE = np.dtype(
+    [
+        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
+        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
+    ]
+)  # fmt: skip
+SHARES = np.array([*range(100), 99.9, 100.0])  # percent, at which quantiles are kept
 
 
 class Cause(Enum):
@@ -36,212 +46,6 @@ class Cause(Enum):
     SERVER = "server-bound"
     COMPUTING = "compute-bound"
     MACHINE = "late wake-ups"
-
-
-@dataclass(frozen=True)
-class Loads:
-    """Shares of the run's time; NaN where not known."""
-
-    server: float = math.nan  # in which the server was not idle
-    starved: float = 0.0  # in which it wanted a core and waited for it
-    rank: float = math.nan  # in which the busiest worker rank computed
-    cores: float = math.nan  # that all ranks of the fullest host used of its cores
-    workers: float = math.nan  # what the worker ranks used of all that the ranks used
-    waiting: float = math.nan  # that worker ranks waited for a core, against the time in which they computed
-
-    @property
-    def working(self) -> float:
-        """The share in which the server worked, without what it waited for a core; its pauses are idle already."""
-        return self.server * (1 - min(self.starved, 1.0))
-
-    @property
-    def own_time(self) -> float:
-        """The share of the computing that is not waiting for a core; what waits elsewhere counts too, so a guess."""
-        return 1.0 if math.isnan(self.waiting) else min(max(1 - self.waiting, 0.05), 1.0)
-
-
-@dataclass(frozen=True)
-class Excess:
-    """By how much the mean cycle exceeds the mean delay, by what the excess is due to."""
-
-    server_s: float = 0.0  # waiting for the reply: both ways, queue and service
-    compute_s: float = 0.0  # computing, and waiting for the rank to compute for others
-    machine_s: float = 0.0  # neither: woken late
-
-    @property
-    def total_s(self) -> float:
-        """All of it."""
-        return self.server_s + self.compute_s + self.machine_s
-
-
-@dataclass(frozen=True, eq=False)
-class Case:
-    """What a verdict rests on."""
-
-    rows: NDArray[Any]  # of TIMING
-    shared: NDArray[np.bool_]  # whether a client's rank hosts others too, one entry per client
-    loads: Loads
-    stretch: float = 1.0
-    called: bool = False  # whether the server calls its clients, instead of answering them
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What decided, in one line, and the clock.stretch that would leave it to the delays; NaN where none is needed."""
-
-    cause: Cause
-    line: str
-    stretch: float = math.nan
-
-
-def excess_of(case: Case) -> Excess:
-    """The mean excess, divided among what it is due to.
-
-    An update that was not ready in time is due to all that its cycle was made of, in proportion. One that was ready
-    and left late met a rank that computed for another client, for half a round on average, or was woken late.
-    """
-    rows = case.rows
-    late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
-    late_share = late_s / np.maximum(rows["realised_s"], 1e-12)
-    reply_s = np.nan_to_num(rows["reply_s"])
-    waited_s = np.maximum(rows["realised_s"] - reply_s - rows["compute_s"], 0.0)
-    shared, overrun = case.shared[rows["client"]], (rows["flags"] & Flag.OVERRUN.value) > 0
-    met_s = np.where(shared, np.minimum(late_s, _half_round_s(rows) * np.nan_to_num(case.loads.rank)), 0.0)
-    server_s = np.where(overrun, late_share * reply_s, 0.0)
-    compute_s = np.where(overrun, late_share * (rows["compute_s"] + shared * waited_s), met_s)
-    machine_s = late_s - server_s - compute_s
-    return Excess(float(server_s.mean()), float(compute_s.mean()), float(machine_s.mean()))
-
-
-def _half_round_s(rows: NDArray[Any]) -> float:
-    """How long computing still takes at a moment of it that is picked at random."""
-    compute_s = rows["compute_s"]
-    return float((compute_s**2).mean() / (2 * max(compute_s.mean(), 1e-12)))
-
-
-def judge(case: Case) -> Verdict:
-    """The verdict on a run in real time."""
-    rows = case.rows
-    if not len(rows):
-        return Verdict(Cause.NOTHING, "no updates: there is nothing to judge")
-    excess, drawn_s = excess_of(case), float(rows["drawn_s"].mean())
-    cause = _cause(case, excess, excess.total_s / drawn_s)
-    longer = f"{100 * excess.total_s / drawn_s:+.1f} %"
-    if cause == Cause.DELAYS:
-        return Verdict(cause, f"delay-bound: cycles are as long as the delays drawn ({longer})")
-    stretch = advised_stretch(case, cause)
-    return Verdict(cause, _WORDS[cause].format(longer=longer, **_remedies(case), stretch=f"{stretch:g}"), stretch)
-
-
-_WORDS = {
-    Cause.SERVER: "server-bound: the results measure the server, not the delays (cycles {longer}, server busy "
-    "{server}); set clock.stretch = {stretch}, or use fewer clients or lower rates",
-    Cause.COMPUTING: "compute-bound: delays are overrun by computing (cycles {longer}, {compute}); "
-    "set clock.stretch = {stretch}, or use {more} or fewer clients",
-    Cause.MACHINE: "late wake-ups: the machine is busy with {busy} (cycles {longer}); {idle}, "
-    "or set clock.stretch = {stretch}",
-}
-
-
-def _remedies(case: Case) -> dict[str, str]:
-    """What the words of a verdict leave open."""
-    loads = case.loads
-    full = _cores_are_full(case)
-    needed = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
-    compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
-    more = "more worker ranks" if case.shared.any() and not full else "more cores"
-    crowd = loads.cores >= CROWDED_CORES
-    return {
-        "server": percent(loads.server),
-        "compute": compute,
-        "more": more,
-        "busy": "too many ranks" if crowd else "something else",
-        "idle": "start fewer worker ranks" if crowd else "run on idle cores",
-    }
-
-
-def percent(share: float) -> str:
-    """A share in words."""
-    return "for an unknown time" if math.isnan(share) else f"{100 * share:.0f} %"
-
-
-def _cause(case: Case, excess: Excess, share: float) -> Cause:
-    """Full cores slow everything down, replies too: that comes before looking at where it shows."""
-    loads, working = case.loads, case.loads.working
-    if case.called and working > BUSY_CALLER:
-        return Cause.SERVER
-    if share <= TOLERANCE:
-        return Cause.DELAYS
-    if _cores_are_full(case) and loads.workers > 0.5:
-        return Cause.COMPUTING
-    if excess.server_s >= max(excess.compute_s, excess.machine_s):
-        return Cause.MACHINE if working < BUSY_SERVER else Cause.SERVER
-    if excess.compute_s >= excess.machine_s:
-        return Cause.MACHINE if loads.waiting > 0.5 else Cause.COMPUTING
-    return Cause.MACHINE
-
-
-def _cores_are_full(case: Case) -> bool:
-    """Whether the ranks alone would fill the cores of a host if they kept their delays; False where it is not known."""
-    return case.loads.cores * _slowdown(case.rows) >= FULL_CORES
-
-
-def _slowdown(rows: NDArray[Any]) -> float:
-    """By what factor the mean cycle is longer than the mean delay."""
-    return float(rows["realised_s"].mean() / rows["drawn_s"].mean())
-
-
-def advised_stretch(case: Case, cause: Cause) -> float:
-    """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
-    rows, loads = case.rows, case.loads
-    computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
-    load = {Cause.SERVER: loads.working, Cause.COMPUTING: computing}.get(cause, math.nan)
-    wanted = load * _slowdown(rows)  # what it would be at full pace
-    least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
-    for stretch in round_stretches(case.stretch):
-        left_s = _left_s(case, cause, stretch / case.stretch)
-        if stretch >= least and left_s <= TOLERANCE * rows["drawn_s"].mean():
-            return stretch
-    return LARGEST_STRETCH
-
-
-def _left_s(case: Case, cause: Cause, factor: float) -> float:
-    """The mean excess that would be left if delays were longer by a factor.
-
-    Where the server or computing is to blame, a cycle needs computing and service as they are with a core of their own,
-    and as much again for waiting. A busy machine will be as busy then: lateness stays what it was.
-    """
-    rows = case.rows
-    if cause == Cause.MACHINE:
-        overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
-        late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
-        return float(np.where(overrun, _beyond(rows["realised_s"] / factor, rows), late_s / factor).mean())
-    alone_s = float(np.percentile(rows["compute_s"], 10)) * case.loads.own_time + float(np.median(rows["service_s"]))
-    return float(_beyond(2 * alone_s / factor, rows).mean())
-
-
-def _beyond(needed_s: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
-    """What does not fit into the delays drawn."""
-    beyond: NDArray[np.float64] = np.maximum(needed_s - rows["drawn_s"], 0.0)
-    return beyond
-
-
-def round_stretches(above: float) -> list[float]:
-    """1, 1.5, 2, 3, 4, 6, 8, ... beyond a value, up to the largest that an experiment may have."""
-    every = [factor * 2.0**power for power in range(-10, 20) for factor in (1.0, 1.5)]
-    return [stretch for stretch in every if above < stretch <= LARGEST_STRETCH]
-
-
-DIAGNOSIS_CLIENT = np.dtype(
-    [("client", "i4"), ("served", "i8"), ("expected", "f8"), ("low", "f8"), ("high", "f8"), ("compute_s", "f8")]
-)
-QUANTILE = np.dtype(
-    [
-        ("share", "f8"), ("drawn_s", "f8"), ("realised_s", "f8"), ("late_s", "f8"), ("reply_s", "f8"),
-        ("compute_s", "f8"), ("queue_s", "f8"), ("service_s", "f8"),
-    ]
-)  # fmt: skip
-SHARES = np.array([*range(100), 99.9, 100.0])  # percent, at which quantiles are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,35 +156,6 @@ def diagnose(seen: Observed) -> Diagnosis:
     )
 
 
-def loads_of(seen: Observed) -> Loads:
-    """How busy server, ranks and cores were."""
-    busy = [one.busy for one in seen.footprints]
-    waited, computed = sum(one.waited for one in seen.footprints[1:]), float(seen.compute_s.sum()) / seen.duration_s
-    return Loads(
-        server=1 - seen.idle_s / seen.duration_s,
-        starved=float(np.nan_to_num(seen.footprints[0].waited)) if seen.footprints else 0.0,
-        rank=max(_rank_loads(seen).values(), default=math.nan),
-        cores=fullest_host(seen.footprints).load,
-        workers=sum(busy[1:]) / sum(busy) if sum(busy) else math.nan,
-        waiting=waited / computed if computed and seen.footprints else math.nan,
-    )
-
-
-def _rank_loads(seen: Observed) -> dict[int, float]:
-    """The share of the time in which each worker rank computed; none in the simulator."""
-    ranks = seen.clients["rank"]
-    return {
-        int(rank): float(seen.compute_s[ranks == rank].sum()) / seen.duration_s for rank in np.unique(ranks[ranks > 0])
-    }
-
-
-def _case(seen: Observed, loads: Loads) -> Case:
-    ranks = seen.clients["rank"]
-    shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
-    called = isinstance(seen.experiment.method, SFedAvg)
-    return Case(seen.rows, shared, loads, seen.experiment.clock.stretch, called)
-
-
 def _client_rows(seen: Observed, updates: int) -> NDArray[Any]:
     """Rows of DIAGNOSIS_CLIENT."""
     tolerance = 0.0 if seen.virtual else TOLERANCE
@@ -418,3 +193,238 @@ def _mean(values: NDArray[np.float64]) -> float:
     """The mean of those that are not NaN; NaN where there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
+
+
+# ---------------------------------------------------------------------------------------------------- loads
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Shares of the run's time; NaN where not known."""
+
+    server: float = math.nan  # in which the server was not idle
+    starved: float = 0.0  # in which it wanted a core and waited for it
+    rank: float = math.nan  # in which the busiest worker rank computed
+    cores: float = math.nan  # that all ranks of the fullest host used of its cores
+    workers: float = math.nan  # what the worker ranks used of all that the ranks used
+    waiting: float = math.nan  # that worker ranks waited for a core, against the time in which they computed
+
+    @property
+    def working(self) -> float:
+        """The share in which the server worked, without what it waited for a core; its pauses are idle already."""
+        return self.server * (1 - min(self.starved, 1.0))
+
+    @property
+    def own_time(self) -> float:
+        """The share of the computing that is not waiting for a core; what waits elsewhere counts too, so a guess."""
+        return 1.0 if math.isnan(self.waiting) else min(max(1 - self.waiting, 0.05), 1.0)
+
+
+def loads_of(seen: Observed) -> Loads:
+    """How busy server, ranks and cores were."""
+    busy = [one.busy for one in seen.footprints]
+    waited, computed = sum(one.waited for one in seen.footprints[1:]), float(seen.compute_s.sum()) / seen.duration_s
+    return Loads(
+        server=1 - seen.idle_s / seen.duration_s,
+        starved=float(np.nan_to_num(seen.footprints[0].waited)) if seen.footprints else 0.0,
+        rank=max(_rank_loads(seen).values(), default=math.nan),
+        cores=fullest_host(seen.footprints).load,
+        workers=sum(busy[1:]) / sum(busy) if sum(busy) else math.nan,
+        waiting=waited / computed if computed and seen.footprints else math.nan,
+    )
+
+
+def _rank_loads(seen: Observed) -> dict[int, float]:
+    """The share of the time in which each worker rank computed; none in the simulator."""
+    ranks = seen.clients["rank"]
+    return {
+        int(rank): float(seen.compute_s[ranks == rank].sum()) / seen.duration_s for rank in np.unique(ranks[ranks > 0])
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a verdict rests on."""
+
+    rows: NDArray[Any]  # of TIMING
+    shared: NDArray[np.bool_]  # whether a client's rank hosts others too, one entry per client
+    loads: Loads
+    stretch: float = 1.0
+    called: bool = False  # whether the server calls its clients, instead of answering them
+
+
+def _case(seen: Observed, loads: Loads) -> Case:
+    ranks = seen.clients["rank"]
+    shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
+    called = isinstance(seen.experiment.method, SFedAvg)
+    return Case(seen.rows, shared, loads, seen.experiment.clock.stretch, called)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What decided, in one line, and the clock.stretch that would leave it to the delays; NaN where none is needed."""
+
+    cause: Cause
+    line: str
+    stretch: float = math.nan
+
+
+def judge(case: Case) -> Verdict:
+    """The verdict on a run in real time."""
+    rows = case.rows
+    if not len(rows):
+        return Verdict(Cause.NOTHING, "no updates: there is nothing to judge")
+    excess, drawn_s = excess_of(case), float(rows["drawn_s"].mean())
+    cause = _cause(case, excess, excess.total_s / drawn_s)
+    longer = f"{100 * excess.total_s / drawn_s:+.1f} %"
+    if cause == Cause.DELAYS:
+        return Verdict(cause, f"delay-bound: cycles are as long as the delays drawn ({longer})")
+    stretch = advised_stretch(case, cause)
+    return Verdict(cause, _WORDS[cause].format(longer=longer, **_remedies(case), stretch=f"{stretch:g}"), stretch)
+
+
+def _cause(case: Case, excess: Excess, share: float) -> Cause:
+    """Full cores slow everything down, replies too: that comes before looking at where it shows."""
+    loads, working = case.loads, case.loads.working
+    if case.called and working > BUSY_CALLER:
+        return Cause.SERVER
+    if share <= TOLERANCE:
+        return Cause.DELAYS
+    if _cores_are_full(case) and loads.workers > 0.5:
+        return Cause.COMPUTING
+    if excess.server_s >= max(excess.compute_s, excess.machine_s):
+        return Cause.MACHINE if working < BUSY_SERVER else Cause.SERVER
+    if excess.compute_s >= excess.machine_s:
+        return Cause.MACHINE if loads.waiting > 0.5 else Cause.COMPUTING
+    return Cause.MACHINE
+
+
+def _cores_are_full(case: Case) -> bool:
+    """Whether the ranks alone would fill the cores of a host if they kept their delays; False where it is not known."""
+    return case.loads.cores * _slowdown(case.rows) >= FULL_CORES
+
+
+def _slowdown(rows: NDArray[Any]) -> float:
+    """By what factor the mean cycle is longer than the mean delay."""
+    return float(rows["realised_s"].mean() / rows["drawn_s"].mean())
+
+
+_WORDS = {
+    Cause.SERVER: "server-bound: the results measure the server, not the delays (cycles {longer}, server busy "
+    "{server}); set clock.stretch = {stretch}, or use fewer clients or lower rates",
+    Cause.COMPUTING: "compute-bound: delays are overrun by computing (cycles {longer}, {compute}); "
+    "set clock.stretch = {stretch}, or use {more} or fewer clients",
+    Cause.MACHINE: "late wake-ups: the machine is busy with {busy} (cycles {longer}); {idle}, "
+    "or set clock.stretch = {stretch}",
+}
+
+
+def _remedies(case: Case) -> dict[str, str]:
+    """What the words of a verdict leave open."""
+    loads = case.loads
+    full = _cores_are_full(case)
+    needed = f"at full pace the ranks need {percent(loads.cores * _slowdown(case.rows))} of the cores"
+    compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
+    more = "more worker ranks" if case.shared.any() and not full else "more cores"
+    crowd = loads.cores >= CROWDED_CORES
+    return {
+        "server": percent(loads.server),
+        "compute": compute,
+        "more": more,
+        "busy": "too many ranks" if crowd else "something else",
+        "idle": "start fewer worker ranks" if crowd else "run on idle cores",
+    }
+
+
+def percent(share: float) -> str:
+    """A share in words."""
+    return "for an unknown time" if math.isnan(share) else f"{100 * share:.0f} %"
+
+
+# ---------------------------------------------------------------------------------------------------- excess
+
+
+@dataclass(frozen=True)
+class Excess:
+    """By how much the mean cycle exceeds the mean delay, by what the excess is due to."""
+
+    server_s: float = 0.0  # waiting for the reply: both ways, queue and service
+    compute_s: float = 0.0  # computing, and waiting for the rank to compute for others
+    machine_s: float = 0.0  # neither: woken late
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.server_s + self.compute_s + self.machine_s
+
+
+def excess_of(case: Case) -> Excess:
+    """The mean excess, divided among what it is due to.
+
+    An update that was not ready in time is due to all that its cycle was made of, in proportion. One that was ready
+    and left late met a rank that computed for another client, for half a round on average, or was woken late.
+    """
+    rows = case.rows
+    late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
+    late_share = late_s / np.maximum(rows["realised_s"], 1e-12)
+    reply_s = np.nan_to_num(rows["reply_s"])
+    waited_s = np.maximum(rows["realised_s"] - reply_s - rows["compute_s"], 0.0)
+    shared, overrun = case.shared[rows["client"]], (rows["flags"] & Flag.OVERRUN.value) > 0
+    met_s = np.where(shared, np.minimum(late_s, _half_round_s(rows) * np.nan_to_num(case.loads.rank)), 0.0)
+    server_s = np.where(overrun, late_share * reply_s, 0.0)
+    compute_s = np.where(overrun, late_share * (rows["compute_s"] + shared * waited_s), met_s)
+    machine_s = late_s - server_s - compute_s
+    return Excess(float(server_s.mean()), float(compute_s.mean()), float(machine_s.mean()))
+
+
+def _half_round_s(rows: NDArray[Any]) -> float:
+    """How long computing still takes at a moment of it that is picked at random."""
+    compute_s = rows["compute_s"]
+    return float((compute_s**2).mean() / (2 * max(compute_s.mean(), 1e-12)))
+
+
+# ---------------------------------------------------------------------------------------------------- stretch
+
+
+def advised_stretch(case: Case, cause: Cause) -> float:
+    """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
+    rows, loads = case.rows, case.loads
+    computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
+    load = {Cause.SERVER: loads.working, Cause.COMPUTING: computing}.get(cause, math.nan)
+    wanted = load * _slowdown(rows)  # what it would be at full pace
+    least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
+    for stretch in round_stretches(case.stretch):
+        left_s = _left_s(case, cause, stretch / case.stretch)
+        if stretch >= least and left_s <= TOLERANCE * rows["drawn_s"].mean():
+            return stretch
+    return LARGEST_STRETCH
+
+
+def _left_s(case: Case, cause: Cause, factor: float) -> float:
+    """The mean excess that would be left if delays were longer by a factor.
+
+    Where the server or computing is to blame, a cycle needs computing and service as they are with a core of their own,
+    and as much again for waiting. A busy machine will be as busy then: lateness stays what it was.
+    """
+    rows = case.rows
+    if cause == Cause.MACHINE:
+        overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
+        late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
+        return float(np.where(overrun, _beyond(rows["realised_s"] / factor, rows), late_s / factor).mean())
+    alone_s = float(np.percentile(rows["compute_s"], 10)) * case.loads.own_time + float(np.median(rows["service_s"]))
+    return float(_beyond(2 * alone_s / factor, rows).mean())
+
+
+def _beyond(needed_s: Any, rows: NDArray[Any]) -> NDArray[np.float64]:
+    """What does not fit into the delays drawn."""
+    beyond: NDArray[np.float64] = np.maximum(needed_s - rows["drawn_s"], 0.0)
+    return beyond
+
+
+def round_stretches(above: float) -> list[float]:
+    """1, 1.5, 2, 3, 4, 6, 8, ... beyond a value, up to the largest that an experiment may have."""
+    every = [factor * 2.0**power for power in range(-10, 20) for factor in (1.0, 1.5)]
+    return [stretch for stretch in every if above < stretch <= LARGEST_STRETCH]

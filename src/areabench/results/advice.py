@@ -1,4 +1,4 @@
-"""What the paper's theory finds about an experiment: numbers that `advice` puts into words."""
+"""What the paper's theory finds about an experiment, and the experiment that it suggests."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ from areabench.theory.probabilities import EventProbabilities, measured_probabil
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound, step_limit, theorem_schedule
 from areabench.theory.theorem2 import ServerRate, best_server_rate, lipschitz_bound, lipschitz_step_size
 
+_LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
+_AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -69,14 +72,14 @@ class Subject:
 
     @property
     def theorem2(self) -> Theorem2Schedule | None:
-        """Theorem 2's schedule; None where B is not known."""
+        """Theorem 2's schedule likewise; None where B is not known."""
         given = self.experiment.schedule
         settings = given if isinstance(given, Theorem2Schedule) else Theorem2Schedule()
         return settings if settings.lipschitz is not None or is_lipschitz(self.problem) else None
 
     @property
     def solved(self) -> bool:
-        """Whether minimisers are known, or may be solved for."""
+        """Whether minimisers are at hand, or may be solved for."""
         return self.solve or not isinstance(self.experiment.problem, Logistic | Hinge)
 
     @property
@@ -85,105 +88,24 @@ class Subject:
         return self.experiment.stop.iterations == expected_iterations(self.experiment, self.rates)
 
 
-# ---------------------------------------------------------------------------------------------------- suggestion
-
-
-def awaits_solution(subject: Subject) -> bool:
-    """Whether the suggestion needs a minimiser that takes long and was not asked for: Theorem 2 at measured rates."""
-    settings = None if subject.theorem1 else subject.theorem2
-    return subject.measured and settings is not None and settings.distance is None and not subject.solved
-
-
-def suggestion(subject: Subject) -> Experiment | None:
-    """The experiment with a theorem's steps, and where iterations end it the best server rate; None if none applies."""
-    experiment = subject.experiment
-    applies = isinstance(experiment.method, Area) and (subject.theorem1 or subject.theorem2)
-    if not applies or awaits_solution(subject):
-        return None
-    best = best_server_rate(subject.rates)
-    criterion = _criterion(experiment.aggregation, best) if subject.counted else experiment.aggregation
-    changed = replace(experiment, aggregation=criterion, method=replace(experiment.method, step_size=1.0))
-    if subject.theorem1:
-        return replace(changed, schedule=_theorem1(subject.theorem1, subject, changed))
-    assert subject.theorem2 is not None
-    averaged = replace(changed, record=replace(changed.record, average=True))
-    if not subject.measured:
-        return replace(averaged, schedule=subject.theorem2)
-    alpha = theorem2_step(subject.theorem2, changed, subject.problem, subject.rates)
-    return replace(averaged, schedule=ConstantSchedule(), method=replace(changed.method, step_size=alpha))
-
-
-def _theorem1(settings: Theorem1Schedule, subject: Subject, changed: Experiment) -> Theorem1Schedule:
-    """With the least probability written down where it was measured: the experiment's rates would give another one."""
-    if not subject.measured or settings.least_probability is not None:
-        return settings
-    return replace(settings, least_probability=event_probabilities(changed, subject.rates).minimum)
-
-
-def _criterion(settings: AggregationSettings, best: ServerRate) -> AggregationSettings:
-    """The same kind of criterion at the best server rate."""
-    match settings:
-        case EveryUpdates():
-            return EveryUpdates(updates=best.whole_updates)
-        case EveryPeriod():
-            return EveryPeriod(period_s=best.period_s)
-        case PoissonAggregation():
-            return PoissonAggregation(rate=best.rate)
-
-
-def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subject: Subject) -> str:
-    """The step sizes of a suggested experiment."""
-    if isinstance(schedule, Theorem1Schedule):
-        steps = theorem1_steps(schedule, experiment, subject.problem, subject.rates)
-        return f"alpha_k = {steps.c:.6g}/(k + {steps.d:.6g})"
-    if isinstance(schedule, Theorem2Schedule):
-        if schedule.distance is None and not subject.solved:
-            return "alpha is computed at the start of the run"
-        return f"alpha = {theorem2_step(schedule, experiment, subject.problem, subject.rates):.4g}"
-    return f"alpha = {experiment.method.step_size:.4g}"
-
-
-# ---------------------------------------------------------------------------------------------------- assumptions
-
-
-def violations(subject: Subject) -> Iterator[str]:
-    """What the theorems assume and the experiment does not give, a line each."""
-    experiment = subject.experiment
-    if not isinstance(experiment.method, Area):
-        yield f'method "{experiment.method.name}": the theorems are about AREA'
-    if not isinstance(experiment.delays, ExponentialDelays):
-        yield f'delays "{experiment.delays.name}": arrivals depend on the past; section 4 assumes independent draws'
-    if isinstance(experiment.aggregation, EveryUpdates):
-        yield "the server steps after a number of updates: not independent of the clients (section 4, footnote)"
-    if isinstance(experiment.aggregation, EveryPeriod):
-        yield "the server steps at fixed times: section 4 assumes an independent draw at each event"
-    if isinstance(experiment.problem, Logistic) and experiment.problem.regularisation == 0:
-        yield "problem.regularisation = 0: not strongly convex (Assumption 3)"
-    elif not subject.theorem1 and not subject.theorem2:
-        yield f'problem "{experiment.problem.name}": nothing is known of its constants (Assumptions 2 to 4)'
-    yield from _step_violations(subject)
-
-
-def _step_violations(subject: Subject) -> Iterator[str]:
-    experiment, alpha = subject.experiment, subject.experiment.method.step_size
-    if isinstance(experiment.schedule, Theorem1Schedule | Theorem2Schedule):
-        if alpha != 1:
-            yield f"method.step_size = {alpha:g}: the theorem's own step sizes have the factor 1"
-    elif subject.theorem1:
-        known = curvature_constants(subject.theorem1, subject.problem)
-        limit = step_limit(known, experiment.clients.local_steps).value
-        if alpha > limit:
-            yield f"method.step_size = {alpha:g}: above D = {limit:.4g}, the largest of Theorem 1"
-        if isinstance(experiment.schedule, ConstantSchedule):
-            yield 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k'
-    elif subject.theorem2 and not isinstance(experiment.schedule, ConstantSchedule):
-        yield f'schedule "{experiment.schedule.name}": Theorem 2 has one step size for all iterations'
-    if subject.theorem2 and not subject.theorem1 and not experiment.record.average:
-        yield "record.average = false: Theorem 2 is about the average of the server's models"
-
-
-_LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
-_AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
+def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *, solve: bool) -> Subject:
+    """The subject, with the rates of a run where one is given."""
+    scenario = build_scenario(experiment, cache, experiment.module_folders or ())
+    if measured_in is None:
+        rates = arrival_rates(experiment, scenario.rates)
+        events = event_probabilities(experiment, rates)
+        return Subject(experiment, scenario.problem, rates, events, "from the experiment's rates", solve=solve)
+    with open_run(measured_in) as run:
+        count, duration_s = len(run.served), run.status.end_s
+        if count != experiment.clients.count:
+            raise UserError(
+                f"--from {measured_in}: has {count} clients, the experiment has {experiment.clients.count}; give a run "
+                "of this experiment"
+            )
+        events = measured_probabilities(run.served, run.status.server_steps)
+        rates = run.served.astype(np.float64) / duration_s
+        source = f"measured in {measured_in} ({run.status.updates:,} updates)"
+    return Subject(experiment, scenario.problem, rates, events, source, measured=True, solve=solve)
 
 
 @dataclass(frozen=True)
@@ -355,21 +277,98 @@ def _server(subject: Subject) -> ServerPace:
     return ServerPace(best.rate, best.updates, best.whole_updates, best.period_s, float(now))
 
 
-def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *, solve: bool) -> Subject:
-    """The subject, with the rates of a run where one is given."""
-    scenario = build_scenario(experiment, cache, experiment.module_folders or ())
-    if measured_in is None:
-        rates = arrival_rates(experiment, scenario.rates)
-        events = event_probabilities(experiment, rates)
-        return Subject(experiment, scenario.problem, rates, events, "from the experiment's rates", solve=solve)
-    with open_run(measured_in) as run:
-        count, duration_s = len(run.served), run.status.end_s
-        if count != experiment.clients.count:
-            raise UserError(
-                f"--from {measured_in}: has {count} clients, the experiment has {experiment.clients.count}; give a run "
-                "of this experiment"
-            )
-        events = measured_probabilities(run.served, run.status.server_steps)
-        rates = run.served.astype(np.float64) / duration_s
-        source = f"measured in {measured_in} ({run.status.updates:,} updates)"
-    return Subject(experiment, scenario.problem, rates, events, source, measured=True, solve=solve)
+# ---------------------------------------------------------------------------------------------------- suggestion
+
+
+def awaits_solution(subject: Subject) -> bool:
+    """Whether the suggestion needs a minimiser that takes long and was not asked for: Theorem 2 at measured rates."""
+    settings = None if subject.theorem1 else subject.theorem2
+    return subject.measured and settings is not None and settings.distance is None and not subject.solved
+
+
+def suggestion(subject: Subject) -> Experiment | None:
+    """The experiment with a theorem's steps, and where iterations end it the best server rate; None if none applies."""
+    experiment = subject.experiment
+    applies = isinstance(experiment.method, Area) and (subject.theorem1 or subject.theorem2)
+    if not applies or awaits_solution(subject):
+        return None
+    best = best_server_rate(subject.rates)
+    criterion = _criterion(experiment.aggregation, best) if subject.counted else experiment.aggregation
+    changed = replace(experiment, aggregation=criterion, method=replace(experiment.method, step_size=1.0))
+    if subject.theorem1:
+        return replace(changed, schedule=_theorem1(subject.theorem1, subject, changed))
+    assert subject.theorem2 is not None
+    averaged = replace(changed, record=replace(changed.record, average=True))
+    if not subject.measured:
+        return replace(averaged, schedule=subject.theorem2)
+    alpha = theorem2_step(subject.theorem2, changed, subject.problem, subject.rates)
+    return replace(averaged, schedule=ConstantSchedule(), method=replace(changed.method, step_size=alpha))
+
+
+def _theorem1(settings: Theorem1Schedule, subject: Subject, changed: Experiment) -> Theorem1Schedule:
+    """With the least probability written down where it was measured: the experiment's rates would give another one."""
+    if not subject.measured or settings.least_probability is not None:
+        return settings
+    return replace(settings, least_probability=event_probabilities(changed, subject.rates).minimum)
+
+
+def _criterion(settings: AggregationSettings, best: ServerRate) -> AggregationSettings:
+    """The same kind of criterion at the best server rate."""
+    match settings:
+        case EveryUpdates():
+            return EveryUpdates(updates=best.whole_updates)
+        case EveryPeriod():
+            return EveryPeriod(period_s=best.period_s)
+        case PoissonAggregation():
+            return PoissonAggregation(rate=best.rate)
+
+
+def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subject: Subject) -> str:
+    """The step sizes of a suggested experiment."""
+    if isinstance(schedule, Theorem1Schedule):
+        steps = theorem1_steps(schedule, experiment, subject.problem, subject.rates)
+        return f"alpha_k = {steps.c:.6g}/(k + {steps.d:.6g})"
+    if isinstance(schedule, Theorem2Schedule):
+        if schedule.distance is None and not subject.solved:
+            return "alpha is computed at the start of the run"
+        return f"alpha = {theorem2_step(schedule, experiment, subject.problem, subject.rates):.4g}"
+    return f"alpha = {experiment.method.step_size:.4g}"
+
+
+# ---------------------------------------------------------------------------------------------------- assumptions
+
+
+def violations(subject: Subject) -> Iterator[str]:
+    """What the theorems assume and the experiment does not give, a line each."""
+    experiment = subject.experiment
+    if not isinstance(experiment.method, Area):
+        yield f'method "{experiment.method.name}": the theorems are about AREA'
+    if not isinstance(experiment.delays, ExponentialDelays):
+        yield f'delays "{experiment.delays.name}": arrivals depend on the past; section 4 assumes independent draws'
+    if isinstance(experiment.aggregation, EveryUpdates):
+        yield "the server steps after a number of updates: not independent of the clients (section 4, footnote)"
+    if isinstance(experiment.aggregation, EveryPeriod):
+        yield "the server steps at fixed times: section 4 assumes an independent draw at each event"
+    if isinstance(experiment.problem, Logistic) and experiment.problem.regularisation == 0:
+        yield "problem.regularisation = 0: not strongly convex (Assumption 3)"
+    elif not subject.theorem1 and not subject.theorem2:
+        yield f'problem "{experiment.problem.name}": nothing is known of its constants (Assumptions 2 to 4)'
+    yield from _step_violations(subject)
+
+
+def _step_violations(subject: Subject) -> Iterator[str]:
+    experiment, alpha = subject.experiment, subject.experiment.method.step_size
+    if isinstance(experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+        if alpha != 1:
+            yield f"method.step_size = {alpha:g}: the theorem's own step sizes have the factor 1"
+    elif subject.theorem1:
+        known = curvature_constants(subject.theorem1, subject.problem)
+        limit = step_limit(known, experiment.clients.local_steps).value
+        if alpha > limit:
+            yield f"method.step_size = {alpha:g}: above D = {limit:.4g}, the largest of Theorem 1"
+        if isinstance(experiment.schedule, ConstantSchedule):
+            yield 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k'
+    elif subject.theorem2 and not isinstance(experiment.schedule, ConstantSchedule):
+        yield f'schedule "{experiment.schedule.name}": Theorem 2 has one step size for all iterations'
+    if subject.theorem2 and not subject.theorem1 and not experiment.record.average:
+        yield "record.average = false: Theorem 2 is about the average of the server's models"

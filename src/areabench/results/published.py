@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -51,38 +51,32 @@ class PublishedCell:
         return RECOVERED_HORIZON_S if (self.clients, self.local_steps) == (4, 50) else self.horizon_s
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The identity of a published cell."""
-
-    clients: int
-    local_steps: int
-    split: str
-    rates: str
-    method: str
-    step_size: float
-
-
+@cache
 def published_cells() -> tuple[PublishedCell, ...]:
     """All published cells, table by table as in the paper."""
-    return tuple(_by_place().values())
+    text = files("areabench").joinpath("data/paper/tables.csv").read_text(encoding="utf-8")
+    return tuple(map(_cell, csv.DictReader(text.splitlines())))
 
 
 def published(experiment: Experiment) -> PublishedCell | None:
     """The published cell of an experiment with the paper's problem, whatever its horizon; None where there is none."""
-    split, rates = _printed_split(experiment.split), _printed_rates(experiment.rates)
-    if split is None or rates is None or not _is_papers_problem(experiment):
-        return None
-    clients, method = experiment.clients, experiment.method
-    return _by_place().get(_Place(clients.count, clients.local_steps, split, rates, method.name, method.step_size))
+    step_size = experiment.method.step_size
+    return next((cell for cell in published_group(experiment) if cell.step_size == step_size), None)
 
 
 def published_group(experiment: Experiment) -> tuple[PublishedCell, ...]:
     """The published cells of an experiment's table, rates and method, whatever its step size: ascending step sizes."""
-    sizes = sorted({cell.step_size for cell in published_cells()})
-    method = experiment.method
-    found = (published(replace(experiment, method=replace(method, step_size=size))) for size in sizes)
-    return tuple(cell for cell in found if cell is not None)
+    if not _is_papers_problem(experiment):
+        return ()
+    clients, method = experiment.clients, experiment.method.name
+    split, rates = _printed_split(experiment.split), _printed_rates(experiment.rates)
+    found = [
+        cell
+        for cell in published_cells()
+        if (cell.clients, cell.local_steps) == (clients.count, clients.local_steps)
+        and (cell.split, cell.rates, cell.method) == (split, rates, method)
+    ]
+    return tuple(sorted(found, key=lambda cell: cell.step_size))
 
 
 def _is_papers_problem(experiment: Experiment) -> bool:
@@ -104,18 +98,8 @@ def _printed_rates(rates: RateSettings) -> str | None:
     return "nonuniform" if rates == NormalRates() else None
 
 
-@cache
-def _by_place() -> dict[_Place, PublishedCell]:
+def _cell(row: dict[str, str]) -> PublishedCell:
     names = {label: name for name, label in METHOD_LABELS.items()}
-    text = files("areabench").joinpath("data/paper/tables.csv").read_text(encoding="utf-8")
-    cells = [_cell(row, names[row["method"]]) for row in csv.DictReader(text.splitlines())]
-    return {
-        _Place(cell.clients, cell.local_steps, cell.split, cell.rates, cell.method, cell.step_size): cell
-        for cell in cells
-    }
-
-
-def _cell(row: dict[str, str], method: str) -> PublishedCell:
     return PublishedCell(
         table=row["table"],
         clients=int(row["clients"]),
@@ -123,7 +107,7 @@ def _cell(row: dict[str, str], method: str) -> PublishedCell:
         split=row["split"],
         rates=row["rates"],
         horizon_s=float(row["horizon_s"]),
-        method=method,
+        method=names[row["method"]],
         step_size=float(row["step_size"]),
         rho=math.inf if row["rho"] == ">1" else float(row["rho"]),
         accuracy=_spread(row, "acc"),

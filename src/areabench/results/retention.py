@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 from areabench.errors import UserError
 from areabench.results.published import published
@@ -19,9 +19,7 @@ from areabench.sweeps.read import Result
 
 RuleName = Literal["published", "paper-rule", "best", "all"]
 Metric = Literal["accuracy", "loss", "time"]
-RULE_NAMES: tuple[RuleName, ...] = get_args(RuleName)
 SINGLE_PRECISION_GAP = 103.0  # exp(-103.3) is the smallest positive float32; beyond it log(softmax) is -inf
-METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 @dataclass(frozen=True)

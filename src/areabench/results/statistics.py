@@ -139,10 +139,21 @@ def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
     return result.time_s[there], values[there]
 
 
+def mean_and_p95(shares: Values) -> tuple[float, int]:
+    """Mean and 95th percentile of a histogram over 0, 1, 2, ... that is in percent."""
+    mean = float(np.arange(len(shares)) @ shares) / 100
+    return mean, int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+
+
 def staleness_shares(results: Sequence[Result]) -> Values:
     """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
     counts = [result.staleness for result in results if result.staleness.sum() > 0]
-    shares = np.zeros((len(counts), max(map(len, counts), default=0)))
-    for share, count in zip(shares, counts, strict=True):
-        share[: len(count)] = count / count.sum()
-    return np.trim_zeros(shares.mean(axis=0), "b") if len(counts) else np.empty(0)
+    return np.trim_zeros(shares_of(counts).mean(axis=0), "b") if counts else np.empty(0)
+
+
+def shares_of(histograms: Sequence[NDArray[np.int64]]) -> Values:
+    """Histograms over 0, 1, 2, ... as shares, one row each, all as long as the longest; none may be empty."""
+    shares = np.zeros((len(histograms), max(map(len, histograms))))
+    for share, counts in zip(shares, histograms, strict=True):
+        share[: len(counts)] = counts / counts.sum()
+    return shares

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -18,25 +18,38 @@ from areabench.runfile.read import Run, Summary
 from areabench.runfile.schema import METRIC
 from areabench.views.text import QUANTILES, Tolerances, measured_columns
 
+Shorten = Callable[[float], float]
+
 
 def to_json(value: Any, *, in_one_line: bool = False) -> str:
     """A record, table, list or mapping as JSON; ends with a line break, and has no control character elsewhere."""
     return json.dumps(plain(value), indent=None if in_one_line else 2, allow_nan=False) + "\n"
 
 
-def plain(value: Any) -> Any:
-    """The same value in types that JSON has; NaN and infinity become null."""
+def plain(value: Any, shorten: Shorten | None = None) -> Any:
+    """The same value in types that JSON has; NaN and infinity become null.
+
+    `shorten` rounds every number that is not whole; a field of a record may have its own in its metadata.
+    """
+    if isinstance(value, float):
+        return _number(value, shorten)
+    if isinstance(value, list | tuple):
+        return [plain(entry, shorten) for entry in value]
+    if isinstance(value, np.ndarray):
+        return _table(value) if value.dtype.names else plain(value.tolist(), shorten)
     if isinstance(value, Enum):
         return value.value if isinstance(value, str) else getattr(value, "text", value.name.lower())
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        return {
+            item.name: plain(getattr(value, item.name), item.metadata.get("shorten", shorten)) for item in fields(value)
+        }
     if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return _table(value) if value.dtype.names else plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    return _scalar(value.item() if isinstance(value, np.generic) else value)
+        return {str(key): plain(entry, shorten) for key, entry in value.items()}
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Path):
+        return str(value)
+    return plain(value.item(), shorten) if isinstance(value, np.generic) else value
 
 
 def _table(table: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
@@ -45,12 +58,13 @@ def _table(table: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     return [dict(zip(names, map(plain, row), strict=True)) for row in table.tolist()]
 
 
-def _scalar(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, Path):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _number(value: float, shorten: Shorten | None) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    if shorten is None:
+        return value
+    rounded = shorten(value)
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
 def summary_record(path: Path, summary: Summary) -> dict[str, Any]:

@@ -80,6 +80,11 @@ def number(value: float, digits: int, form: str = ",") -> str:
     return f"{value:{form}.{digits}f}" if abs(value) < 1e5 else f"{value:{form}.2e}"
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 run`, `2,000 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 # ---------------------------------------------------------------------------------------------------- tables
 
 

@@ -1,4 +1,4 @@
-"""The figure of a diagnosis: rates of the clients, delays, what takes time, and the verdict on top."""
+"""The figure of a diagnosis: rates, delays, what takes time, and the verdict on top; and that of participation."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from areabench.engine.diagnosis import TOLERANCE, Cause, Diagnosis
 from areabench.engine.fairness import CHANCE
 from areabench.experiment.labels import method_colour, method_label
 from areabench.experiment.records import Experiment
-from areabench.views.figures.style import entitle, grid, label_axes, label_log_axis, legend, styled
+from areabench.views.figures.style import LIMIT_LINE, entitle, grid, label_axes, label_log_axis, legend, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK, _RED = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
-_LIMIT: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2)), "zorder": 1}
 _TIMES = (  # column, label, colour, line
     ("late_s", "late", _RED, "-"),
     ("reply_s", "reply", _BLUE, "-"),
@@ -34,6 +33,8 @@ _ABOVE: dict[str, Any] = {  # between the title and the panel, where it hides no
     "borderaxespad": 0.2,
 }  # fmt: skip
 _SHORTEST_MS = 1e-3  # times are measured no finer than a microsecond
+_BAR_POINTS = 7.0  # the width of a bar of a client; where clients have less room there is one band for all
+_NAMED = 24  # clients whose numbers there is room for
 
 
 @styled
@@ -92,7 +93,7 @@ def _draw_delays(axes: Axes, found: Diagnosis) -> None:
     if not len(drawn_ms):
         return
     ends = [min(drawn_ms[0], realised_ms[0]) / 1.3, 1.3 * max(drawn_ms[-1], realised_ms[-1])]
-    axes.plot(ends, ends, **_LIMIT)
+    axes.plot(ends, ends, **LIMIT_LINE, zorder=1)
     axes.plot(drawn_ms, realised_ms, ".-", color=_BLUE, linewidth=1.2, markersize=4)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     label_log_axis(axes.xaxis)
@@ -161,15 +162,13 @@ def _draw_bars(axes: Axes, bars: dict[str, tuple[float, str]], across: str, limi
         axes.barh([row], [known], color=colour, height=0.55)
         text = "not known" if math.isnan(value) else f"{value:.2g}" if value < 10 else f"{value:.0f}"
         axes.text(known + 0.015 * longest, row, text, va="center", fontsize="small", color="0.25")
-    axes.axvline(limit, **_LIMIT)
+    axes.axvline(limit, **LIMIT_LINE, zorder=1)
     axes.set_yticks(range(len(bars)), list(bars))
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.set_xlim(0, 1.15 * longest)
 
 
-_OUTSIDE = "#D55E00"
-_BAR_POINTS = 7.0  # the width of a bar; where clients have less room there is one band for all
-_NAMED = 24  # clients whose numbers there is room for
+# ---------------------------------------------------------------------------------------------------- participation
 
 
 def outside(found: Diagnosis) -> NDArray[np.bool_]:
@@ -207,7 +206,7 @@ def _draw_counts(axes: Axes, clients: NDArray[Any], beyond: NDArray[np.bool_], c
         axes.fill_between(place, clients["low"], clients["high"], step="mid", color="0.85", linewidth=0, zorder=2)
         axes.step(place, clients["expected"], where="mid", color="0.3", linewidth=0.9, zorder=3)
     axes.plot(place[~beyond], clients["served"][~beyond], "o", color=colour, markersize=size, zorder=4)
-    axes.plot(place[beyond], clients["served"][beyond], "X", color=_OUTSIDE, markersize=size + 2, zorder=4)
+    axes.plot(place[beyond], clients["served"][beyond], "X", color=_RED, markersize=size + 2, zorder=4)
 
 
 def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
@@ -218,7 +217,7 @@ def _handles(colour: str, *, some_outside: bool) -> list[Line2D | Patch]:
     ]
     if some_outside:
         handles.append(
-            Line2D([], [], marker="X", color=_OUTSIDE, linestyle="none", markersize=6.5, label="used, outside it")
+            Line2D([], [], marker="X", color=_RED, linestyle="none", markersize=6.5, label="used, outside it")
         )
     return handles
 

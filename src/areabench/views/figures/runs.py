@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, 
 from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
 from areabench.views.figures.style import (
+    LIMIT_LINE,
     entitle,
     grid,
     label_axes,
@@ -23,7 +23,6 @@ from areabench.views.figures.style import (
     legend,
     mark_every,
     method_style,
-    save,
     styled,
 )
 from areabench.views.figures.sweeps import finish
@@ -32,11 +31,8 @@ from areabench.views.text import run_names
 
 _COLUMNS: tuple[Quantity, ...] = ("test_accuracy", "train_loss")
 _LINES = ("-", "--", ":", "-.")
-
-
-def plot_runs(runs: Sequence[Run], path: Path, target: float) -> None:
-    """Accuracy and loss over time, one line per run, into a file; `target` in percent."""
-    save(draw_runs(runs, target), path)
+_BINS = 60  # of the time axis, for the shift
+_OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}  # the second run, over the first
 
 
 @styled
@@ -108,13 +104,7 @@ def _draw(run: Run, style: str, shift: float, panels: Mapping[Quantity, Axes]) -
         )  # fmt: skip
 
 
-_BINS = 60  # of the time axis, for the shift
-_OVER: dict[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}  # the second run, over the first
-
-
-def plot_comparison(first: Run, second: Run, found: RunComparison, path: Path) -> None:
-    """Draw two runs and write the figure; the suffix is its format."""
-    save(draw_comparison(first, second, found), path)
+# ---------------------------------------------------------------------------------------------------- two runs
 
 
 @styled
@@ -180,7 +170,7 @@ def _draw_shift(axes: Axes, first: Run, second: Run, found: RunComparison) -> No
     colour = method_style(first.experiment.method.name).colour
     axes.fill_between(centre_s, 1e3 * low, 1e3 * high, color=colour, alpha=0.25, linewidth=0, label="5 to 95 %")
     axes.plot(centre_s, 1e3 * middle, color=colour, linewidth=1.6, label="median")
-    axes.axhline(0.0, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    axes.axhline(0.0, **LIMIT_LINE, zorder=1)
     low_ms, high_ms = axes.get_ylim()
     axes.set_ylim(low_ms, high_ms + 0.12 * (high_ms - low_ms))  # room for the legend
     axes.legend(frameon=False, loc="upper left", ncols=2)

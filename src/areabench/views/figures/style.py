@@ -55,6 +55,7 @@ _DECADES_ONLY = 150.0  # a logarithmic axis that spans more than this factor is 
 _MARKS_PER_LINE = 8
 _ALL_MARKED = 15  # a line of at most this many points has a marker at each
 _EVEN_TICKS = 6.0  # a logarithmic axis that spans less is labelled at even distances
+LIMIT_LINE: Any = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}  # a target, a horizon, a bound
 Width = float | Literal["column", "page"]
 WIDTHS_IN: dict[str, float] = {"column": 3.3, "page": 6.9}  # of a paper in two columns
 _LEAST_IN, _MOST_IN = 2.5, 20.0

@@ -17,8 +17,9 @@ from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, Row, choose
-from areabench.results.statistics import Quantity, Reach, Values, band, reach_of, staleness_shares
+from areabench.results.statistics import Quantity, Reach, Values, band, mean_and_p95, reach_of, staleness_shares
 from areabench.views.figures.style import (
+    LIMIT_LINE,
     entitle,
     is_narrow,
     label_axes,
@@ -126,7 +127,6 @@ def line_style(contender: Contender) -> dict[str, Any]:
 
 # ---------------------------------------------------------------------------------------------------- quality over time
 
-_TARGET_LINE: dict[str, Any] = {"color": "0.45", "linewidth": 0.9, "linestyle": (0, (2, 2))}
 _FEWEST_BARS = 5  # that a histogram has room for
 _LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more than this factor gets a logarithmic axis
 
@@ -142,8 +142,8 @@ def draw_curves(page: Page, wished: Mapping[str, float], target: float, *, width
             _draw_lines(panel, picks, quantity)
             finish(panel, quantity, "time (s)")
             if quantity == "test_accuracy" and not is_empty(panel):
-                panel.axhline(target, **_TARGET_LINE, zorder=1, gid="target")
-                handles.append(Line2D([], [], **_TARGET_LINE, label=f"target, {target:g} %"))
+                panel.axhline(target, **LIMIT_LINE, zorder=1, gid="target")
+                handles.append(Line2D([], [], **LIMIT_LINE, label=f"target, {target:g} %"))
         legend(row_axes[-1], handles)
     return figure
 
@@ -199,8 +199,7 @@ def _describe(shares: Values) -> str:
         return "no updates"
     if len(shares) == 1:
         return "every update is fresh"
-    mean = float(np.arange(len(shares)) @ shares) / 100
-    most = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
+    mean, most = mean_and_p95(shares)
     return f"mean {mean:.3g}, 95 % up to {most}"
 
 
@@ -349,7 +348,7 @@ def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, 
     axes.grid(visible=False, axis="y")
     for place, pick in enumerate(picks):
         _draw_bar(axes, place, pick, target, horizon_s)
-    axes.axvline(horizon_s, color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+    axes.axvline(horizon_s, **LIMIT_LINE, zorder=1)
     axes.set_yticks(range(len(picks)), [pick.label.replace("\n", " ") for pick in picks])
     axes.set_ylim(len(picks) - 0.4, -0.6)
     axes.set_xlim(0, 1.22 * horizon_s)
@@ -386,5 +385,5 @@ def _handles() -> list[Line2D | Patch]:
         Line2D([], [], marker="o", color="0.35", linestyle="none", markersize=2.6, label="a trial"),
         Line2D([], [], marker=">", color="0.35", markerfacecolor="white", linestyle="none", markersize=4.0,
                label="not reached"),
-        Line2D([], [], color="0.45", linewidth=0.9, linestyle=(0, (2, 2)), label="horizon"),
+        Line2D([], [], **LIMIT_LINE, label="horizon"),
     ]  # fmt: skip

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from areabench.results.statistics import Spread
+from areabench.views.json import plain
 
 Numbers = NDArray[Any]
-Shorten = Callable[[float], float]
 _DIGITS = 6  # of a number in the page: more than a picture shows or a tooltip needs
 
 
@@ -233,26 +230,6 @@ class ReportPage:
 
 
 def to_json(record: object) -> str:
-    """Records as JSON that may stand inside a script element; NaN and infinity become null."""
-    text = json.dumps(plain(record), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    """Records as JSON that may stand inside a script element; numbers are rounded to what the page needs."""
+    text = json.dumps(plain(record, _short), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def plain(value: Any, shorten: Shorten = _short) -> Any:
-    """Records as dictionaries, arrays as lists, numbers rounded to what the page needs."""
-    if is_dataclass(value):
-        return {
-            item.name: plain(getattr(value, item.name), item.metadata.get("shorten", _short)) for item in fields(value)
-        }
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist(), shorten)
-    if isinstance(value, tuple | list):
-        return [plain(entry, shorten) for entry in value]
-    return _number(value, shorten) if isinstance(value, float) else value
-
-
-def _number(value: float, shorten: Shorten) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    rounded = shorten(value)
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded

@@ -17,7 +17,7 @@ from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, arrange, choose
-from areabench.results.statistics import Band, Quantity, band, staleness_shares
+from areabench.results.statistics import Band, Quantity, band, mean_and_p95, staleness_shares
 from areabench.sweeps.read import Result
 from areabench.views.report.records import Axes, Count, Curves, Histogram, Line, ReportSetting, Series, TrialOutcome
 from areabench.views.report.sources import Sources, Trial, without_seed
@@ -95,9 +95,8 @@ def series_of(places: Sequence[PlacedSeries], sources: Sources, target: float) -
     for place in places:
         point = without_seed(place.cell.results[0].experiment)
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
-        name = names[place.contender.method.name, place.contender.label]
         cell = replace(place.cell, planned=max(asked, len(place.cell.results)))
-        yield replace(_series(replace(place, cell=cell), target, most), label=name)
+        yield _series(place, cell, names[place.contender.method.name, place.contender.label], target, most)
 
 
 def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
@@ -107,20 +106,19 @@ def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
     return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
 
 
-def _series(place: PlacedSeries, target: float, most: int) -> Series:
+def _series(place: PlacedSeries, cell: Cell, label: str, target: float, most: int) -> Series:
     """Diverged trials are counted, not averaged; where all diverged their curves are shown as they are."""
-    cell, first = place.cell, place.trials[0]
     results = cell.results
     outcomes = tuple(outcome_of(result, target) for result in results)
     return Series(
         setting=place.setting,
         row=place.row,
         method=place.contender.method.name,
-        label=place.contender.label,
+        label=label,
         colour=method_colour(place.contender.method.name),
         variant=place.contender.variant,
         step_size=cell.step_size,
-        remark=first.remark,
+        remark=place.trials[0].remark,
         is_best=place.is_best,
         trials=len(results),
         planned=cell.planned,
@@ -150,9 +148,7 @@ def _histogram(results: Sequence[Result]) -> Histogram | None:
         return None
     width = -(-len(shares) // _MOST_BARS)
     padded = np.pad(shares, (0, -len(shares) % width))
-    p95 = int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
-    mean = float(np.arange(len(shares)) @ shares) / 100
-    return Histogram(width, padded.reshape(-1, width).sum(axis=1), mean, p95, len(shares) - 1)
+    return Histogram(width, padded.reshape(-1, width).sum(axis=1), *mean_and_p95(shares), len(shares) - 1)
 
 
 # ---------------------------------------------------------------------------------------------------- outcomes

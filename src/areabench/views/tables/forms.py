@@ -1,4 +1,4 @@
-"""A table of words in three forms: plain text, Markdown and LaTeX. What the words mean is not known here.
+"""A table of words as plain text, Markdown and LaTeX, which do not know what the words mean; and its numbers as CSV.
 
 Words are written with the symbols α, ρ, λ, Δ, σ and –; each form has its own way to show them.
 """
@@ -183,6 +183,9 @@ def _latex_step_size(value: str) -> str:
 
 def _latex_line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
+
+
+# ---------------------------------------------------------------------------------------------------- CSV
 
 
 def to_csv(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> str:

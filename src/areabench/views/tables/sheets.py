@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from areabench.experiment.labels import describe_rates
 from areabench.experiment.records import Experiment
@@ -67,7 +68,7 @@ def _paper_row(table: Page, contender: Contender, cell: Cell) -> tuple[Entry, ..
     beside = cell.comparison
     return (
         Entry(contender.label, kind="method"), _step_size(cell), rho_entry(table, cell), *_paper_rho(beside),
-        accuracy, *_paper_accuracy(beside), loss, *_paper_loss(beside), *_trials(table, cell),
+        accuracy, *_paper_quality(beside, "accuracy"), loss, *_paper_quality(beside, "loss"), *_trials(table, cell),
     )  # fmt: skip
 
 
@@ -77,18 +78,13 @@ def _paper_rho(beside: Comparison | None) -> list[Entry]:
     return [Entry(rho_word(beside.published.rho)), Entry(signed(beside.rho_difference))]
 
 
-def _paper_accuracy(beside: Comparison | None) -> list[Entry]:
+def _paper_quality(beside: Comparison | None, quality: Literal["accuracy", "loss"]) -> list[Entry]:
     if beside is None:
         return [Entry(_NOTHING)] * 3
-    inside, difference = _in_range(beside, beside.accuracy_in_range), signed(beside.accuracy_difference)
-    return [Entry(spread_word(beside.published.accuracy)), Entry(inside), Entry(difference)]
-
-
-def _paper_loss(beside: Comparison | None) -> list[Entry]:
-    if beside is None:
-        return [Entry(_NOTHING)] * 3
-    inside, difference = _in_range(beside, beside.loss_in_range), signed(beside.loss_difference)
-    return [Entry(spread_word(beside.published.loss)), Entry(inside), Entry(difference)]
+    theirs: Spread = getattr(beside.published, quality)
+    inside: bool = getattr(beside, f"{quality}_in_range")
+    answer = "incomplete" if beside.ours.missing else "yes" if inside else "no"
+    return [Entry(spread_word(theirs)), Entry(answer), Entry(signed(getattr(beside, f"{quality}_difference")))]
 
 
 # ---------------------------------------------------------------------------------------------------- entries
@@ -154,10 +150,6 @@ def rho_word(rho: float) -> str:
     if math.isnan(rho):
         return _NOTHING
     return ">1" if math.isinf(rho) else fixed(rho)
-
-
-def _in_range(beside: Comparison, answer: bool) -> str:
-    return "incomplete" if beside.ours.missing else "yes" if answer else "no"
 
 
 # ---------------------------------------------------------------------------------------------------- notes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from areabench.engine.events import State
 from areabench.errors import RunFileError, UserError
-from areabench.views.watch.frame import KILLED, WAITING, Frame, Rates, Staleness, frame_of
+from areabench.views.watch.frame import KILLED, WAITING, Frame, frame_of
 from areabench.views.watch.quality import Evaluator, Quality, recorded_quality
 from areabench.views.watch.tail import Observation, Tail, Writer
 
@@ -33,7 +33,8 @@ class Follower:
         once: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._path, self._wait_s, self._evaluator, self._once, self._clock = path, wait_s, evaluator, once, clock
+        self._path, self._wait_s, self._evaluator, self._clock = path, wait_s, evaluator, clock
+        self.once = once  # whether there is one frame, which has to wait for what it shows
         self._tail = Tail(path)
         self._news_s, self._state = clock(), (0, 0.0)  # size and time of the file at the last news
         self._passed: deque[tuple[float, float]] = deque()  # real time, the run's time
@@ -72,10 +73,10 @@ class Follower:
             self._gone_before = False
             return frame
         if seen.writer == Writer.GONE:
-            certain, self._gone_before = self._gone_before or self._once, True
+            certain, self._gone_before = self._gone_before or self.once, True
             return replace(frame, state=KILLED, reason="its process has ended") if certain else frame
         silent_s = now_s - self._news_s
-        if silent_s >= self._wait_s and not self._once:
+        if silent_s >= self._wait_s and not self.once:
             raise UserError(
                 f"{self._path}: nothing new for {silent_s:.0f} s, and its writer cannot be seen from here: it was "
                 "killed, or computes for long, or the file system lags; wait longer with --wait"
@@ -106,7 +107,7 @@ class Follower:
         if seen.snapshot is not None and seen.model is not None:
             beside_clock = seen.facts.transport == "mpi" and os.uname().nodename in seen.facts.hosts
             self._evaluator.offer(seen.facts.experiment, seen.snapshot, seen.model, beside_clock=beside_clock)
-        if self._once:
+        if self.once:
             self._evaluator.wait(_FIRST_EVALUATION_S)
         remark = f"not evaluated: {self._evaluator.trouble}" if self._evaluator.trouble else ""
         return self._evaluator.latest, remark or ("" if self._evaluator.latest else "being evaluated")
@@ -116,11 +117,4 @@ def _waiting(path: Path, reason: str, last: Frame | None) -> Frame:
     """A frame of a run that cannot be read; what was known of it before stays."""
     if last is not None:
         return replace(last, state=WAITING, reason=reason)
-    nan = math.nan
-    return Frame(
-        file=str(path), state=WAITING, reason=reason, name="", method="", step_size=nan, setting="", transport="",
-        ranks=0, time_s=0.0, horizon_s=None, iterations=None, progress=None, speed=nan, left_s=nan, updates=None,
-        server_steps=None, discarded=None, refused=None, lost=None, rates=Rates(nan, nan, nan),
-        staleness=Staleness(nan, ()), snapshots=0, quality=None, quality_remark="", clients=(), counted=False,
-        size_bytes=0, age_s=nan,
-    )  # fmt: skip
+    return Frame(str(path), WAITING, reason)

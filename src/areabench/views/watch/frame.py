@@ -23,17 +23,17 @@ WAITING, KILLED = "waiting", "killed"  # states beside those of the run file
 class Rates:
     """Updates per second of the run's time: in the last ten seconds, overall, and nominally by the clients' rates."""
 
-    recent: float
-    overall: float
-    nominal: float  # NaN for a method that calls its clients, and for methods and delays from outside the package
+    recent: float = math.nan
+    overall: float = math.nan
+    nominal: float = math.nan  # not known of a method that calls its clients, nor of own methods and delays
 
 
 @dataclass(frozen=True)
 class Staleness:
     """How old the updates were, in versions: the mean, and how many were 0, 1, 2, ... old."""
 
-    mean: float
-    counts: tuple[int, ...]
+    mean: float = math.nan
+    counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,37 +59,37 @@ class ClientFrame:
 
 @dataclass(frozen=True)
 class Frame:
-    """All that is known of a run at one moment; NaN and None where something is not known."""
+    """All that is known of a run at one moment; the defaults stand for what is not known."""
 
     file: str
     state: str  # one of the run file's, or waiting, or killed
     reason: str
-    name: str
-    method: str
-    step_size: float
-    setting: str
-    transport: str
-    ranks: int
-    time_s: float
-    horizon_s: float | None
-    iterations: int | None  # that end the run
-    progress: float | None  # from 0 to 1
-    speed: float  # seconds of the run per second of real time
-    left_s: float  # of real time, at this speed
-    updates: int | None  # None, like all counts, while a run without an event log continues
-    server_steps: int | None
-    discarded: int | None
-    refused: int | None
-    lost: tuple[int, ...] | None
-    rates: Rates
-    staleness: Staleness
-    snapshots: int
-    quality: Quality | None
-    quality_remark: str  # why there is none
-    clients: tuple[ClientFrame, ...]
-    counted: bool  # whether there is an event log to count
-    size_bytes: int
-    age_s: float  # since the file was last written
+    name: str = ""
+    method: str = ""
+    step_size: float = math.nan
+    setting: str = ""
+    transport: str = ""
+    ranks: int = 0
+    time_s: float = 0.0
+    horizon_s: float | None = None
+    iterations: int | None = None  # that end the run
+    progress: float | None = None  # from 0 to 1
+    speed: float = math.nan  # seconds of the run per second of real time
+    left_s: float = math.nan  # of real time, at this speed
+    updates: int | None = None  # like all counts, while a run without an event log continues
+    server_steps: int | None = None
+    discarded: int | None = None
+    refused: int | None = None
+    lost: tuple[int, ...] | None = None
+    rates: Rates = Rates()
+    staleness: Staleness = Staleness()
+    snapshots: int = 0
+    quality: Quality | None = None
+    quality_remark: str = ""  # why there is none
+    clients: tuple[ClientFrame, ...] = ()
+    counted: bool = False  # whether there is an event log to count
+    size_bytes: int = 0
+    age_s: float = math.nan  # since the file was last written
 
 
 def frame_of(file: str, seen: Observation, speed: float, now_at: float, quality: tuple[Quality | None, str]) -> Frame:
@@ -161,7 +161,7 @@ def _totals(seen: Observation) -> _Totals:
 def _rates(seen: Observation, expected: Expected) -> Rates:
     time_s, counts, nominal = seen.time_s, seen.counts, _nominal(seen, expected)
     if not _is_counted(seen) or time_s <= 0:
-        return Rates(math.nan, math.nan, nominal)
+        return Rates(nominal=nominal)
     return Rates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
 
 

@@ -21,7 +21,7 @@ from areabench.engine.events import State
 from areabench.errors import harmless
 from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration, has_blocks
-from areabench.views.styled import BAD, DOUBTFUL, GOOD, method_word, number, state_word
+from areabench.views.styled import BAD, DOUBTFUL, GOOD, counted, method_word, number, state_word
 from areabench.views.terminal import Colours, console
 from areabench.views.text import size
 from areabench.views.watch.frame import WAITING, ClientFrame, Frame
@@ -198,10 +198,10 @@ def _quality_values(frame: Frame) -> str:
 
 
 def _faults(frame: Frame) -> str:
-    parts = [f"{frame.refused:,} update{'s' * (frame.refused > 1)} refused"] if frame.refused else []
+    parts = [f"{counted(frame.refused, 'update')} refused"] if frame.refused else []
     if frame.lost:
         named = ", ".join(map(str, frame.lost[:_NAMED_LOST])) + (", ..." if len(frame.lost) > _NAMED_LOST else "")
-        parts.append(f"{len(frame.lost):,} client{'s' * (len(frame.lost) > 1)} lost: {named}")
+        parts.append(f"{counted(len(frame.lost), 'client')} lost: {named}")
     return "; ".join(parts)
 
 

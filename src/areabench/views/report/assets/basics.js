@@ -22,6 +22,10 @@ function shape(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
+function listen(node, listeners) {
+  return fill(node, { on: listeners }, []);
+}
+
 // ------------------------------------------------------------------------------------------------ numbers
 
 function isNumber(value) {
@@ -164,6 +168,12 @@ function markerOf(series) {
 
 function ofVariant(looks, series) {
   return looks[series.variant % looks.length];
+}
+
+// The marker of a series beside its name.
+function dotOf(series) {
+  const dot = marker(markerOf(series), 6, 6, 4, { fill: inkOf(series.colour) });
+  return shape("svg", { width: 12, height: 12, "aria-hidden": "true" }, dot);
 }
 
 // Black becomes the text colour, which is light in the dark theme.

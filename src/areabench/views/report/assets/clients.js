@@ -92,7 +92,6 @@ function clientBar(part, index, x, y, width, series) {
 }
 
 function clientAxis(svg, part, x, width) {
-  const count = part.client.length;
   const group = shape(
     "g",
     { class: "ticks" },
@@ -100,12 +99,16 @@ function clientAxis(svg, part, x, width) {
     shape("text", { x: (48 + width) / 2, y: 183, "text-anchor": "middle", class: "title" }, "client"),
     shape("text", { transform: "translate(11 79) rotate(-90)", "text-anchor": "middle", class: "title" }, "updates"),
   );
-  for (const index of linearTicks(0, count - 1, Math.min(count - 1, Math.floor(width / 60)) || 1).filter(
-    Number.isInteger,
-  )) {
-    group.append(shape("text", { x: x(index), y: 166, "text-anchor": "middle" }, String(part.client[index])));
-  }
+  group.append(...clientNames(x, 166, width, part.client));
   svg.append(group);
+}
+
+// As many numbers of clients as there is room for, below their places.
+function clientNames(x, y, width, clients) {
+  const most = clients.length - 1;
+  return linearTicks(0, most, Math.min(most, Math.floor(width / 60)) || 1)
+    .filter(Number.isInteger)
+    .map((index) => shape("text", { x: x(index), y, "text-anchor": "middle" }, String(clients[index])));
 }
 
 // ------------------------------------------------------------------------------------------------ labels
@@ -168,14 +171,8 @@ function labelDots(svg, width, found, classes) {
   for (let label = 0; label < classes; label += Math.ceil(classes / 20))
     ticks.append(shape("text", { x: 40, y: 84 + label * 20, "text-anchor": "end" }, String(label)));
   const bottom = 80 + classes * 20;
-  for (const client of linearTicks(
-    0,
-    counts.length - 1,
-    Math.min(counts.length - 1, Math.floor(width / 60)) || 1,
-  ).filter(Number.isInteger)) {
-    ticks.append(shape("text", { x: x(client), y: bottom + 8, "text-anchor": "middle" }, String(client)));
-  }
   ticks.append(
+    ...clientNames(x, bottom + 8, width, [...counts.keys()]),
     shape("text", { x: 42, y: 14, "text-anchor": "end" }, whole(Math.max(...totals))),
     shape("text", { x: (48 + width) / 2, y: bottom + 25, "text-anchor": "middle", class: "title" }, "client"),
     shape(

@@ -64,23 +64,17 @@ function follow(svg, chart, lines, scales, frame) {
         Math.min(scales.extent[1], scales.x.invert(end)),
       ]);
   };
-  fill(
-    cover,
-    {
-      on: {
-        pointermove: move,
-        pointerleave: leave,
-        pointerup: release,
-        pointerdown: (event) => {
-          if (!chart.onZoom || event.pointerType !== "mouse") return;
-          cover.setPointerCapture(event.pointerId);
-          from = place(event);
-        },
-      },
+  listen(cover, {
+    pointermove: move,
+    pointerleave: leave,
+    pointerup: release,
+    pointerdown: (event) => {
+      if (!chart.onZoom || event.pointerType !== "mouse") return;
+      cover.setPointerCapture(event.pointerId);
+      from = place(event);
     },
-    [],
-  );
-  svg.addEventListener("keydown", (event) => {
+  });
+  const press = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (event.key === "Escape") leave();
     if (!step || !xs.length) return;
@@ -88,8 +82,8 @@ function follow(svg, chart, lines, scales, frame) {
     at = Math.min(xs.length - 1, Math.max(0, at + step));
     const box = svg.getBoundingClientRect();
     point(xs[at], box.left + (scales.x(xs[at]) / frame.width) * box.width, box.top + 20);
-  });
-  svg.addEventListener("blur", leave);
+  };
+  listen(svg, { keydown: press, blur: leave });
   svg.append(cursor, selection, cover);
 }
 

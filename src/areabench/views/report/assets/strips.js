@@ -2,15 +2,10 @@
 // Labelled rows, used by several panels, and the panel of staleness.
 
 function strip(label, series, drawing, value) {
-  const dot = shape(
-    "svg",
-    { width: 12, height: 12, "aria-hidden": "true" },
-    marker(markerOf(series), 6, 6, 4, { fill: inkOf(series.colour) }),
-  );
   return element(
     "div",
     { class: "strip-row", "data-label": series.label },
-    element("div", { class: "strip-label" }, dot, label),
+    element("div", { class: "strip-label" }, dotOf(series), label),
     drawing,
     element("div", { class: "strip-value" }, value),
   );
@@ -29,17 +24,10 @@ function drawing(height, draw, label) {
 }
 
 function tip(node, heading, rows) {
-  fill(
-    node,
-    {
-      on: {
-        pointermove: (event) => tooltip.show(event.clientX, event.clientY, heading, rows),
-        pointerleave: () => tooltip.hide(),
-      },
-    },
-    [],
-  );
-  return node;
+  return listen(node, {
+    pointermove: (event) => tooltip.show(event.clientX, event.clientY, heading, rows),
+    pointerleave: () => tooltip.hide(),
+  });
 }
 
 function axisBelow(svg, scale, y, label, width) {

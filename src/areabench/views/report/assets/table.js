@@ -58,12 +58,7 @@ function timeCell(one) {
 }
 
 function methodCell(one) {
-  const dot = shape(
-    "svg",
-    { width: 12, height: 12, "aria-hidden": "true" },
-    marker(markerOf(one), 6, 6, 4, { fill: inkOf(one.colour) }),
-  );
-  return element("span", { class: "method", title: one.method }, dot, one.label);
+  return element("span", { class: "method", title: one.method }, dotOf(one), one.label);
 }
 
 function spreadCell(spread, decimals) {

@@ -118,8 +118,7 @@ class TimelineView {
 
   listen() {
     const pointers = new Map();
-    const on = (node, listeners) => fill(node, { on: listeners }, []);
-    on(this.canvas, {
+    listen(this.canvas, {
       wheel: (event) => {
         if (!event.ctrlKey && !event.metaKey) return;
         event.preventDefault();
@@ -145,7 +144,7 @@ class TimelineView {
       const half = (this.view[1] - this.view[0]) / 2;
       this.show([middle - half, middle + half]);
     };
-    on(this.map, { pointerdown: jump, pointermove: jump });
+    listen(this.map, { pointerdown: jump, pointermove: jump });
   }
 
   // One pointer moves the window, two change its length.
