@@ -39,7 +39,6 @@ COMMANDS = {
     "completion": "completion",
 }
 _STARTING_RANKS = ("launch", "resume", "sweep", "doctor")  # on this machine
-_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 
 
 def entry() -> NoReturn:
@@ -106,8 +105,8 @@ def _context(options: argparse.Namespace) -> CommandContext:
 
 def _set_mpi_defaults(command: str) -> None:
     """Tune MPI, before it is loaded or started; what the user has set stays."""
-    from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
+    from areabench.launch.families import ALLOCATIONS, MPI_DEFAULTS, ONE_MACHINE
 
-    alone = command in _STARTING_RANKS and not any(variable in os.environ for variable in _ALLOCATIONS)
+    alone = command in _STARTING_RANKS and not any(variable in os.environ for variable in ALLOCATIONS)
     for variable, value in {**MPI_DEFAULTS, **(ONE_MACHINE if alone else {})}.items():
         os.environ.setdefault(variable, value)

@@ -31,6 +31,9 @@ ONE_MACHINE = {  # messages go through memory: looking for networks takes Open M
 }
 
 
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
+
+
 class Family(StrEnum):
     """MPI libraries that the same launchers can start."""
 

@@ -29,7 +29,7 @@ from areabench.host import Meter, process_began_at
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.options import RunOptions
-from areabench.transports.signals import STOP_SIGNALS, CheckpointTriggers
+from areabench.transports.signals import LISTENING, STOP_SIGNALS, CheckpointTriggers
 from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
 from areabench.transports.world import World
 
@@ -90,6 +90,8 @@ def run_on_mpi(
     """
     with CheckpointTriggers(options.checkpoint_s if world.rank == 0 else None) as triggers:
         _leave_signals_to_server(world, options)
+        if world.rank == 0:
+            world.report(LISTENING)
         experiment = _share_experiment(load, world)
         folders = experiment.module_folders or () if folders is None else folders
         world.together(lambda: check_parts(experiment, folders))

@@ -31,6 +31,7 @@ from areabench.transports.session import (
     record_run,
     solve_ahead,
 )
+from areabench.transports.signals import BEGUN
 from areabench.transports.world import AbortRequired
 
 
@@ -126,6 +127,7 @@ class ServerRun:
         link, server = world.together(build)
         world.barrier()
         world.survives_losses = context.survives_losses
+        world.report(BEGUN)
         start_up_s, meter = time.time() - context.began_at, Meter()
         try:
             status = _run_to_end(server)
