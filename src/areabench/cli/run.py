@@ -142,6 +142,7 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
 def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine."""
     from areabench.launch.families import ALLOCATIONS
+    from areabench.launch.limits import check_limits
     from areabench.launch.mpirun import file_stamp, settle, without_signals
     from areabench.launch.start import start_limit_s
 
@@ -150,6 +151,8 @@ def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, 
     live, before = run_options.progress in (Style.LIVE, Style.COLOURED), file_stamp(run_options.output)
     passed = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{run_options.checkpoint_s:g}"]
     command = mpirun_command(ranks, [*arguments, *passed], tolerance)
+    if alone:
+        check_limits(ranks, os.environ)
     coloured = run_options.progress == Style.COLOURED
     with without_signals():  # a signal that comes while the file is marked must not keep us from it
         try:

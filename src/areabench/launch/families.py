@@ -10,7 +10,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-from areabench.errors import UserError
+from areabench.errors import SilentExit, UserError
 
 _OPEN_MPI_WORDS = ("Open MPI", "OpenRTE", "PRRTE", "prte")
 _MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary interface, one way to start ranks
@@ -132,6 +132,6 @@ def lone_ranks(started: StartedBy | None, world_size: int, remedy: Callable[[], 
 def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:
     """Raise on the first rank, and end the others silently: one error is enough."""
     if started.rank > 0:
-        raise SystemExit(2)
+        raise SilentExit(2)
     says = f"{started.launcher} has started {started.ranks} ranks ({started.variable} = {started.ranks})"
     raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` says more")

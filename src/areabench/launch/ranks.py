@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from areabench.errors import ServerGone, UserError, one_line
+from areabench.errors import ServerGone, SilentExit, UserError, one_line
 from areabench.launch.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
 from areabench.launch.start import SPOKEN, StartLimit, rank_step, reporter, start_limit_s
 
@@ -29,7 +29,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     try:
         world = _start(started, report)
         lone_ranks(started, world.size, _right_launcher)
-    except (UserError, SystemExit):
+    except (UserError, SilentExit):
         report(SPOKEN)
         raise
     from areabench.transports.world import AbortRequired, SharedFailure

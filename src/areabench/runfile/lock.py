@@ -67,6 +67,11 @@ class Claim:
             fcntl.flock(self._held.new, fcntl.LOCK_SH)
         self._held.drop_old()
 
+    @property
+    def removed(self) -> bool:
+        """Whether the file has no name any more: somebody has removed it, or put another in its place."""
+        return os.fstat(self._held.new).st_nlink == 0
+
     def write(self, offset: int, content: bytes) -> None:
         """Put bytes into the file; where it has the room already that needs neither HDF5 nor space on the disc."""
         while content:

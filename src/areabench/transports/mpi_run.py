@@ -19,7 +19,7 @@ from areabench.engine.client import Placement, place
 from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
-from areabench.engine.plugins.load import check_parts
+from areabench.engine.plugins.load import check_parts, exit_failure
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
 from areabench.experiment.module_paths import trusted_folders
@@ -224,7 +224,11 @@ def _work(context: RankContext, hosted: Mapping[int, HostedClient], starts_at_s:
     except ServerGone:
         raise
     except ClientRoundFailure as failure:
-        link.fail(failure.client, str(failure))
+        ended = failure.__cause__
+        told = exit_failure(ended, experiment) if isinstance(ended, SystemExit) else failure
+        link.fail(failure.client, str(told))
+    except SystemExit as ended:
+        link.fail(next(iter(hosted)), str(exit_failure(ended, experiment)))
     except Exception:  # any: the server must be told
         link.fail(next(iter(hosted)), traceback.format_exc())
     link.leave(server_gone)

@@ -133,7 +133,7 @@ class ServerRun:
             status = _run_to_end(server)
         except ClientsLost:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if server.all_left:
                 raise
             raise AbortRequired(f"{error}; all ranks are ended") from error
@@ -193,7 +193,7 @@ def _run_to_end(server: RealTimeServer) -> Status:
         return server.run()
     except ClientsLost:  # lost clients send no last message, and the launcher does not wait
         raise
-    except Exception:
+    except (Exception, SystemExit):  # a part of the user's may call sys.exit
         with suppress(RunFailure):  # the first failure is the one to report
             server.stop_clients()
         raise

@@ -128,7 +128,7 @@ class World:
             failure = RankFailure(self.rank, str(error), user_error=isinstance(error, UserError))
         except MemoryError as error:
             failure = RankFailure(self.rank, f"not enough memory: {error}; use fewer ranks per node", user_error=True)
-        except Exception:  # any: the other ranks must be told
+        except (Exception, SystemExit):  # any: the other ranks must be told
             failure = RankFailure(self.rank, traceback.format_exc(), user_error=False)
         failures = [found for found in self._collective(lambda comm: comm.allgather(failure)) if found is not None]
         if failures:
