@@ -13,7 +13,6 @@ import resource
 import signal
 import stat
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -108,6 +107,8 @@ def fullest_host(footprints: Sequence[Footprint]) -> HostLoad:
 
 def spare_home() -> Path:
     """A home folder where HOME is not set: the user's own, or a temporary one that only this user can write."""
+    import tempfile  # hardly ever needed
+
     with suppress(KeyError):  # the system does not know this user, as in some containers
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)
         if home.is_dir() and os.access(home, os.W_OK):

@@ -18,7 +18,6 @@ from typing import NoReturn, TextIO
 from areabench.cli import THREAD_VARIABLES, CommandContext
 from areabench.cli.parser import TYPED, build_parser, overview
 from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
-from areabench.host import restore_handlers, set_handlers, spare_home
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -186,6 +185,7 @@ class _Stopped(BaseException):
 @contextmanager
 def _stoppable(heeded: bool) -> Iterator[None]:
     """A context in which signals raise _Stopped, where they are heeded; a run has its own handlers for them."""
+    from areabench.host import restore_handlers, set_handlers
 
     def handle(number: int, frame: FrameType | None) -> None:
         raise _Stopped(signal.Signals(number).name)
@@ -221,6 +221,8 @@ def _set_home() -> bool:
     """Set HOME where it is not set, because Open MPI does not start without it; returns whether it was."""
     given = bool(os.environ.get("HOME"))
     if not given:
+        from areabench.host import spare_home
+
         os.environ["HOME"] = str(spare_home())
     return given
 

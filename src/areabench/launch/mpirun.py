@@ -41,6 +41,7 @@ FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHU
 _PR_SET_PDEATHSIG = 1
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
 _WATCH_INTERVAL_S = 0.2
+_SHARE = 9.0  # pauses are at least so many times as long as the looks, which take 0.1 s for 1,000 ranks
 _KILL_DELAY_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
 _KILLED = 128 + signal.SIGKILL
 EXIT_CODES = (0, 1, 2, 3, 4, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
@@ -263,6 +264,7 @@ class _LauncherWatch(threading.Thread):
         """Look several times a second until mpirun has ended."""
         last_seen_s = math.inf  # when ranks were seen last
         while self._mpirun.poll() is None:
+            began_s = time.monotonic()
             if has_children(self._mpirun.pid):
                 last_seen_s = time.monotonic()
             elif time.monotonic() > last_seen_s + _LAUNCHER_END_S:
@@ -273,7 +275,7 @@ class _LauncherWatch(threading.Thread):
                 self.reason = reason
                 self._end()
                 return
-            time.sleep(_WATCH_INTERVAL_S)
+            time.sleep(max(_WATCH_INTERVAL_S, _SHARE * (time.monotonic() - began_s)))
         self.reason = self._start.deaths() if self._start is not None else ""
 
     def _end(self) -> None:

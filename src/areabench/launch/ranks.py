@@ -53,6 +53,8 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             traceback.print_exc()
         sys.stderr.flush()
         world.abort()
+        if isinstance(error, AbortRequired):  # MPICH's abort may return, and all is said
+            os._exit(1)
         raise
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from areabench.errors import OutputFailure
 from areabench.host import Process, is_alive, start_ticks, this_machine
 from areabench.launch.start import FOLDER, LIMIT, SPOKEN, rank_step
 from areabench.transports.signals import BEGUN, LISTENING
@@ -106,7 +107,7 @@ def _ranks(numbers: Sequence[int]) -> str:
 
 def say(text: str) -> None:
     """Print a line of the launching process."""
-    with suppress(OSError):
+    with suppress(OSError, OutputFailure):
         print(f"areabench: {text}", file=sys.stderr, flush=True)
 
 

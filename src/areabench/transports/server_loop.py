@@ -255,8 +255,7 @@ class RealTimeServer:
         self._link.rearm(client)
 
     def _failure_text(self, client: int) -> str:
-        text = self._link.failure(client)
-        return f"client {client} failed:" + ("\n" if "\n" in text else " ") + text
+        return f"client {client} failed:\n{self._link.failure(client)}"
 
     def _step_if_due(self) -> bool:
         """Make the server step whose time has come; returns whether there was one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
@@ -88,7 +89,7 @@ class World:
         why = f"ranks {self.lost()} were lost" if known else f"MPI failed ({error})"
         print(f"areabench: rank {self.rank}: {why} before the run began; all are ended", file=sys.stderr, flush=True)
         self.abort()
-        raise AbortRequired(why) from error
+        os._exit(1)  # MPICH's abort may return
 
     def first(self, ranks: int) -> World | None:
         """A world of the first ranks with messages of its own; None on the other ranks."""
