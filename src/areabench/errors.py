@@ -31,8 +31,20 @@ class UncheckedFile(UserWarning):
         )
 
 
+class OutputFailure(UserError):
+    """Stdout or stderr, by name, that cannot be written."""
+
+    def __init__(self, stream: str, trouble: str) -> None:
+        super().__init__(f"{stream} {trouble}")
+        self.stream = stream
+
+
 class RunFailure(Exception):
     """A run that failed; shown as its message, without traceback, exit code 1."""
+
+
+class SilentExit(SystemExit):
+    """An end of this process that needs no words: a signal came, or another rank has said why."""
 
 
 class ClientsLost(RunFailure):

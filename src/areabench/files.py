@@ -6,6 +6,7 @@ Every rank loads this module, so it loads nothing large.
 from __future__ import annotations
 
 import os
+import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,13 +15,20 @@ from zlib import crc32
 
 from areabench.errors import RunFileError, UncheckedFile, UserError
 
+_READ = ("experiment", "file", "sweeps", "run", "runs", "first", "second", "ended_in", "measured_in")
+
 
 def check_paths(options: Mapping[str, Any]) -> None:
-    """Refuse a path among the options of a command that no file can have, or whose folder may not be read."""
-    for value in options.values():
+    """Refuse a path among the options of a command that no file can have, or whose folder may not be read.
+
+    A path that is read must not be a pipe or a device either.
+    """
+    for name, value in options.items():
         for path in value if isinstance(value, list) else [value]:
             if isinstance(path, Path):
                 _check_path(path)
+                if name in _READ and (reason := irregular(path)):
+                    raise UserError(f"{path}: {reason}")
 
 
 def _check_path(path: Path) -> None:
@@ -32,6 +40,18 @@ def _check_path(path: Path) -> None:
     except (OSError, ValueError) as error:  # a name of more than 255 bytes, a folder without permission, circular links
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(f"{str(path)[:100]}: cannot be used: {reason}; give another path") from error
+
+
+def irregular(path: Path) -> str:
+    """Why a path is not read: a pipe or a device may never answer, or never end. Empty for all other paths."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return ""  # who opens it says why
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return ""
+    kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    return f"is {kind}, and only regular files are read; write its content to a file, and give the path of that"
 
 
 def refuse_existing(path: Path, *, force: bool, option: str = "--output") -> None:

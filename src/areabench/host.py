@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import resource
 import signal
+import stat
 import sys
 import threading
 import time
@@ -19,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
+
+from areabench.errors import UserError
 
 _IMPORTED_AT = time.time()
 _PROC = Path("/proc")
@@ -96,6 +100,26 @@ def fullest_host(footprints: Sequence[Footprint]) -> HostLoad:
         cores = len(frozenset[int]().union(*(rank.cores for rank in ranks)))
         loads.append(HostLoad(cores, sum(rank.busy for rank in ranks) / max(cores, 1)))
     return max(loads, key=lambda host: host.load, default=HostLoad())
+
+
+# ---------------------------------------------------------------------------------------------------- home
+
+
+def spare_home() -> Path:
+    """A home folder where HOME is not set: the user's own, or a temporary one that only this user can write."""
+    import tempfile  # hardly ever needed
+
+    with suppress(KeyError):  # the system does not know this user, as in some containers
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        if home.is_dir() and os.access(home, os.W_OK):
+            return home
+    folder = Path(tempfile.gettempdir()) / f"areabench-home-{os.getuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
+            return folder
+    raise UserError(f"HOME is not set, and {folder} cannot be used instead; set HOME to a folder of your own")
 
 
 # ---------------------------------------------------------------------------------------------------- processes

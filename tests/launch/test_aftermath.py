@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.support.texts import quadratic
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.launch.mpirun import FileStamp, LauncherExit, file_stamp, settle
-from areabench.runfile.layout import pack_status
+from areabench.runfile.layout import mark, pack_status
+from areabench.runfile.lock import lock
 from areabench.runfile.read import open_run
 
 EXPERIMENT = quadratic("horizon_s = 0.5")
@@ -67,18 +69,20 @@ def test_the_run_file_knows_better_than_mpirun(
 
 
 @pytest.mark.parametrize(
-    ("ending", "expected", "reason"),
+    ("ending", "reason"),
     [
-        (LauncherExit(137), 137, "the server ended without a status, mpirun returned 137 (a rank was killed)"),
-        (LauncherExit(0), 1, "the server ended without a status, mpirun returned 0"),
-        (LauncherExit(1, signal.SIGTERM), 1, "SIGTERM came, and the run was ended before it could stop"),
+        (LauncherExit(137), "the server ended without a status, mpirun returned 137 (a rank was killed)"),
+        (LauncherExit(0), "the server ended without a status, mpirun returned 0"),
+        (LauncherExit(1, signal.SIGTERM), "SIGTERM came, and the run was ended before it could stop"),
+        (LauncherExit(-9), "mpirun was killed by SIGKILL, and the ranks that it left were ended"),
+        (LauncherExit(0, reason="rank 2 died before the run began"), "rank 2 died before the run began"),
     ],
 )
 def test_a_run_that_was_killed_is_marked_as_failed(
-    ending: LauncherExit, expected: int, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ending: LauncherExit, reason: str, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = left(tmp_path, done, State.RUNNING)
-    assert settle(path, FileStamp(), ending, trusted=True) == expected
+    assert settle(path, FileStamp(), ending, trusted=True) == 1
     assert capsys.readouterr().err == f"areabench: {path}: failed: {reason}\n"
     with open_run(path) as run:
         assert (run.status.state, run.status.reason) == (State.FAILED, reason)
@@ -92,22 +96,53 @@ def test_a_file_of_an_earlier_run_is_left_alone(done: bytes, tmp_path: Path) -> 
         assert run.status.state == State.RUNNING
 
 
+@pytest.mark.parametrize("code", [2, 0])
+def test_a_file_that_another_run_writes_is_left_alone(
+    code: int, done: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = left(tmp_path, done, State.RUNNING)
+    descriptor = lock(path)
+    try:
+        assert settle(path, FileStamp(), LauncherExit(code), trusted=False) == (code or 1)
+    finally:
+        os.close(descriptor)
+    assert capsys.readouterr().err == ""
+    with open_run(path) as run:
+        assert run.status.state == State.RUNNING
+
+
+def test_a_run_that_ends_before_it_is_marked_keeps_its_status(done: bytes, tmp_path: Path) -> None:
+    path = left(tmp_path, done, State.DONE)
+    with open_run(path) as run:
+        assert not mark(path, replace(run.status, state=State.FAILED, reason="killed"))
+    with open_run(path) as run:
+        assert (run.status.state, run.status.reason) == (State.DONE, "so it was")
+
+
 @pytest.mark.parametrize(
-    ("ending", "trusted", "expected"),
+    ("ending", "trusted", "expected", "line"),
     [
-        (LauncherExit(0), True, 0),
-        (LauncherExit(0), False, 1),
-        (LauncherExit(2), True, 2),
-        (LauncherExit(0, signal.SIGINT), False, 130),
-        (LauncherExit(-15, signal.SIGTERM), False, 143),
+        (LauncherExit(0), True, 0, ""),
+        (LauncherExit(0), False, 1, ""),
+        (LauncherExit(2), True, 2, ""),
+        (LauncherExit(0, signal.SIGINT), False, 130, "SIGINT came before the run began; nothing was recorded"),
+        (LauncherExit(-15, signal.SIGTERM), False, 4, "SIGTERM came before the run began; nothing was recorded"),
+        (LauncherExit(138, signal.SIGUSR1), False, 4, "SIGUSR1 came before the run began; nothing was recorded"),
+        (LauncherExit(0, reason="rank 1 died"), False, 1, "rank 1 died"),
+        (LauncherExit(-9), False, 1, "mpirun was killed by SIGKILL"),
+        (LauncherExit(9), True, 1, "the ranks ended before the run began: mpirun returned 9 (a rank was killed)"),
     ],
 )
-def test_no_run_file_at_all(ending: LauncherExit, trusted: bool, expected: int, tmp_path: Path) -> None:
+def test_no_run_file_at_all(
+    ending: LauncherExit, trusted: bool, expected: int, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert settle(tmp_path / "run.h5", FileStamp(), ending, trusted=trusted) == expected
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"areabench: {line}") if line else not errors
 
 
 def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.h5"
     path.write_bytes(b"no run file")
-    assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 137
+    assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 1
     assert str(path) in capsys.readouterr().err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from tests.support import own_parts
 
 from areabench.engine.events import State
 from areabench.launch.families import Family, mpi4py_family
@@ -111,6 +112,28 @@ def test_an_exception_on_a_client_ends_all_ranks_with_its_traceback(quadratic: L
         assert run.status.reason.endswith("ArithmeticError: the sum is wrong")
         assert np.count_nonzero(run.events_array["client"] == 1) == 5
     assert quadratic.replay() == 0
+
+
+@pytest.mark.parametrize(
+    ("section", "part"),
+    [
+        ("problem", {"descend": "self.n = getattr(self, 'n', 0) + 1; self.n < 9 or __import__('sys').exit(0)"}),
+        ("method", {"fields": "steps: int = 0", "aggregate": "state.steps < 3 or __import__('sys').exit(0)",
+                    "after": "State(state.model + gain * state.buffer.mean(), steps=state.steps + 1)"}),
+    ],
+)  # fmt: skip
+def test_sys_exit_of_a_part_ends_all_ranks_and_names_the_part(
+    section: str, part: dict[str, str], quadratic: Launcher
+) -> None:
+    quadratic.experiment = own_parts.write(quadratic.folder / "there", section, **part)
+    ended = quadratic.run(3, "stop.iterations=100000")
+    line = f"{section}.name = 'mine:make' called sys.exit(0) at mine.py, line "
+    assert ended.code == 1
+    assert ended.errors.count(line) == 1
+    assert "Traceback" not in ended.errors
+    with quadratic.recorded() as run:
+        assert run.status.state == State.FAILED
+        assert line in run.status.reason
 
 
 def test_clients_that_fail_together_with_long_messages_end_all_ranks(quadratic: Launcher) -> None:

@@ -25,6 +25,7 @@ from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.progress import Style
 from areabench.runfile.layout import cut, mark
+from areabench.runfile.lock import refuse_busy
 from areabench.runfile.open import whole_events, whole_snapshots
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
@@ -296,6 +297,34 @@ def test_two_runs_into_one_file(writing: subprocess.Popen[str], experiment: Path
         assert (run.status.state, len(run.events_array)) == (State.DONE, 3000)
     replayed(path)
     assert not list(tmp_path.glob(".*.new"))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_removed_during_a_run(
+    replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, event = tmp_path / "run.h5", Recorder.event
+
+    def remove(recorder: Recorder, happened: Event) -> None:
+        path.unlink(missing_ok=True)
+        if replaced:
+            path.write_text("another")
+        event(recorder, happened)
+
+    monkeypatch.setattr(Recorder, "event", remove)
+    (tmp_path / "tiny.toml").write_text(EXPERIMENT, encoding="utf-8")
+    assert main(["simulate", str(tmp_path / "tiny.toml"), "-o", str(path)]) == 1
+    line = f"areabench: {path}: was removed or replaced during the run, and is lost; run it again\n"
+    assert capsys.readouterr().err == line
+    assert path.exists() == replaced
+
+
+def test_a_file_that_is_written_is_refused_before_a_launch(writing: subprocess.Popen[str], tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match=rf"by another run \(PID {writing.pid}\); choose another --output or wait"):
+        refuse_busy(tmp_path / "run.h5")
+    writing.kill()
+    writing.wait()
+    refuse_busy(tmp_path / "run.h5")
 
 
 def test_two_runs_that_begin_at_once(tmp_path: Path) -> None:

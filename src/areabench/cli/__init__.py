@@ -29,6 +29,7 @@ class CommandContext:
     command_line: str  # as typed, for the run file
     progress_choice: str = "never"  # --progress
     as_json: bool = False  # --json
+    home_given: bool = True  # whether HOME was set; it is now
 
     @property
     def cache(self) -> Path:

@@ -39,6 +39,9 @@ def _examine(options: argparse.Namespace, context: CommandContext) -> Iterator[F
         "MPI library": lambda: checks.check_library(library),
         "launcher": lambda: checks.check_launcher(family),
         "on the path": lambda: checks.check_path(family),
+        "open files": lambda: checks.check_open_files(ranks),
+        "home": lambda: checks.check_home(environment["HOME"], given=context.home_given),
+        "temporary": lambda: checks.check_temporary(environment),
         "two ranks": lambda: checks.check_two_ranks(environment),
         "scheduler": lambda: checks.check_scheduler(environment),
         "cores": lambda: checks.check_cores(cores, ranks),
@@ -48,7 +51,6 @@ def _examine(options: argparse.Namespace, context: CommandContext) -> Iterator[F
         "HDF5": lambda: checks.check_hdf5(runs),
         "disc": lambda: checks.check_disc(runs),
         "memory": lambda: checks.check_memory(ranks),
-        "temporary": lambda: checks.check_temporary(environment),
     }
     for name, check in every.items():
         yield guarded(name, check)

@@ -6,15 +6,19 @@ import argparse
 import io
 import os
 import shlex
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any, NoReturn, TextIO
 
 from areabench.cli import THREAD_VARIABLES, CommandContext
 from areabench.cli.parser import TYPED, build_parser, overview
+from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -40,8 +44,8 @@ COMMANDS = {
     "doctor": "doctor",
     "completion": "completion",
 }
+_STARTING_RUNS = ("launch", "resume")  # on ranks, which takes a while
 _STARTING_RANKS = ("launch", "resume", "sweep", "doctor")  # on this machine
-_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 
 
 def entry() -> NoReturn:
@@ -50,9 +54,80 @@ def entry() -> NoReturn:
         from areabench.cli.completion import complete
 
         complete(build_parser())
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a file name that is no text must not end in a traceback
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(main(sys.argv[1:]))
+    try:
+        for name in ("stdout", "stderr"):
+            setattr(sys, name, _Stream.checked(name))
+        try:
+            code: int | str | None = main(sys.argv[1:])
+        except SystemExit as ended:  # of the parser
+            code = ended.code
+        for stream in (sys.stdout, sys.stderr):
+            _finish(stream)
+    except OutputFailure as failure:
+        code = _say_elsewhere(failure)
+    sys.exit(code)
+
+
+class _Stream(io.TextIOWrapper):
+    """Stdout or stderr; an error in writing there is told apart from all other errors."""
+
+    called = ""
+
+    @classmethod
+    def checked(cls, name: str) -> _Stream:
+        """The stream of this name; an OutputFailure if it is closed, or takes nothing, as /dev/full does."""
+        stream = getattr(sys, name)
+        if stream is None:
+            raise OutputFailure(name, f"is closed; redirect it to a file or to {os.devnull} instead")
+        with _writing(name):
+            os.write(stream.fileno(), b"")
+        errors = "backslashreplace"  # a file name that is no text must not end in a traceback
+        made = cls(stream.detach(), stream.encoding, errors, line_buffering=stream.line_buffering)
+        made.called = name
+        return made
+
+    def write(self, text: str, /) -> int:
+        with _writing(self.called):
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _writing(self.called):
+            super().flush()
+
+
+@contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """A context that writes to the stream of this name; a reader that has left is no failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        remedy = "redirect it elsewhere, or make room"
+        raise OutputFailure(name, f"cannot be written: {error.strerror}; {remedy}") from error
+
+
+def _say_elsewhere(failure: OutputFailure) -> int:
+    """Print on the other stream that one cannot be written, if there is another; returns the exit code."""
+    other = sys.stdout if failure.stream == "stderr" else sys.stderr
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, OutputFailure):
+                if stream is other:
+                    print(f"areabench: {failure}", file=stream)
+            with suppress(OSError, OutputFailure):
+                _finish(stream)
+    return 2
+
+
+def _finish(stream: TextIO) -> None:
+    """Write what a stream holds; where that fails, let it go nowhere, so that Python does not try again."""
+    try:
+        stream.flush()
+    except (OSError, OutputFailure) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader has left, as in `areabench show RUN | head`
+            raise
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,13 +144,25 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     options = build_parser().parse_args(arguments)
     _set_mpi_defaults(options.command)
-    from areabench.errors import RunFailure, UserError
     from areabench.files import check_paths
 
     try:
-        check_paths(vars(options))
-        with _unchecked_files_named():
-            return _function(options.command)(options, _context(options))
+        context = _context(options, home_given=_set_home())
+        with _stoppable(options.command in _STARTING_RUNS and context.started is None):
+            check_paths(vars(options))
+            with _unchecked_files_named():
+                return _function(options.command)(options, context)
+    except _Stopped as stopped:
+        print(f"areabench: {stopped} came while no run was under way; start it again", file=sys.stderr)
+        return 4
+    except (SilentExit, OutputFailure):
+        raise
+    except SystemExit as ended:  # of code that the user has named; it must not look like our success
+        print(
+            f"areabench: {_place_of(ended)} called sys.exit({ended.code!r}); let it return, or raise an error",
+            file=sys.stderr,
+        )
+        return 1
     except UserError as error:
         print(f"areabench: {error}", file=sys.stderr)
         return 2
@@ -89,7 +176,7 @@ def main(arguments: Sequence[str]) -> int:
         print("areabench: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has left, as in `areabench show RUN | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _finish(sys.stdout)
         return 0
 
 
@@ -118,6 +205,32 @@ def _unchecked_files_named() -> Iterator[None]:
                 print(f"areabench: {next(iter(found))}{more}", file=sys.stderr)
 
 
+class _Stopped(BaseException):
+    """A signal that came before a run was under way."""
+
+
+@contextmanager
+def _stoppable(heeded: bool) -> Iterator[None]:
+    """A context in which signals raise _Stopped, where they are heeded; a run has its own handlers for them."""
+    from areabench.host import restore_handlers, set_handlers
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise _Stopped(signal.Signals(number).name)
+
+    signals = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP) if heeded else ()
+    before = set_handlers((each for each in signals if signal.getsignal(each) != signal.SIG_IGN), handle)
+    try:
+        yield
+    finally:
+        restore_handlers(before)
+
+
+def _place_of(error: BaseException) -> str:
+    """The file and line that raised an error."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}, line {frame.lineno},"
+
+
 def _function(command: str) -> Callable[[argparse.Namespace, CommandContext], int]:
     """The function that does what a command says; its module is loaded now."""
     function: Callable[[argparse.Namespace, CommandContext], int]
@@ -125,17 +238,26 @@ def _function(command: str) -> Callable[[argparse.Namespace, CommandContext], in
     return function
 
 
-def _context(options: argparse.Namespace) -> CommandContext:
+def _context(options: argparse.Namespace, *, home_given: bool) -> CommandContext:
     typed = shlex.join(sys.argv).encode(errors="backslashreplace").decode()
-    return CommandContext(
-        os.environ, typed, getattr(options, "progress", "never"), as_json=getattr(options, "json", False)
-    )
+    progress, as_json = getattr(options, "progress", "never"), getattr(options, "json", False)
+    return CommandContext(os.environ, typed, progress, as_json=as_json, home_given=home_given)
+
+
+def _set_home() -> bool:
+    """Set HOME where it is not set, because Open MPI does not start without it; returns whether it was."""
+    given = bool(os.environ.get("HOME"))
+    if not given:
+        from areabench.host import spare_home
+
+        os.environ["HOME"] = str(spare_home())
+    return given
 
 
 def _set_mpi_defaults(command: str) -> None:
     """Tune MPI, before it is loaded or started; what the user has set stays."""
-    from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
+    from areabench.launch.families import ALLOCATIONS, MPI_DEFAULTS, ONE_MACHINE
 
-    alone = command in _STARTING_RANKS and not any(variable in os.environ for variable in _ALLOCATIONS)
+    alone = command in _STARTING_RANKS and not any(variable in os.environ for variable in ALLOCATIONS)
     for variable, value in {**MPI_DEFAULTS, **(ONE_MACHINE if alone else {})}.items():
         os.environ.setdefault(variable, value)

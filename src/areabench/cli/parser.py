@@ -22,11 +22,12 @@ _RUN = {
     "0": "done or target reached", "1": "the run failed", "2": "bad input", "3": "diverged",
     "4": "stopped by a signal, to be resumed", "130": "interrupted",
 }  # fmt: skip
+_LAUNCH = _RUN | {"4": "stopped by a signal, to be resumed, or to be started again if the run had not begun"}
 EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     "simulate": _RUN,
-    "launch": _RUN,
+    "launch": _LAUNCH,
     "run": _RUN,
-    "resume": _RUN,
+    "resume": _LAUNCH,
     "sweep": {
         "0": "done, also where runs diverged", "1": "a run failed, or cannot be run", "2": "bad input",
         "129, 130 or 143": "interrupted",

@@ -6,6 +6,7 @@ Every rank of a launch loads this module, so it loads nothing that only the serv
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ def simulate(options: argparse.Namespace, context: CommandContext) -> int:
 def launch(options: argparse.Namespace, context: CommandContext) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one per client unless told otherwise."""
     from areabench.engine.plugins.load import check_parts
+    from areabench.runfile.lock import refuse_busy
 
     experiment, run_options = load_experiment(options.experiment, options.overrides), _run_options(options, context)
     ranks = experiment.clients.count + 1 if options.ranks is None else options.ranks
@@ -46,6 +48,7 @@ def launch(options: argparse.Namespace, context: CommandContext) -> int:
     check_parts(experiment, experiment.module_folders or ())  # every rank does, but its error is longer
     output = run_options.output_for(experiment)
     refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error
+    refuse_busy(output)
     arguments = ["run", str(options.experiment), "--output", str(output)]
     arguments += ["--force"] if options.force else []
     for override in options.overrides:
@@ -84,6 +87,7 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
 
     from areabench.engine.plugins.trust import OPTION, check_trusted
     from areabench.experiment.module_paths import trusted_folders
+    from areabench.runfile.lock import refuse_busy
     from areabench.runfile.read import open_run
     from areabench.transports.session import resumable, resume_simulation
 
@@ -94,6 +98,7 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
             if options.ranks is not None:
                 raise UserError(f"--ranks {options.ranks}: {path} was simulated; leave it out")
             return _report(resume_simulation(recorded, run_options, trusted_folders(trusted)), path)
+        refuse_busy(path)
         ranks = recorded.provenance.ranks if options.ranks is None else options.ranks
         place(recorded.experiment.clients.count, ranks)
 
@@ -136,17 +141,25 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
 
 def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: Tolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine."""
-    from areabench.launch.mpirun import file_stamp, settle
+    from areabench.launch.families import ALLOCATIONS
+    from areabench.launch.limits import check_limits
+    from areabench.launch.mpirun import file_stamp, settle, without_signals
+    from areabench.launch.start import start_limit_s
 
     assert run_options.output is not None
+    limit_s, alone = start_limit_s(os.environ), not any(variable in os.environ for variable in ALLOCATIONS)
     live, before = run_options.progress in (Style.LIVE, Style.COLOURED), file_stamp(run_options.output)
     passed = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{run_options.checkpoint_s:g}"]
     command = mpirun_command(ranks, [*arguments, *passed], tolerance)
-    try:
-        ending = supervise(command, live=live, coloured=run_options.progress == Style.COLOURED)
-    except OSError as error:
-        raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-    return settle(run_options.output, before, ending, trusted="--with-ft" not in command)
+    if alone:
+        check_limits(ranks, os.environ)
+    coloured = run_options.progress == Style.COLOURED
+    with without_signals():  # a signal that comes while the file is marked must not keep us from it
+        try:
+            ending = supervise(command, live=live, coloured=coloured, ranks=ranks * alone, limit_s=limit_s)
+        except OSError as error:
+            raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
+        return settle(run_options.output, before, ending, trusted="--with-ft" not in command)
 
 
 def _report_on_rank(world: World, result: MpiResult) -> int:

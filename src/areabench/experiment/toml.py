@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from areabench.errors import ConfigError
+from areabench.files import irregular
 
 _MOST_BYTES = 50_000_000  # of an experiment file; the rates of a million clients take half of it
 _DEEPEST = 20  # levels of tables and lists; a sweep over listed rates has six
@@ -18,6 +19,8 @@ _PRINTED = 10**4000  # Python does not print larger integers in decimal, but TOM
 
 def read_text(path: Path) -> str:
     """The text of an experiment file."""
+    if reason := irregular(path):
+        raise ConfigError(f"{path}: {reason}")
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)

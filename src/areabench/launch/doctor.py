@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -36,6 +37,7 @@ from areabench.launch.families import (
     mpi4py_folder,
     version_in,
 )
+from areabench.launch.limits import SHARED, few_descriptors, little_shared_memory
 from areabench.launch.mpirun import (
     Launcher,
     ask_launcher,
@@ -51,7 +53,7 @@ _SLEEP_S, _SLEEPS = 1e-3, 50
 _LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
 _RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
 _LEAST_BYTES, _FEW_BYTES = 50e6, 2e9  # of disc: MNIST unpacked; a day of runs
-_SHARED = Path("/dev/shm")  # where MPI's ranks on a node meet
+_FEW_FILES = 256  # mpirun opens four per rank
 _GRACE_S = 5.0  # for mpirun to end its ranks when told to
 FACTS_LIMIT_S = 30.0
 MESSAGE_LIMIT_S = 60.0
@@ -336,7 +338,7 @@ def check_memory(ranks: int) -> Finding:
     return Finding("memory", Mark.FAIL, text, remedy)
 
 
-def check_temporary(environment: Mapping[str, str], shared: Path = _SHARED) -> Finding:
+def check_temporary(environment: Mapping[str, str], shared: Path = SHARED) -> Finding:
     """Whether MPI has room for the memory that its ranks share."""
     folder = Path(environment.get("TMPDIR") or tempfile.gettempdir())
     if problem := _unwritable(folder):
@@ -344,12 +346,34 @@ def check_temporary(environment: Mapping[str, str], shared: Path = _SHARED) -> F
     text = f"{folder}: writable, {_size(shutil.disk_usage(folder).free)} free"
     if not shared.is_dir():
         return Finding("temporary", Mark.OK, text)
+    trouble, remedy = little_shared_memory(environment, shared)
+    if trouble:
+        return Finding("temporary", Mark.FAIL, f"{text}; {trouble}", remedy)
     room = shutil.disk_usage(shared).free
     text += f"; {shared}: {_size(room)} free"
-    if room >= _LEAST_BYTES * 2 and os.access(shared, os.W_OK):
+    if room >= _LEAST_BYTES * 2:
         return Finding("temporary", Mark.OK, text)
     remedy = f"ranks of a node meet in {shared}: empty it, or in a container enlarge it (--shm-size=1g)"
     return Finding("temporary", Mark.WARN, text, remedy)
+
+
+def check_open_files(ranks: int) -> Finding:
+    """Whether mpirun may open as many files as it needs for the ranks."""
+    trouble, remedy = few_descriptors(ranks)
+    if trouble:
+        return Finding("open files", Mark.FAIL, trouble, remedy)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    text = "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,} allowed"
+    if resource.RLIM_INFINITY != limit < _FEW_FILES:
+        return Finding("open files", Mark.WARN, f"{text}: enough for {ranks} ranks", "`ulimit -n 1024`, for more ranks")
+    return Finding("open files", Mark.OK, text)
+
+
+def check_home(home: str, *, given: bool) -> Finding:
+    """The home folder, without which Open MPI does not start; `given`: the environment has one."""
+    if given:
+        return Finding("home", Mark.OK, home)
+    return Finding("home", Mark.WARN, f"HOME is not set; {home} is used", "`export HOME=` your home folder")
 
 
 def _existing(folder: Path) -> Path:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 
-from areabench.errors import UserError
+from areabench.errors import SilentExit, UserError
 
 _OPEN_MPI_WORDS = ("Open MPI", "OpenRTE", "PRRTE", "prte")
 _MPICH_WORDS = ("MPICH", "HYDRA", "Intel(R) MPI", "MVAPICH")  # one binary interface, one way to start ranks
@@ -29,6 +29,9 @@ ONE_MACHINE = {  # messages go through memory: looking for networks takes Open M
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^ofi,tcp",
 }
+
+
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
 
 
 class Family(StrEnum):
@@ -129,6 +132,6 @@ def lone_ranks(started: StartedBy | None, world_size: int, remedy: Callable[[], 
 def _refuse(started: StartedBy, why: str, remedy: Callable[[], str]) -> None:
     """Raise on the first rank, and end the others silently: one error is enough."""
     if started.rank > 0:
-        raise SystemExit(2)
+        raise SilentExit(2)
     says = f"{started.launcher} has started {started.ranks} ranks ({started.variable} = {started.ranks})"
     raise UserError(f"{says}, {why}; {remedy()}; `areabench doctor` says more")

@@ -28,7 +28,10 @@ from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
 from areabench.host import Handlers, restore_handlers, set_handlers
 from areabench.launch.families import Family, family_in, mpi4py_family, version_in
+from areabench.launch.start import FOLDER
+from areabench.launch.watch import StartWatch, end_ranks, say
 from areabench.progress import relay, write_coloured, write_live
+from areabench.transports.signals import LISTENING
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
 PATIENCE_S = 30.0  # how long a run may take to stop: it writes a checkpoint and waits for its clients
@@ -37,9 +40,11 @@ _FIRST_WITH_ULFM = 5  # version of Open MPI
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
-_WATCH_INTERVAL_S = 0.5
+_WATCH_INTERVAL_S = 0.2
+_SHARE = 9.0  # pauses are at least so many times as long as the looks, which take 0.1 s for 1,000 ranks
 _KILL_DELAY_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
 _KILLED = 128 + signal.SIGKILL
+EXIT_CODES = (0, 1, 2, 3, 4, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
 _NAMES = ("mpirun", "mpiexec")
 _NAMES_BESIDE_ANOTHER = ("mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra")  # Debian's, where both are installed
 
@@ -187,10 +192,11 @@ def tolerance_flags(launcher: Launcher, tolerance: Tolerance) -> list[str]:
 
 
 class LauncherExit(NamedTuple):
-    """How mpirun ended: its exit code, and the signal that had come to us before (0: none)."""
+    """How mpirun ended: its exit code, the signal that had come to us before (0: none), and why we ended it."""
 
     code: int
     signal: int = 0
+    reason: str = ""  # also which ranks died before the run began
 
     @property
     def shell_code(self) -> int:
@@ -198,12 +204,17 @@ class LauncherExit(NamedTuple):
         return self.code if self.code >= 0 else 128 - self.code
 
 
-def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> LauncherExit:
+def supervise(
+    command: Sequence[str], *, live: bool, coloured: bool = False, ranks: int = 0, limit_s: float = math.inf
+) -> LauncherExit:
     """Start mpirun and wait for its end; with `live`, show its progress lines, in colour if `coloured`.
 
-    It has its own session, because an interrupt from the keyboard would reach it too and end its ranks at once.
+    It has its own session, because an interrupt from the keyboard would reach it too and end its ranks at once. Its
+    `ranks` are watched until the run has begun, if they are all on this machine (0: they are not).
     """
     with private_tmpdir() as environment, _SignalForwarder() as forwarder:
+        folder = Path(environment["TMPDIR"])
+        environment[FOLDER] = str(folder)
         mpirun = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -215,13 +226,16 @@ def supervise(command: Sequence[str], *, live: bool, coloured: bool = False) -> 
             env=environment,
         )
         with mpirun:
-            forwarder.attach(mpirun)
-            watch = _LauncherWatch(mpirun)
+            forwarder.attach(mpirun, (lambda: (folder / LISTENING).exists()) if ranks else lambda: True)
+            watch = _LauncherWatch(mpirun, StartWatch(mpirun.pid, ranks, folder, limit_s) if ranks else None)
             watch.start()
             if mpirun.stderr is not None:
                 relay(mpirun.stderr, write_coloured if coloured else write_live)
             code = mpirun.wait()
-            return LauncherExit(0 if watch.has_ended_it else code, forwarder.first)
+            watch.join()
+        if code < 0:  # killed: its ranks may still run, and write
+            end_ranks(str(folder))
+        return LauncherExit(0 if watch.has_ended_it else code, forwarder.first, watch.reason)
 
 
 @contextmanager
@@ -238,24 +252,39 @@ def private_tmpdir() -> Iterator[dict[str, str]]:
 class _LauncherWatch(threading.Thread):
     """Ends an mpirun whose ranks have all ended: in fault-tolerant mode Open MPI's sometimes never ends.
 
-    That happens where ranks have returned something other than 0; the run file says how the run ended.
+    That happens where ranks have returned something other than 0; the run file says how the run ended. It also ends an
+    mpirun for the reasons of a StartWatch.
     """
 
-    def __init__(self, mpirun: subprocess.Popen[str]) -> None:
+    def __init__(self, mpirun: subprocess.Popen[str], start: StartWatch | None = None) -> None:
         super().__init__(daemon=True)
-        self._mpirun, self.has_ended_it = mpirun, False
+        self._mpirun, self._start, self.has_ended_it, self.reason = mpirun, start, False, ""
 
     def run(self) -> None:
-        """Look twice per second until mpirun has ended."""
+        """Look several times a second until mpirun has ended."""
         last_seen_s = math.inf  # when ranks were seen last
         while self._mpirun.poll() is None:
+            began_s = time.monotonic()
             if has_children(self._mpirun.pid):
                 last_seen_s = time.monotonic()
             elif time.monotonic() > last_seen_s + _LAUNCHER_END_S:
                 self.has_ended_it = True
                 self._mpirun.kill()
+                break
+            if self._start is not None and (reason := self._start.look()):
+                self.reason = reason
+                self._end()
                 return
-            time.sleep(_WATCH_INTERVAL_S)
+            time.sleep(max(_WATCH_INTERVAL_S, _SHARE * (time.monotonic() - began_s)))
+        self.reason = self._start.deaths() if self._start is not None else ""
+
+    def _end(self) -> None:
+        """Have mpirun end its ranks, or kill it."""
+        self._mpirun.terminate()
+        try:
+            self._mpirun.wait(_KILL_DELAY_S)
+        except subprocess.TimeoutExpired:
+            self._mpirun.kill()
 
 
 def has_children(pid: int) -> bool:
@@ -285,22 +314,38 @@ def end_with_parent() -> Callable[[], None] | None:
     return tie
 
 
+@contextmanager
+def without_signals() -> Iterator[None]:
+    """A context in which the signals that are forwarded have no effect where nothing forwards them."""
+    before = set_handlers(_heard(), lambda number, frame: None)
+    try:
+        yield
+    finally:
+        restore_handlers(before)
+
+
+def _heard() -> list[signal.Signals]:
+    """The signals that are forwarded, except those that are ignored: nohup ignores SIGHUP."""
+    return [each for each in FORWARDED_SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+
+
 class _SignalForwarder:
     """A context that forwards our signals to mpirun.
 
     The first becomes SIGUSR1, which mpirun passes to all ranks: the server writes a checkpoint and ends the run. If
-    that takes longer than PATIENCE_S, or another signal comes, mpirun is told to end its ranks, and at last killed.
+    that takes longer than PATIENCE_S, or another signal comes, or the ranks do not listen yet, mpirun is told to end
+    its ranks, and at last killed.
     """
 
     def __init__(self) -> None:
         self._mpirun: subprocess.Popen[str] | None = None
+        self._listens: Callable[[], bool] = lambda: True
         self.first = 0
         self._timer: threading.Timer | None = None
         self._before: Handlers = {}
 
     def __enter__(self) -> _SignalForwarder:
-        ours = [each for each in FORWARDED_SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # nohup ignores SIGHUP
-        self._before = set_handlers(ours, self._handle)
+        self._before = set_handlers(_heard(), self._handle)
         return self
 
     def __exit__(
@@ -310,9 +355,9 @@ class _SignalForwarder:
         if self._timer is not None:
             self._timer.cancel()
 
-    def attach(self, mpirun: subprocess.Popen[str]) -> None:
-        """Forward to this mpirun; a signal may have come already."""
-        self._mpirun = mpirun
+    def attach(self, mpirun: subprocess.Popen[str], listens: Callable[[], bool]) -> None:
+        """Forward to this mpirun; a signal may have come already. `listens` says whether its ranks act on signals."""
+        self._mpirun, self._listens = mpirun, listens
         if self.first:
             self._forward(mpirun)
 
@@ -323,6 +368,9 @@ class _SignalForwarder:
             (self._end if again else self._forward)(mpirun)
 
     def _forward(self, mpirun: subprocess.Popen[str]) -> None:
+        if not self._listens():
+            self._end(mpirun)
+            return
         mpirun.send_signal(signal.SIGUSR1)
         self._later(PATIENCE_S, lambda: self._end(mpirun))
 
@@ -359,19 +407,55 @@ def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bo
     A run that is still `running` in its file was killed, and is marked as failed. An mpirun that returns 0 even where
     all its ranks were killed is not `trusted`.
     """
-    status = _read_status(output) if file_stamp(output) not in (before, FileStamp()) else None
-    if status is not None and status.state == State.RUNNING:
-        reason = reason_of(ending)
-        _mark_failed(output, replace(status, state=State.FAILED, reason=reason))
-        print(f"areabench: {output}: failed: {reason}", file=sys.stderr)
-        return ending.shell_code or 1
+    status = _final_status(output, before, reason_of(ending))
+    if status is None and ending.signal:
+        say(f"{signal.Signals(ending.signal).name} came before the run began; nothing was recorded: start it again")
+        return 130 if ending.signal == signal.SIGINT else 4
+    if ending.code < 0 or (status is None and ending.reason):
+        if status is None or status.state != State.FAILED:  # else that is said
+            say(reason_of(ending))
+        return 1
+    if status is None and ending.code not in EXIT_CODES:
+        say(f"the ranks ended before the run began: mpirun returned {_code_of(ending)}")
+        return 1
     if status is not None and status.state == State.STOPPED and ending.signal == signal.SIGINT:
         return 128 + signal.SIGINT
     if status is not None and status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
-        return exit_code(status) or ending.shell_code or 1
-    if status is None and not ending.code and (ending.signal or not trusted):
-        return 128 + ending.signal if ending.signal else 1
-    return ending.shell_code
+        return exit_code(status)
+    if not ending.code:
+        return 1 if status is None and not trusted else 0
+    return ending.code if ending.code in EXIT_CODES else 1
+
+
+def _final_status(output: Path, before: FileStamp, reason: str) -> Status | None:
+    """The status of the file that a launch has written, marked as failed if the run was killed; None if there is none.
+
+    A file that is locked belongs to another run: our ranks have ended.
+    """
+    from areabench.runfile.layout import mark
+    from areabench.runfile.lock import lock_seen
+    from areabench.runfile.read import open_run
+
+    if file_stamp(output) in (before, FileStamp()):
+        return None
+    try:
+        if lock_seen(output):
+            return None
+        with open_run(output) as run:
+            status = run.status
+        if status.state != State.RUNNING:
+            return status
+        failed = replace(status, state=State.FAILED, reason=reason)
+        if mark(output, failed):
+            say(f"{output}: failed: {reason}")
+            return failed
+        with open_run(output) as run:  # it ended between our two looks
+            return run.status
+    except UserError as error:  # `recover` saves what can be
+        say(str(error))
+    except OSError as error:
+        say(f"{output}: cannot be read: {error.strerror or error}")
+    return None
 
 
 def reason_of(ending: LauncherExit) -> str:
@@ -379,25 +463,13 @@ def reason_of(ending: LauncherExit) -> str:
     if ending.signal:
         name = signal.Signals(ending.signal).name
         return f"{name} came, and the run was ended before it could stop"
-    killed = " (a rank was killed)" if ending.shell_code in (_KILLED, signal.SIGKILL) else ""  # Open MPI's, MPICH's
-    return f"the server ended without a status, mpirun returned {ending.shell_code}{killed}"
+    if ending.reason:
+        return ending.reason
+    if ending.code < 0:
+        return f"mpirun was killed by {signal.Signals(-ending.code).name}, and the ranks that it left were ended"
+    return f"the server ended without a status, mpirun returned {_code_of(ending)}"
 
 
-def _read_status(path: Path) -> Status | None:
-    from areabench.runfile.read import open_run
-
-    try:
-        with open_run(path) as run:
-            return run.status
-    except UserError as error:  # `recover` saves what can be
-        print(f"areabench: {error}", file=sys.stderr)
-        return None
-
-
-def _mark_failed(path: Path, status: Status) -> None:
-    from areabench.runfile.layout import mark
-
-    try:
-        mark(path, status)
-    except UserError as error:
-        print(f"areabench: {error}", file=sys.stderr)
+def _code_of(ending: LauncherExit) -> str:
+    """The exit code of mpirun, with a remark where a rank was killed: Open MPI's, MPICH's."""
+    return f"{ending.shell_code}{' (a rank was killed)' if ending.shell_code in (_KILLED, signal.SIGKILL) else ''}"

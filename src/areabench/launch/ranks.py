@@ -12,36 +12,32 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from areabench.errors import ServerGone, UserError, one_line
+from areabench.errors import ServerGone, SilentExit, UserError, one_line
 from areabench.launch.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
+from areabench.launch.start import SPOKEN, StartLimit, rank_step, reporter, start_limit_s
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
 
 
-START_LIMIT_S = 600  # for MPI to start on all ranks; 1,000 ranks on one machine take 100 s
-END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits forever
+END_LIMIT_S = 10  # for a fault-tolerant MPI to end: it takes 0.1 s, but sometimes waits for ever
 
 
 def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
     """Run an action on all ranks of this launch, each of which calls this; a failure on one ends all."""
-    foreign_launcher(started, mpi4py_family(), _right_launcher)
-    _end_after(START_LIMIT_S, started)  # MPI would wait for a rank that has died
+    report = reporter(os.environ)
     try:
-        from areabench.transports.world import AbortRequired, SharedFailure, World
-    except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
-        raise UserError(
-            f"MPI cannot be used: {one_line(error)}; install it with `make install`, or use `areabench simulate`"
-        ) from error
+        world = _start(started, report)
+        lone_ranks(started, world.size, _right_launcher)
+    except (UserError, SilentExit):
+        report(SPOKEN)
+        raise
+    from areabench.transports.world import AbortRequired, SharedFailure
 
-    world = World(fault_tolerant=started is not None and started.fault_tolerant)
-    _end_after(0, started)
-    if started is not None:  # a run handles it; before and after, Hydra may send it because another rank has ended
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    lone_ranks(started, world.size, _right_launcher)
     try:
         return _end(world, play(world), started)
     except SharedFailure as failure:
+        report(SPOKEN)
         if world.rank == 0:
             where = f"rank {failure.failure.rank}: " if failure.failure.rank else ""
             print(f"areabench: {where}{failure.failure.message}", file=sys.stderr, flush=True)
@@ -57,7 +53,27 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
             traceback.print_exc()
         sys.stderr.flush()
         world.abort()
+        if isinstance(error, AbortRequired):  # MPICH's abort may return, and all is said
+            os._exit(1)
         raise
+
+
+def _start(started: StartedBy | None, report: Callable[[str], None]) -> World:
+    """Start MPI; returns when all ranks have met."""
+    foreign_launcher(started, mpi4py_family(), _right_launcher)
+    with StartLimit(started, start_limit_s(os.environ)) as limit:
+        report(rank_step(started.rank if started is not None else 0))
+        try:
+            from areabench.transports.world import World
+        except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
+            raise UserError(
+                f"MPI cannot be used: {one_line(error)}; install it with `make install`, or use `areabench simulate`"
+            ) from error
+        limit.first_meeting()
+        world = World(fault_tolerant=started is not None and started.fault_tolerant, report=report)
+    if started is not None:  # a run handles it; before and after, Hydra may send it because another rank has ended
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    return world
 
 
 def _end(world: World, code: int, started: StartedBy | None) -> int:

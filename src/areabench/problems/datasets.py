@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from areabench.arrays import crc32
 from areabench.errors import UserError
 from areabench.experiment.problem_records import Digits, Mnist, Synthetic
+from areabench.host import spare_home
 
 PackageData = Mnist | Digits | Synthetic
 
@@ -43,7 +44,14 @@ def default_cache(environment: Mapping[str, str]) -> Path:
     """The folder of unpacked data sets: AREABENCH_CACHE, or else the user's cache folder."""
     if chosen := environment.get("AREABENCH_CACHE"):
         return Path(chosen)
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "areabench"
+    return Path(environment.get("XDG_CACHE_HOME") or _home() / ".cache") / "areabench"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # neither HOME nor the system says
+        return spare_home()
 
 
 @dataclass(frozen=True)

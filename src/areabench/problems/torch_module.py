@@ -81,7 +81,7 @@ def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -
     task = f"{features} features and {classes} classes"
     try:
         outputs = module(torch.zeros(2, features))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"problem.module = {settings.module!r} cannot take {task} ({named(error)}); fit the model to the data"
         ) from error
@@ -97,7 +97,7 @@ def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -
 def _probe_loss(settings: TorchModule, loss: Loss, outputs: Tensor) -> None:
     try:
         torch.autograd.backward(loss(outputs, torch.zeros(2, dtype=torch.int64)))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"problem.loss = {settings.loss!r} failed on {outputs.shape[1]} scores per sample ({named(error)}); "
             "it must be a differentiable function (outputs, labels) -> scalar mean"

@@ -25,7 +25,7 @@ from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_for_reading
+from areabench.runfile.open import DAMAGE, damaged, open_closed
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
@@ -189,19 +189,19 @@ def cut(text: str, size: int) -> bytes:
 def mark(path: Path, status: Status) -> bool:
     """Set the status of a run file whose run was killed; False if the run had recorded its own end.
 
-    A RunFileError if a run is still writing it.
+    The lock is held from the look at its state to the end of the change. A RunFileError if a run is still writing it.
     """
     try:
-        with open_for_reading(path) as file:
-            offset, now = file[_NAME].id.get_offset(), status_of(file)
         descriptor = lock(path)
     except BlockingIOError as error:
         raise RunFileError(f"{path}: {error}; wait until it has ended") from error
+    try:
+        with open_closed(path) as file:
+            offset, size, now = file[_NAME].id.get_offset(), file[_NAME].dtype.itemsize, status_of(file)
+        if now.state == State.RUNNING:
+            os.pwrite(descriptor, pack_status(status)[:size], offset)  # an older file has no room for a checksum
     except DAMAGE as error:
         raise damaged(path, str(error)) from error
-    try:
-        if now.state == State.RUNNING:
-            os.pwrite(descriptor, pack_status(status), offset)
     finally:
         os.close(descriptor)
     return now.state == State.RUNNING

@@ -19,6 +19,7 @@ from areabench.errors import RunFileError
 from areabench.files import refuse_existing
 
 _PATIENCE_S = 0.2  # a process that only tests the lock holds it shorter than this
+_ANOTHER = "choose another --output"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -29,32 +30,32 @@ class Claim:
         refuse_existing(path, force=force)
         self.path = path
         self._target = Path(os.path.realpath(path))  # a link stays a link
-        self.making = self._target.with_name(f".{self._target.name}.new")
+        self.making = _making(self._target)
         held = _Descriptors(self.making)
         self._held, self._finalize = held, weakref.finalize(self, held.release)
         try:
             self._take(force=force)
         except BlockingIOError as error:
             self.release()
-            raise RunFileError(f"{path}: {error}; choose another --output or wait") from error
+            raise RunFileError(f"{path}: {error}; {_ANOTHER} or wait") from error
         except RunFileError:
             self.release()
             raise
         except OSError as error:
             self.release()
             reason = error.strerror or str(error)
-            raise RunFileError(f"{path}: cannot be written: {reason}; choose another --output") from error
+            raise RunFileError(f"{path}: cannot be written: {reason}; {_ANOTHER}") from error
 
     def _take(self, *, force: bool) -> None:
         try:
             self.making.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise RunFileError(f"{self.path}: {self.path.parent} is not a folder; choose another --output") from error
+            raise RunFileError(f"{self.path}: {self.path.parent} is not a folder; {_ANOTHER}") from error
         self._held.new = lock(self.making, os.O_CREAT | os.O_NOFOLLOW)
         os.ftruncate(self._held.new, 0)  # what a run that was killed has left
         refuse_existing(self.path, force=force)  # a run may have begun since
         if self._target.exists() and not self._target.is_dir() and not self._target.is_file():
-            raise RunFileError(f"{self.path}: is neither a file nor free; choose another --output")
+            raise RunFileError(f"{self.path}: is neither a file nor free; {_ANOTHER}")
         if self._target.exists():
             self._held.old = lock(self._target)
 
@@ -66,6 +67,11 @@ class Claim:
             fcntl.flock(self._held.new, fcntl.LOCK_SH)
         self._held.drop_old()
 
+    @property
+    def removed(self) -> bool:
+        """Whether the file has no name any more: somebody has removed it, or put another in its place."""
+        return os.fstat(self._held.new).st_nlink == 0
+
     def write(self, offset: int, content: bytes) -> None:
         """Put bytes into the file; where it has the room already that needs neither HDF5 nor space on the disc."""
         while content:
@@ -75,6 +81,11 @@ class Claim:
     def release(self) -> None:
         """Release the file; one that has not been given its name is removed."""
         self._finalize()
+
+
+def _making(target: Path) -> Path:
+    """The name of a run file until it can be read."""
+    return target.with_name(f".{target.name}.new")
 
 
 class _Descriptors:
@@ -109,6 +120,14 @@ def lock(path: Path, flags: int = 0) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)  # it was renamed or removed before we had the lock
+
+
+def refuse_busy(path: Path) -> None:
+    """Refuse a run file that another run is writing, or about to write."""
+    target = Path(os.path.realpath(path))
+    for each in (target, _making(target)):
+        if each.is_file() and lock_seen(each):
+            raise RunFileError(f"{path}: is being written by another run{_holder(each)}; {_ANOTHER} or wait")
 
 
 def is_locked(path: Path) -> bool:

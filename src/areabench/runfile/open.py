@@ -23,6 +23,7 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError
+from areabench.files import irregular
 from areabench.runfile.lock import is_locked
 
 SIZE = 48
@@ -151,7 +152,8 @@ def open_closed(path: Path) -> h5py.File:
 def open_for_reading(path: Path) -> h5py.File:
     """The file, open for reading; a RunFileError if that fails."""
     if not path.is_file():
-        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
+        reason = irregular(path) or "no such file; give the path of a run file (.h5)"
+        raise RunFileError(f"{path}: {reason}")
     try:
         return open_file(path)
     except DAMAGE as error:

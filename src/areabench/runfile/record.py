@@ -212,6 +212,10 @@ class Recorder:
 
     def flush(self) -> None:
         """Write everything that waits and hand it to the operating system."""
+        if not self._given_up and self._claim.removed:
+            self._given_up = True
+            forget(self._file)
+            raise WriteFailure(f"{self.path}: was removed or replaced during the run, and is lost; run it again")
         with self._writing():
             self._write_snapshots()
             self._write_events()

@@ -190,7 +190,7 @@ def _attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
         return PassOutcome(attempted, tuple(statuses))
     except (WriteFailure, RunFileError) as error:
         return PassOutcome(attempted, (), one_line(error), is_fatal=True)
-    except Exception as error:  # whatever it is, the other passes continue
+    except (Exception, SystemExit) as error:  # whatever it is, the other passes continue
         return PassOutcome(attempted, (), one_line(error))
     finally:
         for part in parts:

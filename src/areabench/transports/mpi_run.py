@@ -19,7 +19,7 @@ from areabench.engine.client import Placement, place
 from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
-from areabench.engine.plugins.load import check_parts
+from areabench.engine.plugins.load import check_parts, exit_failure
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ServerGone, UserError
 from areabench.experiment.module_paths import trusted_folders
@@ -29,7 +29,7 @@ from areabench.host import Meter, process_began_at
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.options import RunOptions
-from areabench.transports.signals import STOP_SIGNALS, CheckpointTriggers
+from areabench.transports.signals import LISTENING, STOP_SIGNALS, CheckpointTriggers
 from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
 from areabench.transports.world import World
 
@@ -90,6 +90,8 @@ def run_on_mpi(
     """
     with CheckpointTriggers(options.checkpoint_s if world.rank == 0 else None) as triggers:
         _leave_signals_to_server(world, options)
+        if world.rank == 0:
+            world.report(LISTENING)
         experiment = _share_experiment(load, world)
         folders = experiment.module_folders or () if folders is None else folders
         world.together(lambda: check_parts(experiment, folders))
@@ -222,7 +224,11 @@ def _work(context: RankContext, hosted: Mapping[int, HostedClient], starts_at_s:
     except ServerGone:
         raise
     except ClientRoundFailure as failure:
-        link.fail(failure.client, str(failure))
+        ended = failure.__cause__
+        told = exit_failure(ended, experiment) if isinstance(ended, SystemExit) else failure
+        link.fail(failure.client, str(told))
+    except SystemExit as ended:
+        link.fail(next(iter(hosted)), str(exit_failure(ended, experiment)))
     except Exception:  # any: the server must be told
         link.fail(next(iter(hosted)), traceback.format_exc())
     link.leave(server_gone)

@@ -31,6 +31,7 @@ from areabench.transports.session import (
     record_run,
     solve_ahead,
 )
+from areabench.transports.signals import BEGUN
 from areabench.transports.world import AbortRequired
 
 
@@ -127,12 +128,13 @@ class ServerRun:
         link, server = world.together(build)
         world.barrier()
         world.survives_losses = context.survives_losses
+        world.report(BEGUN)
         start_up_s, meter = time.time() - context.began_at, Meter()
         try:
             status = _run_to_end(server)
         except ClientsLost:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if server.all_left:
                 raise
             raise AbortRequired(f"{error}; all ranks are ended") from error
@@ -192,7 +194,7 @@ def _run_to_end(server: RealTimeServer) -> Status:
         return server.run()
     except ClientsLost:  # lost clients send no last message, and the launcher does not wait
         raise
-    except Exception:
+    except (Exception, SystemExit):  # a part of the user's may call sys.exit
         with suppress(RunFailure):  # the first failure is the one to report
             server.stop_clients()
         raise

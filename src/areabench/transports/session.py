@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.engine.lanes import lane_scenario
+from areabench.engine.plugins.load import exit_failure
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
@@ -173,12 +174,18 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
             recorder.set_status(status)
     except BaseException as error:
         progress.close()
-        if where := place_in(error, *modules_of(scenario.experiment)):
-            error.add_note(where.strip())  # `one_line` and a traceback show it
+        if isinstance(error, SystemExit):
+            failure: BaseException = exit_failure(error, scenario.experiment)
+        else:
+            failure = error
+            if where := place_in(error, *modules_of(scenario.experiment)):
+                error.add_note(where.strip())  # `one_line` and a traceback show it
         with suppress(RunFailure):  # the first failure is the one to report
-            reason = str(error) if isinstance(error, ClientsLost) else one_line(error)
+            reason = str(failure) if isinstance(error, ClientsLost | SystemExit) else one_line(failure)
             recorder.set_status(recorder.status(State.FAILED, reason))
             recorder.close()
+        if failure is not error:
+            raise failure from error
         raise
     recorder.close()
     if ended:

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from areabench.host import Handlers, restore_handlers, set_handlers
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)  # of a run
+LISTENING, BEGUN = "listening", "begun"  # steps of a run: rank 0 acts on signals; all ranks have begun
 INTERRUPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a sweep; SIGHUP: the terminal is closed
 
 

@@ -155,7 +155,7 @@ class Worker:
         delay_s, begun_s, number = hosted.next_delay_s(), self._clock.now_s(), hosted.client.round
         try:
             self._link.load(order.client, hosted.client.work(order.model, order.step_size))
-        except Exception as error:  # any: the server must be told whose it was
+        except (Exception, SystemExit) as error:  # any: the server must be told whose it was
             raise ClientRoundFailure(order.client, traceback.format_exc()) from error
         done_s, due_s = self._clock.now_s(), delay_begun_s + delay_s
         self._behind = done_s > due_s

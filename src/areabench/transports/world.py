@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -53,13 +55,27 @@ class World:
     `shrink`. Ranks keep their first numbers, and rank 0 stays the first.
     """
 
-    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, *, fault_tolerant: bool = False) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm = MPI.COMM_WORLD,
+        *,
+        fault_tolerant: bool = False,
+        report: Callable[[str], None] = lambda step: None,
+    ) -> None:
         self.comm, self.fault_tolerant, self.survives_losses = comm, fault_tolerant, False
+        self.report = report  # tells the launching process of a step that all ranks have made
         if fault_tolerant:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self.comm.rank, self.comm.size
         self.lost_ranks: tuple[int, ...] = ()  # ranks that `shrink` has removed
         self._everyone = comm.Get_group()
+        try:
+            self._meet()
+        except MPI.Exception as error:
+            self._end_first_meeting(error)
+
+    def _meet(self) -> None:
+        """Learn of the other ranks: their processes, and which of them are on this node."""
         self.liveness = Liveness(self.comm.allgather(this_process()), self.rank)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         self.first_on_node = node.rank == 0
@@ -67,12 +83,20 @@ class World:
         self.cores = Cores(spare=node.size <= len(usable), yielded="Open MPI" in self.library)
         node.Free()
 
+    def _end_first_meeting(self, error: MPI.Exception) -> NoReturn:
+        """End all ranks: one has died, or MPI cannot pass messages."""
+        known = self.fault_tolerant and self._learns_of_loss()
+        why = f"ranks {self.lost()} were lost" if known else f"MPI failed ({error})"
+        print(f"areabench: rank {self.rank}: {why} before the run began; all are ended", file=sys.stderr, flush=True)
+        self.abort()
+        os._exit(1)  # MPICH's abort may return
+
     def first(self, ranks: int) -> World | None:
         """A world of the first ranks with messages of its own; None on the other ranks."""
         comm = self.comm.Split(0 if self.rank < ranks else MPI.UNDEFINED, self.rank)
         if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
             return None
-        return World(comm, fault_tolerant=self.fault_tolerant)
+        return World(comm, fault_tolerant=self.fault_tolerant, report=self.report)
 
     def leave(self) -> None:
         """Free the communicator; the world is not used after that."""
@@ -105,7 +129,7 @@ class World:
             failure = RankFailure(self.rank, str(error), user_error=isinstance(error, UserError))
         except MemoryError as error:
             failure = RankFailure(self.rank, f"not enough memory: {error}; use fewer ranks per node", user_error=True)
-        except Exception:  # any: the other ranks must be told
+        except (Exception, SystemExit):  # any: the other ranks must be told
             failure = RankFailure(self.rank, traceback.format_exc(), user_error=False)
         failures = [found for found in self._collective(lambda comm: comm.allgather(failure)) if found is not None]
         if failures:

@@ -71,6 +71,16 @@ def blaming(section: str, part: OwnMethod | OwnPart, what: str = "failed") -> It
         refuse(section, part, f"{what} ({named(error)}{where})", "correct it, or its settings")
 
 
+def exit_failure(error: SystemExit, experiment: Experiment) -> RunFailure:
+    """The failure of a run whose own code has called sys.exit, whatever the code: a part must not end a run so."""
+    own = own_parts(experiment).items()
+    places = {f"{section}.name = {part.name!r}": place_in(error, part.name.partition(":")[0]) for section, part in own}
+    blamed = [part for part, place in places.items() if place]
+    where = next(filter(None, places.values()), "")
+    who = " or ".join(blamed) or "the code of this experiment"
+    return RunFailure(f"{who} called sys.exit({error.code!r}){where}; let it return, or raise an error")
+
+
 def refuse(section: str, part: OwnMethod | OwnPart, trouble: str, remedy: str) -> NoReturn:
     """A UserError about the user's function, or about what it returned."""
     raise UserError(f"{section}.name = {part.name!r} {trouble}; {remedy}")

@@ -96,7 +96,7 @@ class Evaluator:
                 self._problem, self.latest = problem, _quality(snapshot, "watch", values)
         except UserError as error:
             self.trouble = str(error)
-        except Exception as error:  # whatever a user's problem raises: the page is shown without quality
+        except (Exception, SystemExit) as error:  # whatever a user's problem raises: the page lacks its quality
             self.trouble = one_line(error)
         ended_s = time.monotonic()
         self._pause_ends_s = ended_s + max(_LEAST_PAUSE_S, _PAUSE_SHARE * (ended_s - began_s))

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from areabench.engine.events import State
-from areabench.errors import harmless
+from areabench.errors import SilentExit, harmless
 from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration, has_blocks
 from areabench.views.styled import BAD, DOUBTFUL, GOOD, counted, method_word, number, state_word
@@ -78,7 +78,7 @@ class Screen:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    raise SilentExit(128 + number)
 
 
 def plain_page(frame: Frame) -> str:
