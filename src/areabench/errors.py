@@ -63,8 +63,12 @@ class WriteFailure(RunFailure):
 
 
 def harmless(text: str) -> str:
-    """Text from a file of unknown origin, for a terminal: control characters are written as escapes."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: repr(found[0])[1:-1], text)
+    """Text from a file of unknown origin, for a terminal: control characters are written as escapes.
+
+    Those that reverse the order of what follows (U+202A to U+202E, U+2066 to U+2069) too.
+    """
+    controls = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    return re.sub(controls, lambda found: repr(found[0])[1:-1], text)
 
 
 def one_line(error: BaseException) -> str:

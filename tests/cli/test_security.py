@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -23,6 +26,7 @@ from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.files import signed
+from areabench.runfile.recover import salvage
 
 MARKER = "marker.txt"
 STRANGER = f"""
@@ -207,7 +211,7 @@ def test_odd_types_in_run_files(
 
 def test_a_run_file_does_not_command_the_terminal(own_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with edited(own_run) as file:
-        command = "fine\x1b]0;new title\x07\x9b2J\rdone"
+        command = "fine\x1b]0;new title\x07\x9b2J\rdone\u202egnorw\u2066"
         file["provenance"].attrs.update({"command": command, "transport": "\x1b[8mhidden"})
     for command in ("show run.h5", "summary run.h5", "diagnose run.h5", "compare run.h5 run.h5"):
         assert main(command.split()) in (0, 1, 2)
@@ -318,3 +322,104 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(own_run: Path, monkey
     for arguments in (["simulate", "try.toml"], ["sweep", "try.toml", "--jobs", "1"], ["replay", str(own_run)]):
         assert main(arguments) == 0
     assert list(temporary.iterdir()) == []
+
+
+def elsewhere(file: h5py.File) -> None:
+    """The events lie in another file."""
+    del file["events"]
+    file["events"] = h5py.ExternalLink("pipe", "/events")
+
+
+def elsewhere_stored(file: h5py.File) -> None:
+    """The metrics' bytes lie in another file."""
+    del file["metrics"]
+    file.create_dataset("metrics", (3,), "f8", external=[("pipe", 0, 24)])
+
+
+def elsewhere_mapped(file: h5py.File) -> None:
+    """The metrics are a view of another file."""
+    layout = h5py.VirtualLayout((3,), "f8")
+    layout[:] = h5py.VirtualSource("pipe", "x", (3,))
+    del file["metrics"]
+    file.create_virtual_dataset("metrics", layout)
+
+
+def provenance_elsewhere(file: h5py.File) -> None:
+    """The provenance is in another file."""
+    del file["provenance"]
+    file["provenance"] = h5py.ExternalLink("pipe", "/provenance")
+
+
+def checksums_elsewhere(file: h5py.File) -> None:
+    """The checksums are in another file."""
+    del file["checksums"]
+    file["checksums"] = h5py.ExternalLink("pipe", "/checksums")
+
+
+def far_too_wide(file: h5py.File) -> None:
+    """A model declares 10^10 parameters and stores none."""
+    del file["snapshots/model"]
+    file.create_dataset("snapshots/model", (3, 10**10), "f8", maxshape=(None, 10**10), chunks=(1, 1000))
+
+
+def unknown_verdict(file: h5py.File) -> None:
+    """A diagnosis in which no verdict is one of ours."""
+    row = np.zeros(1, file["diagnosis/summary"].dtype)
+    row["verdict"] = b"splendid"
+    file["diagnosis/summary"].resize(1, axis=0)
+    file["diagnosis/summary"][:] = row
+
+
+TRICKS = (
+    elsewhere, elsewhere_stored, elsewhere_mapped, provenance_elsewhere, checksums_elsewhere, far_too_wide,
+    unknown_verdict,
+)  # fmt: skip
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("trick", TRICKS)
+def test_hostile_run_files_are_refused_at_once(
+    trick: Callable[[h5py.File], None], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening the pipe would never return."""
+    os.mkfifo("pipe")
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "whole.h5"]) == 0
+    shutil.copyfile("whole.h5", "run.h5")
+    with edited("run.h5") as file:
+        trick(file)
+    for command in ("show", "diagnose", "report -o page.html", "compare whole.h5", "watch --once"):
+        first, *more = command.split()
+        capsys.readouterr()
+        code = main([first, "run.h5", *more])
+        said = capsys.readouterr().err
+        assert (code, said.count("\n")) == (2, 1) or (trick is unknown_verdict and code == 0), (command, said)
+    with suppress(UserError):
+        salvage(Path("run.h5"), Path("saved.h5"), None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("client", 99), ("client", -5), ("time_s", np.nan), ("time_s", -1.0), ("time_s", 1e308), ("round", 10**15),
+        ("round", -7), ("staleness", 2**40), ("version", -3), ("iteration", 2**60), ("drawn_delay_s", np.nan),
+        ("realised_delay_s", np.inf),
+    ],
+)  # fmt: skip
+def test_no_number_in_the_events_ends_in_a_traceback(
+    column: str, value: float, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("try.toml").write_text(QUADRATIC, encoding="utf-8")
+    assert main(["simulate", "try.toml", "-o", "whole.h5"]) == 0
+    shutil.copyfile("whole.h5", "run.h5")
+    with edited("run.h5") as file:
+        rows = file["events"][()]
+        rows[column][5:7] = value
+        file["events"][...] = rows
+    for command in ("show", "summary", "diagnose", "compare whole.h5", "replay", "report -o page.html", "watch --once"):
+        first, *more = command.split()
+        capsys.readouterr()
+        code = main([first, "run.h5", *more, *(["--force"] if first == "report" else [])])
+        said = capsys.readouterr().err
+        assert code in (0, 1, 2)
+        assert said.count("\n") <= 1, (command, said)

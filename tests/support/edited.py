@@ -11,6 +11,7 @@ import numpy as np
 
 from areabench.arrays import crc32
 from areabench.runfile.checksums import CHECKSUMS, PARTS, checksum_row
+from areabench.runfile.open import own_part
 from areabench.runfile.schema import STATUS
 
 
@@ -28,10 +29,12 @@ def _sign(file: h5py.File) -> None:
     rows = []
     for part in PARTS:
         with suppress(KeyError, OSError, TypeError, ValueError, AttributeError):
-            if file.get(part, getlink=True) is not None and len(file[part]) and file[part].id.get_storage_size():
-                rows.append(checksum_row(part, 0, file[part][()]))
-    file[CHECKSUMS].resize(len(rows), axis=0)
-    file[CHECKSUMS][:] = np.concatenate(rows)
+            dataset = own_part(file, part)  # a link may lead to a pipe
+            if len(dataset) and dataset.id.get_storage_size():
+                rows.append(checksum_row(part, 0, dataset[()]))
+    checksums = own_part(file, CHECKSUMS)
+    checksums.resize(len(rows), axis=0)
+    checksums[:] = np.concatenate(rows)
     status = file["status"][()]
     status["checksum"] = crc32(status.tobytes()[: STATUS.itemsize - 4])
     file["status"][...] = status

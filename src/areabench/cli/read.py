@@ -7,6 +7,8 @@ import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, to_toml
@@ -69,6 +71,7 @@ def theory(options: argparse.Namespace, context: CommandContext) -> int:
 # -------------------------------------------------------------------------------------------------- run files
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def show(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what a run file holds."""
     from areabench.views.json import run_record
@@ -82,6 +85,7 @@ def show(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def summary(options: argparse.Namespace, context: CommandContext) -> int:
     """Print a table of runs and draw them."""
     from areabench.views.json import summary_record
@@ -105,6 +109,7 @@ def summary(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def compare(options: argparse.Namespace, context: CommandContext) -> int:
     """Compare two runs of one experiment; 1 where updates or final loss are beyond their tolerances."""
     from areabench.results.comparison import compare_runs
@@ -129,6 +134,7 @@ def compare(options: argparse.Namespace, context: CommandContext) -> int:
     return 0 if holds(found, within) else 1
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def diagnose(options: argparse.Namespace, context: CommandContext) -> int:
     """Print whether a run kept its delays, and draw it."""
     from areabench.results.diagnosis import diagnosis_of

@@ -17,6 +17,7 @@ from areabench.runfile.read import Run
 _FROM_EVENTS = {"drawn_s": "drawn_delay_s", "realised_s": "realised_delay_s"}  # columns that have another name there
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def diagnosis_of(run: Run) -> Diagnosis:
     """The diagnosis that the run stored; for a simulated or unfinished run, one from its file."""
     if run.diagnosis is not None:

@@ -151,11 +151,20 @@ def check_rows(file: h5py.File, *, complete: bool) -> tuple[dict[str, int], dict
     checksums, counts, damage = Checksums(file), dict[str, int](), dict[str, str]()
     for part in PARTS:
         counts[part], wrong = checksums.verified(part)
-        if complete and not wrong and part in file and counts[part] < len(file[part]):
-            wrong = f"rows from {counts[part]:,} on of /{part} have no checksum"
+        if complete and not wrong:
+            wrong = _uncovered(file, part, counts[part])
         if wrong:
             damage[part] = wrong
     return counts, damage
+
+
+def _uncovered(file: h5py.File, part: str, count: int) -> str:
+    """What is wrong with a dataset of which the first `count` rows have checksums; empty if that is all of it."""
+    try:
+        rows = len(own_part(file, part))
+    except DAMAGE as error:
+        return "" if part == "snapshots/average" else f"/{part} cannot be read: {error}"  # only where asked for
+    return "" if count == rows else f"rows from {count:,} on of /{part} have no checksum"
 
 
 def _bytes_of(rows: NDArray[Any]) -> memoryview:

@@ -25,7 +25,7 @@ from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_closed
+from areabench.runfile.open import DAMAGE, damaged, open_closed, own_part
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
@@ -51,7 +51,7 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
 
 def read_provenance(file: h5py.File) -> Provenance:
     """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = {"data_digest": "", **read_attributes(file["provenance"].attrs)}  # schema version 6 has none
+    attributes = {"data_digest": "", **read_attributes(own_part(file, "provenance").attrs)}  # schema version 6 has none
     numbers = ("ranks", "seed", "lanes", "lane")
     values = {item.name: attributes[item.name] for item in fields(Provenance)}
     return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def pack_status(status: Status) -> bytes:
 
 def status_of(file: h5py.File) -> Status:
     """The status as the file has it; a KeyError or the like if it is damaged."""
-    row = file[_NAME][0]
+    row = own_part(file, _NAME)[0]
     if row.dtype not in (STATUS, _UNCHECKED_STATUS):
         raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
     values = dict(zip(row.dtype.names, row.tolist(), strict=True))

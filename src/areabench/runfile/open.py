@@ -186,12 +186,17 @@ def own_part(file: h5py.File, name: str) -> Any:
     """A dataset or group that lies in the file itself."""
     part = file
     for step in name.split("/"):
-        if not isinstance(part.get(step, getlink=True), h5py.HardLink):
-            raise KeyError(f"/{name} does not lie in this file")
+        if not own_link(part, step):
+            raise KeyError(f"/{name} is not in this file")
         part = part[step]
     if isinstance(part, h5py.Dataset) and (part.is_virtual or part.external):
-        raise KeyError(f"/{name} does not lie in this file")
+        raise KeyError(f"/{name} is not in this file")
     return part
+
+
+def own_link(group: h5py.Group, name: str) -> bool:
+    """Whether a group has a member of this name that lies in the same file; nothing else is opened."""
+    return isinstance(group.get(name, getlink=True), h5py.HardLink)
 
 
 def left_open(file: h5py.File) -> bool:

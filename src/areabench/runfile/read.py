@@ -26,6 +26,7 @@ from areabench.runfile.open import (
     damaged,
     left_open,
     open_for_reading,
+    own_link,
     own_part,
     ranks_exist,
     read_rows,
@@ -126,7 +127,7 @@ class Run:
         events = len(self.events_array) if self.experiment.record.events else None
         if self.experiment.record.models == "last":
             return whole_snapshots(rows, events, self.model, 0)
-        parts = [name for name in ("model", "average") if name in self._part("snapshots")]
+        parts = [name for name in ("model", "average") if own_link(self._part("snapshots"), name)]
         rows = rows[: min(self._length(f"snapshots/{name}") for name in parts)]
         checked = 0 if self.has_checksums else 2 * self._part("snapshots/model").chunks[0]
         return whole_snapshots(rows, events, lambda number: self.rows("snapshots/model", number), checked)
@@ -153,9 +154,11 @@ class Run:
             return None
         clients = self._read("diagnosis/clients", DIAGNOSIS_CLIENT)
         try:
-            return read_diagnosis(summary[0], clients, self._read("diagnosis/quantiles", QUANTILE))
+            found = read_diagnosis(summary[0], clients, self._read("diagnosis/quantiles", QUANTILE))
+            _ = found.cause  # a ValueError where the verdict is none of ours
         except DAMAGE as error:
             raise damaged(self.path, f"/diagnosis: {error}") from error
+        return found
 
     @property
     def model_size(self) -> tuple[int, np.dtype[Any]]:
@@ -171,7 +174,7 @@ class Run:
     @cached_property
     def averages(self) -> NDArray[Any]:
         """The running means of the server's models beside the snapshots, shape (snapshots, parameters)."""
-        if "average" not in self._part("snapshots"):
+        if not own_link(self._part("snapshots"), "average"):
             raise RunFileError(f"{self.path}: keeps no average; run it with record.average=true")
         return self.rows("snapshots/average", slice(len(self.snapshot_index)))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
 from areabench.engine.events import CLIENT, Kind, Provenance, State, Status
-from areabench.engine.messages import digest
+from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
@@ -104,7 +104,7 @@ class Source:
     def length(self, name: str) -> int:
         """How many rows a dataset has, whether they can be read or not; 0 if not even that is known."""
         try:
-            return len(self._file[name])
+            return len(own_part(self._file, name))
         except UNREADABLE:
             return 0
 
@@ -128,13 +128,13 @@ class Source:
     def __contains__(self, name: str) -> bool:
         """Whether there is such an object that can be opened."""
         try:
-            return isinstance(self._file[name], h5py.Dataset)
+            return isinstance(own_part(self._file, name), h5py.Dataset)
         except UNREADABLE:
             return False
 
     def model_size(self) -> tuple[int, np.dtype[Any]]:
         """The number of parameters, and their type."""
-        models = self._file["snapshots/model"]
+        models = own_part(self._file, "snapshots/model")
         return int(models.shape[1]), models.dtype
 
     def provenance(self) -> Provenance | None:
@@ -350,9 +350,12 @@ def _held(source: Source, index: NDArray[Any], name: str) -> list[NDArray[Any]]:
 
 def _size(source: Source) -> tuple[int, np.dtype[Any]]:
     try:
-        return source.model_size()
+        dimension, dtype = source.model_size()
+        if dimension * dtype.itemsize <= LARGEST_MESSAGE_BYTES:
+            return dimension, dtype
     except UNREADABLE:
-        return 1, np.dtype(np.float64)  # no model is saved
+        pass
+    return 1, np.dtype(np.float64)  # no model is saved
 
 
 def _clients(parts: _Parts) -> NDArray[Any]:

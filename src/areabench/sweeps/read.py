@@ -24,7 +24,7 @@ from areabench.experiment.toml import literal, read_text, read_toml
 from areabench.files import check_signed, signed
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
-from areabench.runfile.open import DAMAGE, left_open, open_file
+from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import open_run, time_to_accuracy
 from areabench.runfile.schema import FIRST_WITH_CHECKSUMS, FORMAT, READABLE
 from areabench.sweeps.file import SweepFile, check_sweep
@@ -135,7 +135,7 @@ def recorded_code_changed(path: Path) -> bool:
     """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
     try:
         with open_file(path) as file:
-            modules = of_text(str(read_attributes(file["provenance"].attrs).get("modules", "")))
+            modules = of_text(str(read_attributes(own_part(file, "provenance").attrs).get("modules", "")))
     except DAMAGE:
         return False
     return any(checksum(Path(module.file)) != module.sha256 for module in modules)
@@ -172,7 +172,7 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
-            counted = not experiment.record.events and len(file["metrics"]) and not left_open(file)
+            counted = not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file)
             result = _from_tally(path, file, experiment) if counted else None
     except DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error

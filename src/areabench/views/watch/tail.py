@@ -28,7 +28,7 @@ from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, whole_events
+from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, own_part, whole_events
 from areabench.runfile.read import check_format
 from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, SNAPSHOT
 
@@ -181,11 +181,11 @@ class Tail:
     def _read(self, file: h5py.File, held: bool | None, last_version: int | None) -> Observation:
         facts, state = self._known(file), self.path.stat()
         status, verified = status_of(file), VerifiedRows(file)
-        self._counts.read(self.path, file["events"], verified.count("events", self._counts.read_so_far))
-        if not facts.experiment.record.events and len(file["tally/served"]):
+        self._counts.read(self.path, own_part(file, "events"), verified.count("events", self._counts.read_so_far))
+        if not facts.experiment.record.events and len(own_part(file, "tally/served")):
             self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
         index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
-        snapshot, model = _last_snapshot(index, file["snapshots/model"], last_version)
+        snapshot, model = _last_snapshot(index, own_part(file, "snapshots/model"), last_version)
         return Observation(
             facts=facts,
             status=status,
@@ -204,7 +204,7 @@ class Tail:
         if self._facts is None:
             _check_format(self.path, file)
             _check_all(file)
-        origin, state = file["provenance"].attrs, self.path.stat()
+        origin, state = own_part(file, "provenance").attrs, self.path.stat()
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._facts is None or identity != self._identity:
             self._facts = _read_facts(self.path, file)
@@ -248,7 +248,7 @@ def _check_all(file: h5py.File) -> None:
 
 
 def _read_facts(path: Path, file: h5py.File) -> RunFacts:
-    attributes, origin = read_attributes(file.attrs), read_attributes(file["provenance"].attrs)
+    attributes, origin = read_attributes(file.attrs), read_attributes(own_part(file, "provenance").attrs)
     clients = VerifiedRows(file).rows("clients")
     if clients.dtype != CLIENT or not len(clients):
         raise RunFileError(f"{path}: is damaged (/clients has columns {clients.dtype.names})")
