@@ -49,6 +49,7 @@ EXPERIMENT = Experiment(
 )
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.05),
+    Area(step_size=0.05, first_message="zero"),
     AsFedAvg(step_size=0.05),
     FedBuff(step_size=0.05, server_step_size=1.0),
     SFedAvg(step_size=0.05, clients_per_round=3),

@@ -129,6 +129,11 @@ class Area:
     step_size: float = key(
         "step size alpha (at iteration 0 where there is a schedule; a factor where that is a theorem's)", above=0
     )
+    first_message: Literal["trained", "zero"] = key(
+        "a client's first message: from M local steps on x_s0, as in Algorithm 2, or zero, as in the paper's appendix, "
+        "where x_i0 = x_s0 and a client first trains on the reply to it",
+        "trained",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
