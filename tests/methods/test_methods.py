@@ -280,6 +280,17 @@ def test_area_invariant_is_exact_on_dyadic_numbers(
         np.testing.assert_array_equal(state.model + state.aggregator, mean(memories))
 
 
+@given(numbers=st.lists(st.integers(0, 3), max_size=30), trains_first=st.booleans(), delta=st.integers(1, 5))
+def test_area_invariant_holds_from_the_first_message_on(numbers: list[int], trains_first: bool, delta: int) -> None:
+    table = Table(area(4, trains_first), four_clients(), delta)
+    for number in numbers:
+        table.deliver(number)
+        state = table.server.state
+        np.testing.assert_allclose(
+            state.model + state.aggregator, mean([client.memory for client in table.clients]), atol=1e-12
+        )
+
+
 def test_area_invariant_holds_to_rounding_in_float32() -> None:
     generator = np.random.default_rng(3)
     clients, dimension = 7, 50

@@ -107,9 +107,10 @@ class Watched(Replay):
 
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
-def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, policy: str) -> None:
+@pytest.mark.parametrize("method", METHODS[:2], ids=["trained", "zero"])
+def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, method: MethodSettings, policy: str) -> None:
     """The lost client's own memory stands still at what the server has heard of."""
-    run = record(replace(EXPERIMENT, faults=faults_of(policy)))
+    run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
     watched = Watched(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _number: None)
     assert watched.run().difference is None
     assert watched.worst < 1e-12
