@@ -1,0 +1,105 @@
+"""The page of the variants: which runs are compared, and the trials of S-FedAvg whose model never moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paper.agreement import is_recovered
+from paper.variants import first_round_s, missed_share, variants_page
+
+from areabench.engine.events import State, Status
+from areabench.experiment.problem_records import Logistic, Mnist, NearlyIid
+from areabench.experiment.records import (
+    Area,
+    Clients,
+    EveryUpdates,
+    Experiment,
+    FixedDelays,
+    MethodSettings,
+    NormalRates,
+    SFedAvg,
+    Stop,
+)
+from areabench.sweeps.plan import Member, SweepPlan
+from areabench.sweeps.read import Result, Sweep
+
+# Published for n = 128, M = 50, IID. AREA at 100, uniform: rho 0.14, 90.87 (90.67 - 91.11), 0.51 (0.50 - 0.52);
+# S-FedAvg at 100, non-uniform: 87.76 (81.34 - 90.49), 0.68 (0.52 - 0.94).
+TRAINED, ZERO = Area(step_size=100.0), Area(step_size=100.0, first_message="zero")
+PAPER = Experiment(
+    clients=Clients(count=128, local_steps=50), method=TRAINED, stop=Stop(horizon_s=2.0), problem=Logistic(),
+    data=Mnist(), split=NearlyIid(), aggregation=EveryUpdates(updates=4), seed=1,
+)  # fmt: skip
+SLOW = replace(PAPER, method=SFedAvg(step_size=100.0), rates=NormalRates())
+
+
+def result(experiment: Experiment, reached_s: float, accuracy: float, loss: float, steps: int = 9) -> Result:
+    """A run that has 80 % accuracy at one time, and these numbers at the end."""
+    time_s = np.array([0.0, reached_s, 2.0])
+    status = Status(State.DONE, "", 2.0, 1, 0, steps)
+    none = np.zeros(0, np.int64)
+    return Result(
+        Path("absent.h5"), experiment, status, time_s, np.array([4.0, 1.0, loss]), np.array([10.0, 80.0, accuracy]),
+        none, none,
+    )  # fmt: skip
+
+
+def page(results: Sequence[Result]) -> str:
+    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
+    sweep = Sweep(SweepPlan("one", "", members, ""), tuple(results), (), (), Path("runs"), "simulator")
+    return variants_page([sweep], "")
+
+
+def row(text: str, start: str) -> list[str]:
+    line = next(line for line in text.splitlines() if line.startswith(f"| {start} "))
+    return [word.strip() for word in line.strip("|").split("|")][1:]
+
+
+def test_a_run_whose_first_messages_are_zero_is_a_variant() -> None:
+    def with_method(method: MethodSettings) -> Experiment:
+        return replace(PAPER, method=method)
+
+    assert is_recovered(with_method(TRAINED))
+    assert not is_recovered(with_method(ZERO))
+
+
+def test_both_first_messages_stand_beside_the_paper() -> None:
+    text = page([result(PAPER, 0.16, 90.9, 0.51), result(replace(PAPER, method=ZERO), 0.28, 90.9, 0.60)])
+    # agree: only the first one's loss is in range; rho 0.08 and 0.14
+    assert row(text, "all") == ["1", "1", "0", "0", "1", "0.060", "0.000", "0", "1"]
+    assert row(text, "AREA, 100, uniform")[1:4] == ["0.14", "0.08", "**0.14**"]
+
+
+def test_a_cell_that_was_run_with_one_first_message_is_left_out() -> None:
+    assert "## AREA's first message" not in page([result(PAPER, 0.16, 90.9, 0.51)])
+
+
+def test_trials_without_a_server_step_are_left_out_beside_all() -> None:
+    moved, stuck = result(SLOW, 0.5, 88.0, 0.60), result(replace(SLOW, seed=2), 2.0, 6.0, 5.0, steps=0)
+    text = page([moved, stuck])
+    assert row(text, "S-FedAvg, 100, non-uniform") == [
+        "87.76 (81.34 – 90.49)", "47.00 (6.00 – 88.00)", "**88.00 (88.00 – 88.00)**",
+        "0.68 (0.52 – 0.94)", "2.80 (0.60 – 5.00)", "**0.60 (0.60 – 0.60)**",
+    ]  # fmt: skip
+    assert "happens to 2.7 % of the trials" in " ".join(text.split())
+    assert "## S-FedAvg" not in page([moved])
+
+
+def test_the_first_round_waits_for_the_slowest_of_its_clients() -> None:
+    rates = NormalRates(mean=10.0, deviation=0.0)
+    assert first_round_s(replace(SLOW, rates=rates, delays=FixedDelays())) == 0.1
+    everybody = SFedAvg(step_size=1.0, clients_per_round=128)
+    assert first_round_s(replace(SLOW, seed=3)) < first_round_s(replace(SLOW, seed=3, method=everybody))
+
+
+def test_share_of_missed_rounds() -> None:
+    equal = replace(SLOW, rates=NormalRates(mean=0.5, deviation=1e-6))  # exp(-1) late, each of four
+    assert missed_share(equal) == pytest.approx(1 - (1 - np.exp(-1)) ** 4, rel=1e-4)
+    rates = np.linspace(1e-4, 60.0, 600_001)  # the integral that the closed form stands for
+    weights = np.exp(-(((rates - 10.0) / 5.0) ** 2) / 2)
+    late = (weights * np.exp(-2.0 * rates)).sum() / weights.sum()
+    assert missed_share(SLOW) == pytest.approx(1 - (1 - late) ** 4, rel=1e-3)
