@@ -143,7 +143,9 @@ def together(parts: Sequence[Part]) -> Method:
         return gather(np.concatenate([step.state.model for step in steps]), steps)
 
     first = parts[0].method
-    return Method("lanes", remember, report, start, receive, aggregate, first.updates_per_step, first.trains_first)
+    return Method(
+        "lanes", remember, report, start, receive, aggregate, first.updates_per_step, trains_first=first.trains_first
+    )
 
 
 def gather(model: Vector, steps: Sequence[Step]) -> Step:

@@ -52,10 +52,10 @@ class Method:
     receive: Callable[[Any, int, Vector], Step]
     aggregate: Callable[[Any], Step]
     updates_per_step: int | None = None  # set if the method itself decides when to step
-    trains_first: bool = True  # whether a client's first round makes local steps; else it reports what it was sent
     lose: Callable[[Any, int, bool], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
+    trains_first: bool = True  # whether a client's first round makes local steps; else it reports what it was sent
 
 
 class Buffer(NamedTuple):
