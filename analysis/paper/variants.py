@@ -40,7 +40,9 @@ INTRODUCTION = """\
 `make variants` runs the sweeps of `benchmarks/experiments/paper/variants` in the simulator and writes this page. Each
 looks at a point that the paper leaves open, or at cells that do not agree in [RESULTS.md](RESULTS.md), whose words are
 used here: a cell agrees when mean accuracy and mean loss lie in the published ranges. Bold: the mean lies in the
-published range; of ρ: it differs by at most {tolerance:g}.
+published range; of ρ: it differs by at most {tolerance:g}. Runs at step size 1000 may differ in the second decimal from
+those of RESULTS.md with the same seeds: other runs share their pass, so that matrix products round differently, and
+such runs keep fluctuating.
 """
 
 WITHOUT_REPLACEMENT = """\
@@ -179,7 +181,9 @@ def rounds_without_step(tables: Sequence[Page]) -> str:
             Entry(cell_word(one)), Entry(spread_word(one.published.accuracy)), *map(accuracy_entry, both),
             Entry(spread_word(one.published.loss)), *map(loss_entry, both),
         ])  # fmt: skip
-    title = f"## S-FedAvg: trials without a server step, {found[0].published.table.replace('_', ' ')}"
+    cell = found[0].published
+    setting = f"n = {cell.clients}, M = {cell.local_steps}, {'IID' if cell.split == 'iid' else 'non-IID'}"
+    title = f"## S-FedAvg: trials without a server step, {setting}"
     return f"{title}\n\n{paragraph(words)}\n{bullets(facts)}\n{entry_table(columns, rows)}"
 
 
