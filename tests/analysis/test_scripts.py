@@ -66,6 +66,12 @@ def test_results_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Pat
     assert "0 of the 127" in page.read_text(encoding="utf-8")
 
 
+def test_variants_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:
+    page = tmp_path / "VARIANTS.md"
+    assert run_script("variants_page.py", sweep, page) == f"page: {page}\n"
+    assert "Every number comes from 4 of 4 planned runs" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_study_of_the_bias_writes_its_page_and_figures(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from paper.agreement import is_recovered
-from paper.variants import first_round_s, missed_share, variants_page
+from paper.agreement import at_recovered_horizon, is_recovered
+from paper.variants import first_round_s, missed_share, variants_page, zero_first
 
 from areabench.engine.events import State, Status
 from areabench.experiment.problem_records import Logistic, Mnist, NearlyIid
@@ -24,9 +25,11 @@ from areabench.experiment.records import (
     SFedAvg,
     Stop,
 )
-from areabench.sweeps.plan import Member, SweepPlan
+from areabench.results.published import published, published_cells
+from areabench.sweeps.plan import Member, SweepPlan, load_sweep
 from areabench.sweeps.read import Result, Sweep
 
+VARIANTS = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper" / "variants"
 # Published for n = 128, M = 50, IID. AREA at 100, uniform: rho 0.14, 90.87 (90.67 - 91.11), 0.51 (0.50 - 0.52);
 # S-FedAvg at 100, non-uniform: 87.76 (81.34 - 90.49), 0.68 (0.52 - 0.94).
 TRAINED, ZERO = Area(step_size=100.0), Area(step_size=100.0, first_message="zero")
@@ -65,6 +68,14 @@ def test_a_run_whose_first_messages_are_zero_is_a_variant() -> None:
 
     assert is_recovered(with_method(TRAINED))
     assert not is_recovered(with_method(ZERO))
+
+
+def test_sweeps_have_every_published_cell_of_area_ten_times_with_both_first_messages() -> None:
+    plans = [load_sweep(path) for path in sorted(VARIANTS.glob("first_message_*.toml"))]
+    planned = [experiment for plan in plans for experiment in plan.experiments]
+    for counts in (at_recovered_horizon, zero_first):
+        cells = [published(one) for one in planned if (cell := published(one)) and counts(one, cell)]
+        assert Counter(cells) == {cell: 10 for cell in published_cells() if cell.method == "area"}
 
 
 def test_both_first_messages_stand_beside_the_paper() -> None:
