@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from areabench.experiment.problem_records import (
     Iid,
     NearlyIid,
 )
+from areabench.problems import splits
 from areabench.problems.splits import PackageSplit, split
 
 COVERING: list[PackageSplit] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
@@ -106,6 +109,54 @@ def test_dirichlet_minimum_that_takes_every_row() -> None:
 def test_dirichlet_minimum_out_of_reach() -> None:
     with pytest.raises(UserError, match=r"10 clients with at least 5 samples each need 50 samples.* has 40"):
         split(Dirichlet(minimum=5), tens(40), 10, seed=0)
+
+
+def sizes_of(settings: Dirichlet, samples: int = 100, clients: int = 4, seed: int = 5) -> list[int]:
+    return [len(part) for part in split(settings, tens(samples), clients, seed)]
+
+
+def test_a_client_with_exactly_the_minimum_has_enough() -> None:
+    first = sizes_of(Dirichlet(concentration=1.0))
+    least = min(first)
+    assert least > 1
+    assert sizes_of(Dirichlet(concentration=1.0, minimum=least)) == first  # the first draw is taken
+    assert sizes_of(Dirichlet(concentration=1.0, minimum=least, draws=1)) == first
+    assert sizes_of(Dirichlet(concentration=1.0, minimum=least + 1)) != first
+    with pytest.raises(UserError, match=rf"best of 1 draws .* {least} samples, split.minimum is {least + 1};"):
+        sizes_of(Dirichlet(concentration=1.0, minimum=least + 1, draws=1))
+
+
+def test_the_draw_that_is_taken_is_the_first_with_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ten rows of one class: 9 + 1, 8 + 2, 7 + 3, 5 + 5
+    drawn = iter([[[0.9, 0.1]], [[0.8, 0.2]], [[0.7, 0.3]], [[0.5, 0.5]]])
+    monkeypatch.setattr(splits, "_draw_shares", lambda *_: np.array(next(drawn)))
+    parts = split(Dirichlet(minimum=3, draws=1_000_000), np.zeros(10, dtype=np.int64), 2, seed=0)
+    assert [len(part) for part in parts] == [7, 3]
+    assert next(drawn) == [[0.5, 0.5]]
+
+
+def test_draws_are_those_of_the_split_that_is_repaired() -> None:
+    """Where the minimum is reached within 100 draws, nothing is repaired, and both are the same."""
+    plain = split(Dirichlet(minimum=5), tens(300), 5, seed=2)
+    drawn = split(Dirichlet(minimum=5, draws=100), tens(300), 5, seed=2)
+    assert all(np.array_equal(one, two) for one, two in zip(plain, drawn, strict=True))
+
+
+def test_drawing_reaches_what_is_else_repaired() -> None:
+    settings = Dirichlet(minimum=9)  # by repair, several clients end up with exactly 9
+    with pytest.raises(UserError, match=r"in the best of 100 draws a client has \d samples, split.minimum is 9; all"):
+        sizes_of(replace(settings, draws=100), 300, 15)
+    assert sizes_of(settings, 300, 15).count(9) > 3
+    drawn = sizes_of(replace(settings, draws=1_000_000), 300, 15)
+    assert min(drawn) >= 9
+    assert drawn.count(9) <= 3
+
+
+def test_repair_leaves_a_client_with_exactly_the_minimum_alone() -> None:
+    owners = np.array([0, 0, 0, 0, 0, 1, 1, 2])
+    splits._repair(owners, 3, 2, np.random.default_rng(0))
+    assert np.bincount(owners).tolist() == [4, 2, 2]
+    assert owners[5:].tolist() == [1, 1, 2]
 
 
 def test_repair_takes_from_the_largest_only() -> None:

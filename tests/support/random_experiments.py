@@ -53,7 +53,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "step_size": (1e-6, 1e3), "server_step_size": (1e-6, 1e3), "offset": (1e-6, 1e6), "strong_convexity": (0.1, 1),
     "smoothness": (1, 10), "least_probability": (1e-3, 1), "lipschitz": (0.1, 10), "distance": (0.1, 10),
     "target_accuracy": (1, 100), "target_loss": (0, 10), "divergence_norm": (1e-2, 1e15), "stretch": (1e-3, 1e6),
-    "seed": (0, 2**32 - 1), "lost": (0, 3), "lost_at_s": (0, 2),
+    "seed": (0, 2**32 - 1), "draws": (1_000, 1_000_000), "lost": (0, 3), "lost_at_s": (0, 2),
 }  # fmt: skip
 
 
@@ -166,6 +166,9 @@ def _fitted_data(experiment: Experiment) -> Experiment:
         data = replace(data, train_samples=max(data.train_samples, data.classes * experiment.clients.count))
     if isinstance(split, Dirichlet):
         data = replace(data, train_samples=max(data.train_samples, split.minimum * experiment.clients.count))
+    if isinstance(split, Dirichlet) and split.draws is not None:  # shares that reach the minimum soon
+        split = replace(split, concentration=max(split.concentration, 10.0))
+        data = replace(data, train_samples=max(data.train_samples, 10 * experiment.clients.count))
     return replace(experiment, data=data, split=split)
 
 

@@ -177,7 +177,16 @@ class Dirichlet:
 
     name: Literal["dirichlet"] = "dirichlet"
     concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
-    minimum: int = key("least number of samples per client", 1, unit="samples", minimum=1)
+    minimum: int = key(
+        "least number of samples per client; `draws` says how it is reached", 1, unit="samples", minimum=1
+    )
+    draws: int | None = key(
+        "draw all shares up to so many times, until every client has `minimum` samples, or refuse the split; left out: "
+        "after 100 draws (20 beyond 1,000 clients) single samples move from the largest clients to those below it",
+        None,
+        minimum=1,
+        maximum=1_000_000,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

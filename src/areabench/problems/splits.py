@@ -26,7 +26,7 @@ PackageSplit = Dirichlet | DirichletEqual | Iid | NearlyIid
 Rows = NDArray[np.int64]
 Shares = NDArray[np.float64]
 
-_REDRAWS = 100  # draws of the shares before rows are moved one by one
+_REDRAWS = 100  # draws of the shares before rows are moved one by one; the records document both numbers
 _REDRAWS_MANY = 20  # the same beyond `_MANY_CLIENTS`: a draw costs more, and one that failed 20 times rarely succeeds
 _MANY_CLIENTS = 1000
 _NOBODY = -1  # owner of a row that is not assigned
@@ -84,14 +84,26 @@ def _draw_shares(concentration: float, draws: int, parts: int, generator: np.ran
 
 
 def _dirichlet(settings: Dirichlet, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
-    """Per class, Dirichlet shares over the clients; drawn again until every client has the minimum, then repaired."""
+    """Per class, Dirichlet shares over the clients; drawn again until every client has the minimum, then repaired.
+
+    Where the settings say how often to draw, nothing is repaired: the split has the distribution of a draw that
+    satisfies the minimum.
+    """
     classes = _shuffled_classes(labels, generator)
     lengths = np.array([len(rows) for rows in classes])
-    for _ in range(_REDRAWS if clients <= _MANY_CLIENTS else _REDRAWS_MANY):
+    least = 0
+    for _ in range(settings.draws or (_REDRAWS if clients <= _MANY_CLIENTS else _REDRAWS_MANY)):
         shares = _draw_shares(settings.concentration, len(classes), clients, generator)
         sizes = _cut(shares, lengths, generator)
-        if sizes.sum(axis=0).min() >= settings.minimum:
+        if (smallest := int(sizes.sum(axis=0).min())) >= settings.minimum:
             break
+        least = max(least, smallest)
+    else:
+        if settings.draws is not None:
+            raise UserError(
+                f"split.draws: in the best of {settings.draws:,} draws a client has {least} samples, split.minimum is "
+                f"{settings.minimum}; allow more draws, lower split.minimum or clients.count, or leave split.draws out"
+            )
     owners = np.empty(len(labels), dtype=np.int64)
     for rows, row_sizes in zip(classes, sizes, strict=True):
         owners[rows] = np.repeat(np.arange(clients), row_sizes)
