@@ -56,7 +56,6 @@ from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import open_run
 from areabench.transports import session as execute
-from areabench.transports import simulator
 from areabench.transports.options import RunOptions
 from areabench.transports.session import resume_simulation, simulate
 from areabench.transports.signals import CheckpointTriggers
@@ -303,22 +302,6 @@ def test_a_damaged_checkpoint_is_told(
         resume(path)
     with open_run(path) as run:
         assert run.status.state == State.STOPPED
-
-
-def test_a_checkpoint_without_a_key_that_was_added_later_is_resumed(
-    tmp_path: Path, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def older(experiment: Experiment) -> str:
-        return to_toml(experiment).replace('first_message = "trained"\n', "")
-
-    monkeypatch.setattr(execute, "to_toml", older)
-    monkeypatch.setattr(simulator, "to_toml", older)
-    path = tmp_path / "run.h5"
-    stop_at(9)
-    simulate(EXPERIMENT, around(path))
-    assert "first_message" not in checkpoint_path(path).read_bytes().decode("latin-1")
-    stop_at(10**9)
-    assert resume(path).state == State.DONE
 
 
 def test_a_checkpoint_of_another_run_is_told(tmp_path: Path, stop_at: Callable[[int], None]) -> None:

@@ -50,9 +50,14 @@ def key(
     above: float | None = None,
     maximum: float | None = None,
     below: float | None = None,
+    written: bool = True,
 ) -> Any:
-    """One documented key of an experiment file."""
-    metadata = {"limits": Limits(doc, unit, minimum, above, maximum, below)}
+    """One documented key of an experiment file.
+
+    One that is not `written` is left out at its default where an experiment is written as TOML: a key that was added
+    later leaves the text of earlier experiments, and with it the names of their run files, as they were.
+    """
+    metadata = {"limits": Limits(doc, unit, minimum, above, maximum, below), "written": written}
     return field(metadata=metadata) if default is _NO_DEFAULT else field(default=default, metadata=metadata)
 
 

@@ -133,6 +133,7 @@ class Area:
         "a client's first message: from M local steps on x_s0, as in Algorithm 2, or zero, as in the paper's appendix, "
         "where x_i0 = x_s0 and a client first trains on the reply to it",
         "trained",
+        written=False,
     )
 
 

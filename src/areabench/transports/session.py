@@ -19,7 +19,7 @@ from areabench.engine.lanes import lane_scenario
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Logistic, Median, Robust
 from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Metrics, Problem
@@ -108,8 +108,7 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
     events, snapshots = len(run.events_array), len(run.snapshot_index)
-    # Not the texts: one of an older version lacks keys that were added since.
-    if parse_experiment(checkpoint.experiment, f"{run.path}: checkpoint") != run.experiment:
+    if checkpoint.experiment != to_toml(run.experiment):
         raise RunFileError(f"{run.path}: its checkpoint is of another experiment; run the experiment again")
     wanted = checkpoint.run_state.tally.events if run.experiment.record.events else 0
     if events < wanted or snapshots < checkpoint.run_state.snapshots:
