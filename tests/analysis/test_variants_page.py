@@ -10,10 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.agreement import at_recovered_horizon, is_recovered
-from paper.variants import first_round_s, missed_share, variants_page, zero_first
+from paper.variants import (
+    REDRAWN,
+    first_round_s,
+    missed_share,
+    redrawn,
+    redrawn_zero_first,
+    variants_page,
+    zero_first,
+)
 
 from areabench.engine.events import State, Status
-from areabench.experiment.problem_records import Logistic, Mnist, NearlyIid
+from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist, NearlyIid
 from areabench.experiment.records import (
     Area,
     Clients,
@@ -78,6 +86,16 @@ def test_sweeps_have_every_published_cell_of_area_ten_times_with_both_first_mess
         assert Counter(cells) == {cell: 10 for cell in published_cells() if cell.method == "area"}
 
 
+def test_redrawn_sweeps_have_the_published_cells_of_128_clients() -> None:
+    plans = [load_sweep(path) for path in sorted(VARIANTS.glob("redrawn_*.toml"))]
+    planned = [experiment for plan in plans for experiment in plan.experiments]
+    wanted = [cell for cell in published_cells() if (cell.clients, cell.split) == (128, "non-iid")]
+    cells = [cell for one in planned if (cell := published(one)) and redrawn(one, cell)]
+    assert Counter(cells) == dict.fromkeys(wanted, 10)
+    cells = [cell for one in planned if (cell := published(one)) and redrawn_zero_first(one, cell)]
+    assert Counter(cells) == {cell: 10 for cell in wanted if cell.method == "area"}
+
+
 def test_both_first_messages_stand_beside_the_paper() -> None:
     text = page([result(PAPER, 0.16, 90.9, 0.51), result(replace(PAPER, method=ZERO), 0.28, 90.9, 0.60)])
     # agree: only the first one's loss is in range; rho 0.08 and 0.14
@@ -87,6 +105,17 @@ def test_both_first_messages_stand_beside_the_paper() -> None:
 
 def test_a_cell_that_was_run_with_one_first_message_is_left_out() -> None:
     assert "## AREA's first message" not in page([result(PAPER, 0.16, 90.9, 0.51)])
+
+
+def test_redrawn_splits_stand_beside_the_counted_one() -> None:
+    counted = replace(PAPER, split=Dirichlet())  # at 100, uniform: 0.38, 88.02 (87.53 - 88.32), 0.59 (0.58 - 0.61)
+    again = replace(counted, split=REDRAWN)
+    text = page([result(counted, 0.6, 88.0, 0.7), result(again, 0.7, 88.0, 0.6)])
+    assert row(text, "AREA, 100, uniform")[1:9] == [
+        "0.38", "0.30", "**0.35**", "not run",
+        "0.59 (0.58 – 0.61)", "0.70 (0.70 – 0.70)", "**0.60 (0.60 – 0.60)**", "not run",
+    ]  # fmt: skip
+    assert "- redrawn: 1 of 1 cells agree, ρ within 0.05 in 1\n" in text
 
 
 def test_trials_without_a_server_step_are_left_out_beside_all() -> None:
