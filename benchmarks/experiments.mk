@@ -30,7 +30,7 @@ VARIANT_FILES := benchmarks/experiments/paper/variants
 VARIANT_SWEEPS := $(wildcard $(VARIANT_FILES)/*.toml)
 VARIANT_RUNS := runs/variants$(if $(TRIALS),-$(TRIALS))
 
-variants: $(VENV)/installed ## run variants of what the paper leaves open: benchmarks/results/VARIANTS.md (half an hour; TRIALS=1: a quick look)
+variants: $(VENV)/installed ## run variants of what the paper leaves open: benchmarks/results/VARIANTS.md (an hour on one core; TRIALS=1: a quick look)
 	@$(BIN)/areabench sweep $(VARIANT_SWEEPS) --output $(VARIANT_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/variants_page.py $(patsubst $(VARIANT_FILES)/%.toml,$(VARIANT_RUNS)/%,$(VARIANT_SWEEPS)) \
 	  $(if $(TRIALS),$(VARIANT_RUNS),benchmarks/results)/VARIANTS.md
