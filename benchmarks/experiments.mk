@@ -1,7 +1,7 @@
 # Experiments: the paper's tables and figures, the studies, and the search for the demo's step sizes.
 # An interrupted sweep continues, and a changed file runs again only what it changed.
 
-.PHONY: tables figures table-mpi study-rates study-bias message-flow tune-demo
+.PHONY: tables figures variants table-mpi study-rates study-bias message-flow tune-demo
 
 # TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
 TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))
@@ -24,6 +24,16 @@ figures: $(VENV)/installed ## draw the figures of that page from the runs of `ma
 	  $(BIN)/areabench figures $(TABLE_RUNS)/$$table --output $(RESULTS)/figures/$$table || exit; done
 	@for table in M_1_n_4_non_iid M_1_n_128_non_iid; do \
 	  $(BIN)/areabench figures --split $(TABLE_FILES)/$$table.toml --output $(RESULTS)/figures/$$table/labels || exit; done
+
+# Points that the paper leaves open, beside the tables: one sweep each.
+VARIANT_FILES := benchmarks/experiments/paper/variants
+VARIANT_SWEEPS := $(wildcard $(VARIANT_FILES)/*.toml)
+VARIANT_RUNS := runs/variants$(if $(TRIALS),-$(TRIALS))
+
+variants: $(VENV)/installed ## run variants of what the paper leaves open: benchmarks/results/VARIANTS.md (an hour on one core; TRIALS=1: a quick look)
+	@$(BIN)/areabench sweep $(VARIANT_SWEEPS) --output $(VARIANT_RUNS) $(TRIALS_FLAG)
+	@$(BIN)/python analysis/variants_page.py $(patsubst $(VARIANT_FILES)/%.toml,$(VARIANT_RUNS)/%,$(VARIANT_SWEEPS)) \
+	  $(if $(TRIALS),$(VARIANT_RUNS),benchmarks/results)/VARIANTS.md
 
 # On an idle machine: other work takes the cores that the delays need. RANKS=3 puts the clients on two ranks.
 TABLE_MPI := benchmarks/experiments/paper/tables_mpi/M_1_n_128_non_iid.toml

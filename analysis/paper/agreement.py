@@ -18,6 +18,7 @@ from areabench.experiment.problem_records import (
     NearlyIid,
 )
 from areabench.experiment.records import (
+    Area,
     ConstantSchedule,
     EveryUpdates,
     Experiment,
@@ -74,6 +75,8 @@ def _has_recovered_points(experiment: Experiment) -> bool:
 def _is_papers_method(method: MethodSettings) -> bool:
     if isinstance(method, SFedAvg):
         return method.clients_per_round == 4
+    if isinstance(method, Area):
+        return method.first_message == "trained"
     return not isinstance(method, FedBuff) or method.server_step_size in (None, method.step_size)
 
 

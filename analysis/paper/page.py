@@ -162,6 +162,8 @@ on this page use all of them; where the authors did something else, cells disagr
 - rates drawn from N(10, 5) that are not positive are drawn again;
 - the tables for n = 4, M = 50 print a horizon of 100 s, but their own ρ and loss fit 15 s: they are counted at 15 s,
   and the runs at 100 s are shown below;
+- a client of AREA trains on x_{s,0} before its first message, as in Algorithm 2 (`method.first_message = "trained"`);
+  in the appendix that message is zero. [VARIANTS.md](VARIANTS.md) has AREA's cells with both;
 - the non-IID split is taken as Dirichlet(0.1) shares of each class over the clients. An equal-sized variant (shares of
   the classes, drawn client by client) fits the text as well; which of the two the paper used is not known.
 
@@ -280,8 +282,14 @@ def _facts(main: Sequence[Match], out: Sequence[Comparison]) -> str:
         f"{sum(one.published.rates == 'nonuniform' for one in out)}",
         f"with a loss below the published mean: {sum(one.loss_difference < 0 for one in out)}; above it: "
         f"{sum(one.loss_difference > 0 for one in out)}",
+        f"with a trial that made no server step within the horizon: {sum(map(_has_stuck_trial, out))}; "
+        "[VARIANTS.md](VARIANTS.md) looks for causes",
     ]
     return "How they miss the published ranges, and what they have in common:\n\n" + bullets(facts)
+
+
+def _has_stuck_trial(one: Comparison) -> bool:
+    return any(result.status.server_steps == 0 for result in one.ours.results)
 
 
 def _split_facts(out: Sequence[Comparison], other: dict[PublishedCell, Match]) -> str:

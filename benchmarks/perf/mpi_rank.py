@@ -30,7 +30,7 @@ from areabench.arrays import Vector
 from areabench.engine.client import place
 from areabench.engine.conductor import Handling
 from areabench.engine.evaluation import NoTarget
-from areabench.engine.events import State, Status
+from areabench.engine.events import Reason, State, Status
 from areabench.engine.messages import (
     HEADER_BYTES,
     Flag,
@@ -42,6 +42,7 @@ from areabench.engine.messages import (
     tag_of,
 )
 from areabench.engine.scenario import Scenario, build_method
+from areabench.errors import RunFailure
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import (
@@ -267,6 +268,10 @@ class EchoConductor:
         """Send the model back."""
         self.updates += 1
         self._link.order(Order(update.header.client, self._model, 1.0, 0, 0, Flag.REPLY))
+
+    def refuse(self, client: int, reason: Reason, _time_s: float) -> None:
+        """No client of a measurement sends what cannot be used."""
+        raise RunFailure(f"the server refused an update of client {client}: {reason.name}; the piece measures nothing")
 
     def ended(self, time_s: float) -> Status | None:
         """Whether the piece is over."""

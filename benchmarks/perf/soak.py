@@ -23,6 +23,8 @@ from soak_samples import SHARES, TOKEN, Sampler, processes_of, read_samples, rea
 
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_COLOURS
+from areabench.experiment.records import UniformRates
+from areabench.runfile.read import open_run
 from areabench.views.figures.style import label_axes, save, styled
 
 _BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
@@ -80,7 +82,7 @@ def _draw_latency(axes: Axes, soak: Soak) -> None:
     label_axes(axes, "time in minutes", "ms")
 
 
-SAMPLE_EVERY_S = 10.0
+SAMPLE_EVERY_S, FEWEST_SAMPLES = 10.0, 20
 SNAPSHOT_EVERY_S = 10.0
 STARTING_S = 180.0  # until the run file exists
 ENDING_S = 600.0  # for stopping, evaluating and diagnosing
@@ -141,12 +143,28 @@ class Plan:
         """Where samples are written as they come."""
         return self.folder / "samples.csv"
 
+    @property
+    def sample_s(self) -> float:
+        """Seconds between two samples: a short run has some as well."""
+        return min(SAMPLE_EVERY_S, 60 * self.minutes / FEWEST_SAMPLES)
+
     def experiment(self) -> str:
         """The experiment, as TOML."""
         return EXPERIMENT.format(
             clients=self.clients, client_rate=self.rate / self.clients, horizon_s=60 * self.minutes,
             snapshot_s=min(SNAPSHOT_EVERY_S, 6 * self.minutes),
         )  # fmt: skip
+
+
+def plan_of(folder: Path) -> Plan:
+    """What was run in a folder, as its run file says."""
+    path = Plan(0.0, 0, 0.0, 0, folder).run_file
+    with open_run(path) as run:
+        experiment, ranks = run.experiment, run.provenance.ranks
+    assert experiment.stop.horizon_s is not None
+    assert isinstance(experiment.rates, UniformRates)
+    clients = experiment.clients.count
+    return Plan(experiment.stop.horizon_s / 60, clients, clients * experiment.rates.rate, ranks, folder)
 
 
 def run(plan: Plan) -> int:
@@ -178,7 +196,7 @@ def _sample(plan: Plan, token: str, launch: subprocess.Popen[bytes]) -> None:
     while launch.poll() is None and sampler.elapsed_s < 60 * plan.minutes:
         found = sampler.sample()
         _tell(plan, sampler.elapsed_s, found)
-        time.sleep(max(0.0, SAMPLE_EVERY_S - sampler.elapsed_s % SAMPLE_EVERY_S))
+        time.sleep(plan.sample_s - sampler.elapsed_s % plan.sample_s)
 
 
 def _tell(plan: Plan, elapsed_s: float, memory_bytes: int) -> None:
@@ -205,7 +223,7 @@ def write_page(plan: Plan, path: Path) -> bool:
     """Read the samples and the run file, write the page and its figure; returns whether all thresholds hold."""
     windows, status = read_windows(plan.run_file)
     samples = read_samples(plan.samples)
-    soak = Soak(plan.minutes, plan.clients, plan.rate, plan.ranks, samples, windows, status)
+    soak = Soak(plan.minutes, plan.clients, plan.rate, plan.ranks, samples, windows, status, plan.sample_s)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = path.with_suffix(".png")
     draw(soak, figure)
@@ -227,9 +245,12 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="write the page here (default: into the folder)")
     parser.add_argument("--read", action="store_true", help="run nothing: write the page again from the folder")
     options = parser.parse_args()
-    ranks = options.ranks or options.clients + 1
-    plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)
-    code = 0 if options.read else run(plan)
+    if options.read:
+        plan, code = plan_of(options.folder), 0
+    else:
+        ranks = options.ranks or options.clients + 1
+        plan = Plan(options.minutes, options.clients, options.rate, ranks, options.folder)
+        code = run(plan)
     flat = write_page(plan, options.page or plan.folder / "SOAK.md")
     return code or (0 if flat else 1)
 

@@ -35,6 +35,7 @@ class Soak:
     samples: Samples
     windows: Sequence[Window]
     status: Status
+    sample_s: float = 10.0
 
     @property
     def warm_s(self) -> float:
@@ -69,18 +70,20 @@ def verdicts(soak: Soak) -> list[Verdict]:
 def slope_an_hour(series: Series) -> float:
     """The slope of the line of least squares, units per hour."""
     if len(series.time_s) < 2:
-        return float("nan")
+        return math.nan
     return float(np.polyfit(series.time_s / 3600, series.value, 1)[0])
 
 
 def _memory_verdicts(soak: Soak) -> list[Verdict]:
     slopes = {rank: slope_an_hour(series.after(soak.warm_s)) / 1e6 for rank, series in soak.samples.memory.items()}
     workers = {rank: slope for rank, slope in slopes.items() if rank > 0}
-    worst = max(workers, key=lambda rank: abs(workers[rank]))
+    worst = max(workers, key=lambda rank: abs(workers[rank]), default=-1)
     return [
-        _memory_verdict("the server's rank", slopes[0], MOST_SERVER_GROWTH_MB_AN_HOUR),
+        _memory_verdict("the server's rank", slopes.get(0, math.nan), MOST_SERVER_GROWTH_MB_AN_HOUR),
         _memory_verdict(
-            f"of the {len(workers)} other ranks the one with the steepest slope", slopes[worst], MOST_GROWTH_MB_AN_HOUR
+            f"of the {len(workers)} other ranks the one with the steepest slope",
+            workers.get(worst, math.nan),
+            MOST_GROWTH_MB_AN_HOUR,
         ),
     ]
 
@@ -90,7 +93,9 @@ def _memory_verdict(who: str, slope: float, most: float) -> Verdict:
 
 
 def linearity(series: Series) -> tuple[float, float]:
-    """R² of the line of least squares, and the largest residual as a share of the growth."""
+    """R² of the line of least squares, and the largest residual as a share of the growth; NaN for too few samples."""
+    if len(series.time_s) < 2:
+        return math.nan, math.nan
     line = np.polynomial.Polynomial.fit(series.time_s, series.value, 1)(series.time_s)
     residual, spread = series.value - line, series.value - series.value.mean()
     growth = max(float(np.ptp(series.value)), 1.0)
@@ -132,13 +137,13 @@ def page(soak: Soak, figure: str) -> str:
     parts = [
         "# Soak",
         f"`{command}`: AREA, logistic regression on MNIST, {soak.clients} clients on {soak.ranks} ranks, "
-        f"{soak.rate:,.0f} updates per second nominal, event log on, one snapshot every ten seconds; "
+        f"{soak.rate:,.0f} updates per second nominal, event log on; "
         f"{soak.status.updates:,} updates in {soak.status.end_s / 60:.3g} minutes.",
         "\n".join(lines),
         f"![Memory of the ranks, size of the run file and reply latency over time]({figure})",
-        "Memory is a rank's own and its part of shared pages (Pss), one sample every ten seconds; slopes are those of "
-        f"lines of least squares after the first {soak.warm_s / 60:g} minutes. *Reply*: from a client's update until "
-        "the answer was there, on the client's clock; *service*: what the server took to answer.",
+        f"Memory is a rank's own and its part of shared pages (Pss), one sample every {soak.sample_s:g} seconds; "
+        f"slopes are those of lines of least squares after the first {soak.warm_s / 60:g} minutes. *Reply*: from a "
+        "client's update until the answer was there, on the client's clock; *service*: what the server took to answer.",
         markdown_table([_head(), *(_row(soak, *pair) for pair in pairwise(_borders(soak)))]).rstrip(),
         describe_machine(),
     ]
@@ -169,9 +174,9 @@ def _row(soak: Soak, begin_s: float, end_s: float) -> tuple[str, ...]:
         [f"{1e3 * median(one.service_s[share] for one in windows):.3f}" for share in (0, 2)] if windows else [""] * 2
     )
     rate = sum(one.updates for one in windows) / max(taken_s - begin_s, 1e-9)
-    sizes = (_latest(samples.memory[0], taken_s), max(others), *(
-        _latest(series, taken_s) for series in (samples.file, samples.checkpoint)
-    ))  # fmt: skip
+    server = _latest(samples.memory[0], taken_s) if 0 in samples.memory else 0.0
+    files = (_latest(series, taken_s) for series in (samples.file, samples.checkpoint))
+    sizes = (server, max(others, default=0.0), *files)
     return (
         f"{begin_s / 60:g} – {taken_s / 60:g}", f"{rate:,.0f}", *replies, *services,
         *(f"{size / 1e6:,.1f}" for size in sizes),

@@ -83,6 +83,14 @@ def test_figures_show_the_measured_means_and_the_bounds(study: Any) -> None:
         assert "10 trials" in figure.get_suptitle()
 
 
+@pytest.mark.slow
+def test_page_and_figures_are_written(study: Any, tmp_path: Path) -> None:
+    module, folder = study
+    module.main(folder / "runs", tmp_path / "RATES.md")
+    assert {path.name for path in tmp_path.iterdir()} == {"RATES.md", "rates.png", "rates.svg"}
+    assert "| M = 2, equal rates, 3 samples | 10 |" in (tmp_path / "RATES.md").read_text(encoding="utf-8")
+
+
 def _bound(curve: Any) -> float:
     """What is drawn first: the closed form where there is one."""
     return float((curve.bound if curve.closed is None else curve.closed)[-1])

@@ -109,7 +109,7 @@ def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "provenance",
     ]  # fmt: skip
     assert (answer["status"]["state"], answer["status"]["updates"], answer["diagnosis"]) == ("done", 16, None)
-    assert answer["experiment"]["method"] == {"name": "area", "step_size": 0.05}
+    assert answer["experiment"]["method"] == {"name": "area", "step_size": 0.05, "first_message": "trained"}
     with open_run(run) as recorded:
         assert len(answer["snapshots"]) == len(recorded.snapshot_index)
         assert answer["snapshots"][-1]["train_loss"] == recorded.metrics_array[-1]["train_loss"]

@@ -41,7 +41,7 @@ class Exempt:
 NOT_EXECUTED = (
     Exempt(r"make (test|lint|docs)", "is, or runs, this test"),
     Exempt(r"make (test-slurm|test-system-mpi|coverage|campaign|campaign-part)", "a test with a target of its own"),
-    Exempt(r"make (tables|figures|table-mpi|study-rates|study-bias|tune-demo|demo-spread)", "minutes of runs"),
+    Exempt(r"make (tables|figures|variants|table-mpi|study-rates|study-bias|tune-demo|demo-spread)", "minutes of runs"),
     Exempt(r"make (bench-[a-z]+|soak)", "a measurement, which wants the machine for itself"),
     Exempt(r"make notebooks", "a part of the tests, with its own target"),
     Exempt(

@@ -570,6 +570,17 @@ def test_a_checked_experiment_is_written_with_its_defaults(text: str) -> None:
     assert parse_experiment(to_toml(experiment)) == experiment
 
 
+def test_a_key_that_was_added_later_is_not_written_at_its_default() -> None:
+    """So that experiments of before keep their text, and their run files their names."""
+    trained = Experiment(
+        clients=Clients(count=2), method=Area(step_size=0.1), stop=Stop(horizon_s=1.0), problem=Quadratic()
+    )
+    zero = replace(trained, method=Area(step_size=0.1, first_message="zero"))
+    assert "first_message" not in to_toml(trained)
+    assert 'first_message = "zero"\n' in to_toml(zero)
+    assert parse_experiment(to_toml(zero)) == zero
+
+
 @given(texts)
 def test_any_text_survives_as_a_value(text: str) -> None:
     experiment = replace(read(), delays=TraceDelays(file=text))

@@ -34,6 +34,10 @@ def test_area_on_3_ranks_with_three_local_steps(logistic: Launcher) -> None:
     check(logistic, 2, "area", *EVERY_TWO, "clients.local_steps=3", "split.name=dirichlet")
 
 
+def test_area_on_3_ranks_whose_first_messages_are_zero(logistic: Launcher) -> None:
+    check(logistic, 2, "area", *EVERY_TWO, "method.first_message=zero")
+
+
 def test_fedbuff_on_3_ranks_steps_by_the_clock(quadratic: Launcher) -> None:
     check(quadratic, 2, "fedbuff", *EVERY_50_MS)
 

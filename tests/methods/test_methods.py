@@ -118,6 +118,37 @@ def test_area_by_hand() -> None:
     np.testing.assert_array_equal(table.clients[1].memory, [0, 7])
 
 
+def test_area_whose_first_messages_are_zero_by_hand() -> None:
+    """The appendix: x_{i,0} = x_{s,0}, so a client first trains on the reply to its first message."""
+    table = Table(area(2, trains_first=False), two_clients(), delta=2)
+    table.deliver(0)  # k=1: nothing is trained, m = 0, y_0 = (8,8)
+    assert table.holds(0) == ([8, 8], 0, 1)
+    np.testing.assert_array_equal(table.server.state.aggregator, [0, 0])
+    table.deliver(0)  # k=2: (8,8) -> (6,4), m = (-2,-4), u = (-1,-2); the step k=3: x_s = (7,6)
+    assert table.counters() == (3, 1)
+    assert table.model() == [7, 6]
+    assert table.holds(0) == ([8, 8], 0, 2)
+    table.deliver(1)  # k=4, client 1's first: m = 0, y_1 = (8,8); the reply is version 1
+    assert table.holds(1) == ([7, 6], 1, 4)
+    np.testing.assert_array_equal(table.clients[1].memory, [8, 8])
+    table.deliver(1)  # k=5: (7,6) -> (0,7), m = (-8,-1), u = (-4,-0.5); the step k=6: x_s = (7,6) + (-4,-0.5)
+    assert table.counters() == (6, 2)
+    assert table.model() == [3, 5.5]
+    table.deliver(0, 0)  # stale (8,8) -> (6,4): m = 0; (3,5.5) -> (3.5,2.75): m = (-2.5,-1.25), u = (-1.25,-0.625)
+    assert table.model() == [1.75, 4.875]
+
+
+def test_first_round_without_training_leaves_later_rounds_their_noise() -> None:
+    """The r-th round of a client has the same draws, whether the first one is trained or not."""
+    problem = random_problem(1)
+    trained, zero = (Client(area(1, trains_first=first), problem.local(0), problem.start()) for first in (True, False))
+    base = problem.start()
+    for client in (trained, zero):
+        client.work(base, 0.1)
+        client.work(base, 0.1)
+    np.testing.assert_array_equal(zero.memory, trained.memory)
+
+
 def test_as_fedavg_by_hand() -> None:
     table = Table(as_fedavg(2), two_clients(), delta=2)
     table.deliver(0, 0)  # twice (8,8) -> (6,4); mean (6,4)
@@ -248,6 +279,17 @@ def test_area_invariant_is_exact_on_dyadic_numbers(
             memories[client] = report.memory
             state = method.receive(state, client, report.payload).state
         np.testing.assert_array_equal(state.model + state.aggregator, mean(memories))
+
+
+@given(numbers=st.lists(st.integers(0, 3), max_size=30), trains_first=st.booleans(), delta=st.integers(1, 5))
+def test_area_invariant_holds_from_the_first_message_on(numbers: list[int], trains_first: bool, delta: int) -> None:
+    table = Table(area(4, trains_first), four_clients(), delta)
+    for number in numbers:
+        table.deliver(number)
+        state = table.server.state
+        np.testing.assert_allclose(
+            state.model + state.aggregator, mean([client.memory for client in table.clients]), atol=1e-12
+        )
 
 
 def test_area_invariant_holds_to_rounding_in_float32() -> None:
@@ -435,6 +477,16 @@ def test_build_method_makes_what_the_settings_name(settings: MethodSettings, exp
     table.deliver(0, 0)
     assert (method.name, method.updates_per_step) == (settings.name, None)
     assert table.model() == expected
+
+
+def test_build_method_gives_area_its_first_message() -> None:
+    experiment = Experiment(
+        clients=Clients(count=2), method=Area(step_size=0.5, first_message="zero"), stop=Stop(iterations=1),
+        problem=Quadratic(dimension=2),
+    )  # fmt: skip
+    table = Table(build_method(experiment), two_clients(), delta=2)
+    table.deliver(0, 1)  # two first messages: zero
+    assert table.model() == [8, 8]
 
 
 def test_build_method_gives_s_fedavg_its_round_and_seed() -> None:

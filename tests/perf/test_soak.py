@@ -58,6 +58,21 @@ def test_a_rank_that_leaks_a_curved_file_and_a_drift_are_seen() -> None:
     assert not soak_page.holds(replace(quiet, status=replace(DONE, state=State.FAILED)))
 
 
+def test_a_soak_of_one_sample_holds_in_nothing_that_needs_two() -> None:
+    first = soak_samples.Series(np.array([0.0]), np.array([1e6]))
+    one = soak_samples.Samples({0: first, 1: first}, first, first)
+    short = replace(quiet_hour(), minutes=0.05, samples=one, windows=[])
+    assert [verdict.holds for verdict in soak_page.verdicts(short)] == [True] + [False] * 5
+    assert "1 – " not in soak_page.page(short, "figure.png")
+
+
+def test_a_soak_without_samples_has_a_page() -> None:
+    none = soak_samples.Series(np.empty(0), np.empty(0))
+    crashed = replace(quiet_hour(), samples=soak_samples.Samples({}, none, none), windows=[])
+    assert not soak_page.holds(crashed)
+    assert "memory, the server's rank: +nan" in soak_page.page(crashed, "figure.png")
+
+
 def test_windows_are_those_of_all_events_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak_samples, "_ROWS_A_BLOCK", 7)
     events = np.zeros(100, EVENT)

@@ -39,7 +39,7 @@ from areabench.experiment.records import (
     TraceDelays,
     UniformRates,
 )
-from areabench.results.advice import Subject, suggestion, violations
+from areabench.results.advice import Subject, find, suggestion, violations
 from areabench.theory.applied import arrival_rates, event_probabilities, expected_iterations, server_rate
 
 CURVED = Quadratic(dimension=2, curvature_min=1.0, curvature_max=3.0, noise=0.5, zeta=2.0)
@@ -158,6 +158,16 @@ def subject(experiment: Experiment) -> Subject:
     built = scenario(experiment)
     events = event_probabilities(experiment, built.rates)
     return Subject(experiment, built.problem, built.rates, events, "")
+
+
+def test_bounds_begin_as_the_first_message_says() -> None:
+    """Trained, x_{i,0} may be farther from x* than x_{s,0}: without noise and heterogeneity it is nearer."""
+    calm = replace(BASE, problem=replace(CURVED, noise=0.0, zeta=None, heterogeneity=0.0))
+    zero = replace(calm, method=Area(step_size=1.0, first_message="zero"))
+    trained, untrained = (find(subject(one)).theorem1 for one in (calm, zero))
+    assert trained is not None
+    assert untrained is not None
+    assert trained.recursion_bound < untrained.recursion_bound
 
 
 def suggested(experiment: Experiment) -> Experiment:

@@ -47,6 +47,12 @@ def test_recursion_by_hand_with_first_round() -> None:
     assert recursion_bound(tiny(1.0, 0.0, Convention.ALGORITHM), 2) == pytest.approx([4, 4, 4.25], rel=1e-14)
 
 
+def test_recursion_by_hand_with_a_first_message_of_zero() -> None:
+    # u_0 = (4, 4, 4) and alpha_1 = 96/97 goes out first: x: 4/2 + (beta 4 + 2 alpha²)/2; y: 4, 2 + x/2; x_s: 4, 4
+    local = 2 + (4 * 73 / 97 + 2 * (96 / 97) ** 2) / 2
+    assert recursion_bound(tiny(1.0, 0.0, Convention.ZERO_FIRST), 3) == pytest.approx([4, 4, 4, 3 + local / 4])
+
+
 def test_recursion_by_hand_with_moving_points() -> None:
     # L M zeta = 1, so points move by alpha_k - alpha_{k+1}; x_1 and y_1 start at most 2 + alpha_0 = 3 from x_{1,0}*
     half, moved, next_moved = Fraction(1, 2), Fraction(1, 97), Fraction(96, 97 * 98)

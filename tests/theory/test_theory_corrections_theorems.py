@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from areabench.arrays import Vector
+from areabench.engine.client import Client
+from areabench.engine.server import Server
+from areabench.methods.area import area
 from areabench.theory.constants import Constants, LipschitzConstants
 from areabench.theory.probabilities import EventProbabilities
 from areabench.theory.theorem1 import Convention, RateTerms, Setting, lyapunov_weights, printed_rate_terms, rate_terms
-from areabench.theory.theorem2 import lipschitz_bound, local_error
+from areabench.theory.theorem2 import lipschitz_bound, lipschitz_step_size, local_error
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)
 
@@ -82,7 +87,57 @@ def test_sum_of_cubes(K: int) -> None:
     assert sum_of_cubes(K, a, Fraction(1, 3)) < exact  # printed: a + 1/3
 
 
+@given(st.integers(1, 200), st.fractions(0, 100))
+def test_printed_sum_of_cubes_bounds_the_shorter_sum_that_the_proof_has(K: int, a: Fraction) -> None:
+    used = sum(((k + a) ** 3 for k in range(K)), Fraction(0))  # to K - 1: less by (K + a)³, more than K³/6
+    assert used < sum_of_cubes(K, a, Fraction(1, 3))
+
+
 # ------------------------------------------------------------------------------------------------ Theorem 2
+
+
+class Modulus:
+    """f = |x| for M exact subgradient steps."""
+
+    def __init__(self, local_steps: int) -> None:
+        self._steps = range(local_steps)
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        """M steps."""
+        for _ in self._steps:
+            model = model - step_size * np.sign(model)
+        return model
+
+    def skip(self, rounds: int) -> None:
+        """There are no draws."""
+
+
+def expected_gap(step_size: float, local_steps: int, iterations: int, server: float) -> float:
+    """E f(mean of x_{s,0}..x_{s,K-1}) over all sequences of events: n = 1, x_{s,0} = 1, the appendix's start."""
+    method, start, gap = area(1, trains_first=False), np.array([1.0]), 0.0
+    for events in product((True, False), repeat=iterations - 1):
+        table, client = Server(method, lambda _k: step_size, start), Client(method, Modulus(local_steps), start)
+        (order,), models = table.begin(), [start]
+        for steps in events:
+            if steps:
+                table.aggregate()
+            else:
+                (order,) = table.receive(0, client.work(order.model, order.step_size))
+            models.append(table.model)
+        gap += math.prod(server if steps else 1 - server for steps in events) * abs(float(np.mean(models)))
+    return gap
+
+
+def test_printed_bound_of_theorem_two_is_crossed() -> None:
+    M, K, server = 100, 6, 0.41
+    events, problem = EventProbabilities(np.array([1 - server]), server), LipschitzConstants(1.0, 0.0, 1.0)
+    weight = 1 / server + 2 / (1 - server)
+    printed = math.sqrt(weight * (M + 1) / 2 / (M * K))
+    gap = expected_gap(math.sqrt(weight / ((M + 1) / 2 * M * K)), M, K, server)
+    assert (round(printed, 4), round(gap, 4)) == (0.7004, 0.83)
+    ours = lipschitz_bound(problem, events, M, K, Convention.APPENDIX)
+    gap = expected_gap(lipschitz_step_size(problem, events, M, K), M, K, server)
+    assert (round(ours, 4), round(gap, 4)) == (0.9856, 0.8322)
 
 
 @pytest.mark.parametrize("local_steps", [1, 2, 5])

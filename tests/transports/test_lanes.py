@@ -55,6 +55,7 @@ ASYNCHRONOUS: tuple[MethodSettings, ...] = (
     *(AsFedAvg(step_size=size) for size in STEP_SIZES),
     *(FedBuff(step_size=size, server_step_size=0.5) for size in STEP_SIZES),
 )
+ZERO = tuple(Area(step_size=size, first_message="zero") for size in STEP_SIZES)
 SYNCHRONOUS = tuple(SFedAvg(step_size=size, clients_per_round=2) for size in STEP_SIZES)
 SMALL = Experiment(
     clients=Clients(count=5, local_steps=3),
@@ -133,6 +134,10 @@ def test_runs_that_cannot_share_a_pass(base: Experiment) -> None:
     assert group_lanes(with_methods(ASYNCHRONOUS[:2], base)) == [(0,), (1,)]
 
 
+def test_clients_that_do_not_train_first_have_a_pass_of_their_own() -> None:
+    assert group_lanes(with_methods((*ZERO[:2], *ASYNCHRONOUS[2:4]))) == [(0, 1), (2, 3)]
+
+
 def test_runs_with_other_rounds_of_s_fedavg_do_not_share_a_pass() -> None:
     three = SFedAvg(step_size=0.1, clients_per_round=3)
     assert group_lanes(with_methods((SYNCHRONOUS[0], three))) == [(0,), (1,)]
@@ -177,8 +182,11 @@ def test_lanes_equal_single_runs(
         assert run.experiment == experiment
 
 
-def test_synchronous_lanes_equal_single_runs(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:
-    experiments = with_methods(SYNCHRONOUS)
+@pytest.mark.parametrize("methods", [SYNCHRONOUS, ZERO], ids=["s-fedavg", "first message zero"])
+def test_other_lanes_equal_single_runs(
+    methods: Sequence[MethodSettings], tmp_path: Path, record: Callable[[Experiment], Run]
+) -> None:
+    experiments = with_methods(methods)
     for run, experiment in zip(run_together(experiments, tmp_path), experiments, strict=True):
         alone = record(experiment)
         assert distance(run, alone) < RUN_TOLERANCE

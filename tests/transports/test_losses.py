@@ -49,6 +49,7 @@ EXPERIMENT = Experiment(
 )
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.05),
+    Area(step_size=0.05, first_message="zero"),
     AsFedAvg(step_size=0.05),
     FedBuff(step_size=0.05, server_step_size=1.0),
     SFedAvg(step_size=0.05, clients_per_round=3),
@@ -106,9 +107,10 @@ class Watched(Replay):
 
 
 @pytest.mark.parametrize("policy", ["keep", "remove"])
-def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, policy: str) -> None:
+@pytest.mark.parametrize("method", METHODS[:2], ids=["trained", "zero"])
+def test_the_invariant_holds_before_and_after_a_loss(record: Recorded, method: MethodSettings, policy: str) -> None:
     """The lost client's memory stays at the last state that the server received."""
-    run = record(replace(EXPERIMENT, faults=faults_of(policy)))
+    run = record(replace(EXPERIMENT, method=method, faults=faults_of(policy)))
     watched = Watched(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _number: None)
     assert watched.run().difference is None
     assert watched.worst < 1e-12

@@ -61,6 +61,7 @@ Recorded = Callable[[Experiment], Run]
 
 ASYNCHRONOUS: tuple[MethodSettings, ...] = (
     Area(step_size=0.05),
+    Area(step_size=0.05, first_message="zero"),
     AsFedAvg(step_size=0.05),
     FedBuff(step_size=0.05, server_step_size=0.5),
 )

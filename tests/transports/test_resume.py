@@ -62,6 +62,7 @@ from areabench.transports.signals import CheckpointTriggers
 
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.02),
+    Area(step_size=0.02, first_message="zero"),
     AsFedAvg(step_size=0.02),
     FedBuff(step_size=0.02, server_step_size=1.0),
     SFedAvg(step_size=0.02, clients_per_round=3),
@@ -185,8 +186,11 @@ def test_every_record_can_be_resumed(tmp_path: Path, stop_at: Callable[[int], No
 
 
 @pytest.mark.parametrize("stops", [(0,), (1,), (1, 1, 1), (5, 0, 0, 5)], ids=str)
-def test_stops_anywhere_and_often(tmp_path: Path, stop_at: Callable[[int], None], stops: tuple[int, ...]) -> None:
-    assert_equal_after(EXPERIMENT, tmp_path, stop_at, *stops)
+@pytest.mark.parametrize("method", METHODS[:2], ids=["trained", "zero"])
+def test_stops_anywhere_and_often(
+    tmp_path: Path, stop_at: Callable[[int], None], method: MethodSettings, stops: tuple[int, ...]
+) -> None:
+    assert_equal_after(replace(EXPERIMENT, method=method), tmp_path, stop_at, *stops)
 
 
 @pytest.mark.parametrize("stop", [20, 45, 70])

@@ -50,6 +50,7 @@ METHODS: tuple[MethodSettings, ...] = (
     AsFedAvg(step_size=0.02),
     FedBuff(step_size=0.02, server_step_size=1.0),
     SFedAvg(step_size=0.02, clients_per_round=3),
+    Area(step_size=0.02, first_message="zero"),
 )
 EXPERIMENT = Experiment(
     clients=Clients(count=4, local_steps=2),

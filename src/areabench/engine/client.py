@@ -22,8 +22,12 @@ class Client:
         self.round = 0
 
     def work(self, model: Vector, step_size: float) -> Vector:
-        """M local steps from `model`; returns what goes to the server."""
-        local = self._local.descend(model, step_size)
+        """M local steps from `model`, none in a first round without training; returns what goes to the server."""
+        if self.round or self._method.trains_first:
+            local = self._local.descend(model, step_size)
+        else:
+            self._local.skip(1)  # so that each later round has the samples that it always has
+            local = model.copy()  # the transport may use the array again
         report = self._method.report(self.memory, model, local)
         self._before, self.memory = self.memory, report.memory
         self.round += 1

@@ -89,9 +89,12 @@ def _can_share(experiment: Experiment) -> bool:
 
 
 def _shared(experiment: Experiment) -> Experiment:
-    """What the lanes of a pass have in common: the experiment but for its name, step size and asynchronous method."""
+    """What the lanes of a pass have in common: the experiment but for its name, step size and asynchronous method.
+
+    Clients that do not train first have a pass of their own.
+    """
     method = experiment.method
-    common = replace(method, step_size=1.0) if isinstance(method, SFedAvg) else Area(step_size=1.0)
+    common = replace(method, step_size=1.0) if isinstance(method, Area | SFedAvg) else Area(step_size=1.0)
     return replace(experiment, name="lanes", method=common)
 
 
@@ -139,7 +142,10 @@ def together(parts: Sequence[Part]) -> Method:
         steps = [part.method.aggregate(inner) for part, inner in zip(parts, state.parts, strict=True)]
         return gather(np.concatenate([step.state.model for step in steps]), steps)
 
-    return Method("lanes", remember, report, start, receive, aggregate, parts[0].method.updates_per_step)
+    first = parts[0].method
+    return Method(
+        "lanes", remember, report, start, receive, aggregate, first.updates_per_step, trains_first=first.trains_first
+    )
 
 
 def gather(model: Vector, steps: Sequence[Step]) -> Step:

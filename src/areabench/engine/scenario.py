@@ -69,7 +69,7 @@ def build_method(experiment: Experiment) -> Method:
     """The experiment's method."""
     settings, count = experiment.method, experiment.clients.count
     if isinstance(settings, Area):
-        return area(count)
+        return area(count, trains_first=settings.first_message == "trained")
     if isinstance(settings, AsFedAvg):
         return as_fedavg(count)
     if isinstance(settings, FedBuff):

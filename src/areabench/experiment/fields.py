@@ -41,9 +41,13 @@ class Limits:
 _NO_DEFAULT: Any = object()
 
 
-def key(doc: str, default: Any = _NO_DEFAULT, *, unit: str = "", **bounds: float) -> Any:
-    """One documented key of an experiment file; `bounds` are the numbers of `Limits`."""
-    metadata = {"limits": Limits(doc, unit, **bounds)}
+def key(doc: str, default: Any = _NO_DEFAULT, *, unit: str = "", written: bool = True, **bounds: float) -> Any:
+    """One documented key of an experiment file; `bounds` are the numbers of `Limits`.
+
+    One that is not `written` is left out at its default where an experiment is written as TOML: a key that was added
+    later leaves the text of earlier experiments, and with it the names of their run files, as they were.
+    """
+    metadata = {"limits": Limits(doc, unit, **bounds), "written": written}
     return field(metadata=metadata) if default is _NO_DEFAULT else field(default=default, metadata=metadata)
 
 

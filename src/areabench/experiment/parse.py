@@ -116,9 +116,14 @@ def to_toml(experiment: Experiment) -> str:
     sections = {name: value for name, value in values.items() if is_dataclass(value)}
     blocks = [block(top)]
     for name, record in sections.items():
-        entries = {item.name: getattr(record, item.name) for item in fields(record)}
-        blocks.append(f"[{name}]\n{block({key: value for key, value in entries.items() if value is not None})}")
+        entries = {item.name: getattr(record, item.name) for item in fields(record) if _is_written(item, record)}
+        blocks.append(f"[{name}]\n{block(entries)}")
     return "\n".join(blocks)
+
+
+def _is_written(item: Field[Any], record: object) -> bool:
+    value = getattr(record, item.name)
+    return value is not None and (item.metadata.get("written", True) or value != item.default)
 
 
 # ---------------------------------------------------------------------------------------------------- overrides

@@ -126,6 +126,12 @@ class Area:
     step_size: float = key(
         "step size alpha; of iteration 0 with a schedule, a factor with a theorem's schedule", above=0
     )
+    first_message: Literal["trained", "zero"] = key(
+        "a client's first message: from M local steps on x_s0, as in Algorithm 2, or zero, as in the paper's appendix, "
+        "where x_i0 = x_s0 and a client first trains on the reply to it",
+        "trained",
+        written=False,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,12 @@ class AreaState(NamedTuple):
         return np.zeros_like(self.model) if total is None else total / self.clients
 
 
-def area(clients: int) -> Method:
-    """AREA with `clients` clients."""
+def area(clients: int, trains_first: bool = True) -> Method:
+    """AREA with `clients` clients.
+
+    By Algorithm 2 a client trains on x_{s,0} before its first message. Without `trains_first` it is as in the appendix:
+    x_{i,0} = x_{s,0}, so that each client's first message is zero, and it trains on what it gets in reply.
+    """
 
     def remember(start: Vector) -> Vector:  # Algorithm 2, initialization: y_i = x_{s,0}
         return start
@@ -49,7 +53,9 @@ def area(clients: int) -> Method:
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         return Step(AreaState(state.model + state.aggregator, Buffer(), state.clients))
 
-    return Method("area", remember, report, start, receive, aggregate, recalled=recalled, remove=remove)
+    return Method(
+        "area", remember, report, start, receive, aggregate, trains_first=trains_first, recalled=recalled, remove=remove
+    )
 
 
 def recalled(state: AreaState) -> Vector:

@@ -55,6 +55,7 @@ class Method:
     lose: Callable[[Any, int, bool], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
+    trains_first: bool = True  # whether a client's first round makes local steps; else it reports what it was sent
 
 
 class Buffer(NamedTuple):

@@ -30,6 +30,7 @@ from areabench.runfile.read import open_run
 from areabench.theory.applied import (
     Rates,
     arrival_rates,
+    convention_of,
     curvature_constants,
     event_probabilities,
     expected_iterations,
@@ -247,7 +248,7 @@ def _bounds(subject: Subject, iterations: int) -> tuple[float, float]:
     clients = subject.experiment.clients
     assert is_smooth(subject.problem)
     known, distance = smooth_constants(subject.problem), start_distance(subject.problem)
-    setting = Setting(known, subject.probabilities, clients.local_steps, distance)
+    setting = Setting(known, subject.probabilities, clients.local_steps, distance, convention_of(subject.experiment))
     short = iterations * (clients.count + _AS_CLIENTS) <= _LONGEST_RECURSION
     recursive = float(recursion_bound(setting, iterations)[-1]) if short else math.nan
     return closed_bound(setting, iterations), recursive
@@ -267,7 +268,7 @@ def _theorem2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
         estimated=is_lipschitz(problem) and settings.distance is None and not problem.optimum.exact,
         alpha=lipschitz_step_size(known, subject.probabilities, M, iterations),
         iterations=iterations,
-        bound=lipschitz_bound(known, subject.probabilities, M, iterations),
+        bound=lipschitz_bound(known, subject.probabilities, M, iterations, convention_of(subject.experiment)),
     )
 
 

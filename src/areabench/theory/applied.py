@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 from areabench.experiment.records import (
+    Area,
     EveryPeriod,
     EveryUpdates,
     Experiment,
@@ -30,7 +31,7 @@ from areabench.theory.probabilities import (
     server_rate_of_poisson,
     server_rate_of_updates,
 )
-from areabench.theory.theorem1 import TheoremSchedule, theorem_schedule
+from areabench.theory.theorem1 import Convention, TheoremSchedule, theorem_schedule
 from areabench.theory.theorem2 import lipschitz_step_size
 
 Rates = NDArray[np.float64]  # updates per second, shape (clients,)
@@ -72,6 +73,13 @@ def expected_iterations(experiment: Experiment, rates: Rates) -> int:
     if stop.horizon_s is not None:
         most = min(most, (float(rates.sum()) + server_rate(experiment, rates)) * stop.horizon_s)
     return max(1, round(most))
+
+
+def convention_of(experiment: Experiment) -> Convention:
+    """How the experiment's iterations begin."""
+    method = experiment.method
+    zero_first = isinstance(method, Area) and method.first_message == "zero"
+    return Convention.ZERO_FIRST if zero_first else Convention.ALGORITHM
 
 
 # ---------------------------------------------------------------------------------------------------- step sizes

@@ -95,16 +95,18 @@ class Convention(Enum):
     """How iterations are counted: the paper's algorithms and its appendix differ at the start and by one index.
 
     ALGORITHM: clients train on x_{s,0} with alpha_0 before iteration 1, and alpha_{k+1} is sent with x_{s,k}, as in
-    areabench. APPENDIX: x_{i,0} = x_{s,0}, and alpha_k is sent with x_{s,k}, eq. (x_k).
+    areabench. APPENDIX: x_{i,0} = x_{s,0}, and alpha_k is sent with x_{s,k}, eq. (x_k). ZERO_FIRST: x_{i,0} = x_{s,0},
+    and alpha_{k+1} is sent with x_{s,k}, as areabench runs AREA with `method.first_message = "zero"`.
     """
 
     ALGORITHM = "algorithm"
     APPENDIX = "appendix"
+    ZERO_FIRST = "zero first"
 
     @property
     def lag(self) -> int:
         """By how many iterations the index of the step size is ahead of that of the model it is sent with."""
-        return 1 if self is Convention.ALGORITHM else 0
+        return 0 if self is Convention.APPENDIX else 1
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,7 @@ def start_squared(setting: Setting, trained: float, sent: float) -> Distances:
     """The squared distances u_0 to x* - sent M grad f_i(x*), where the first round of training used `trained`."""
     shift = lemma_constants(setting.constants, setting.local_steps).shift
     memory = (setting.start_distance + sent * shift) ** 2
-    local = memory if setting.convention is Convention.APPENDIX else _first_round(setting, trained, sent)
+    local = _first_round(setting, trained, sent) if setting.convention is Convention.ALGORITHM else memory
     n = setting.probabilities.count
     return Distances(np.full(n, local), np.full(n, memory), setting.start_distance**2)
 

@@ -1,0 +1,86 @@
+"""The scripts of analysis as a user starts them, on small sweeps: exit codes, and what they write."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from areabench.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+STUDIES = ROOT / "benchmarks" / "experiments" / "studies"
+SWEEP = """
+[clients]
+count = 2
+[stop]
+horizon_s = 0.5
+[problem]
+name = "logistic"
+batch_size = 2
+[data]
+name = "synthetic"
+train_samples = 40
+test_samples = 20
+features = 3
+classes = 2
+[split]
+name = "iid"
+[method]
+step_size = 0.1
+[sweep]
+trials = 2
+[[sweep.grid]]
+method.name = ["area", "fedbuff"]
+"""
+
+
+def run_script(name: str, *arguments: Path) -> str:
+    """What a script prints; its warnings are errors."""
+    command = [sys.executable, "-W", "error", str(ROOT / "analysis" / name), *map(str, arguments)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=110)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """The folder of four small runs of two methods."""
+    (tmp_path / "small.toml").write_text(SWEEP, encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "small.toml"), "--output", str(tmp_path / "small"), "--jobs", "1"]) == 0
+    return tmp_path / "small"
+
+
+def test_demo_spread_compares_the_methods(sweep: Path) -> None:
+    lines = run_script("demo_spread.py", sweep).splitlines()
+    assert "with 2 seeds" in lines[0]
+    assert sorted(line.split()[0] for line in lines[1:3]) == ["AREA", "FedBuff"]
+    assert "points (95% interval)" in lines[3]
+
+
+def test_results_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    assert run_script("results_page.py", sweep, page) == f"page: {page}\n"
+    assert "0 of the 127" in page.read_text(encoding="utf-8")
+
+
+def test_variants_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:
+    page = tmp_path / "VARIANTS.md"
+    assert run_script("variants_page.py", sweep, page) == f"page: {page}\n"
+    assert "Every number comes from 4 of 4 planned runs" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_study_of_the_bias_writes_its_page_and_figures(tmp_path: Path) -> None:
+    files = [str(STUDIES / f"{name}.toml") for name in ("bias_ratio", "bias_probabilities", "server_rate")]
+    files.append(str(STUDIES / "bias_probabilities_lipschitz.toml"))
+    options = ["--output", str(tmp_path), "--trials", "2", "--set", "stop.iterations=300", "--jobs", "1"]
+    assert main(["sweep", *files, *options]) == 0
+    run_script("study_bias.py", tmp_path, tmp_path / "BIAS.md")
+    written = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert written == {"BIAS.md"} | {
+        f"{name}.{suffix}" for name in ("bias", "probabilities", "server_rate") for suffix in ("png", "svg")
+    }
