@@ -17,14 +17,14 @@ FIRST_READ = ("README.md", "docs/getting-started.md")  # executed by every `make
 STEPS = [step for document in documents() for step in steps_of(document)]
 
 
-def _length(step: Step) -> list[pytest.MarkDecorator]:
-    return [] if str(step.document) in FIRST_READ else [pytest.mark.long]
+def _marks(step: Step) -> list[pytest.MarkDecorator]:
+    """One worker (-n 2 --dist loadgroup) executes all of a document, in order; the first two share a demo."""
+    if step.document in FIRST_READ:
+        return [pytest.mark.xdist_group("first read")]
+    return [pytest.mark.xdist_group(step.document), pytest.mark.long]
 
 
-# With several workers (-n 2 --dist loadgroup) one executes all of a document, in order.
-STEPS_BY_DOCUMENT = [
-    pytest.param(step, marks=[pytest.mark.xdist_group(str(step.document)), *_length(step)]) for step in STEPS
-]
+STEPS_BY_DOCUMENT = [pytest.param(step, marks=_marks(step)) for step in STEPS]
 
 
 def _name(step: Step) -> str:
