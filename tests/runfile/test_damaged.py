@@ -71,7 +71,7 @@ def recovered(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("cases", "seed"), [(80, 6), pytest.param(200, 7, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("cases", "seed"), [(60, 6), pytest.param(200, 7, marks=pytest.mark.long)])
 def test_no_damage_gives_another_number_a_traceback_a_crash_or_a_hang(cases: int, seed: int) -> None:
     """In a process of its own: HDF5 may take it along. More cases: see damaged.py."""
     command = [sys.executable, "-m", "tests.support.damaged", str(cases), str(seed)]
