@@ -6,7 +6,7 @@ test-inrank: $(VENV)/tests-installed ## run the tests that are inside each of th
 	$(BIN)/python tests/inrank/start.py
 
 coverage: $(VENV)/torch-installed ## measure which branches the tests without MPI launches reach, and print the total
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
+	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
 campaign: $(VENV)/tests-installed ## 240 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (about an hour)
