@@ -145,16 +145,19 @@ $(DEMO_SEEDS)/swept: benchmarks/experiments/demo/demo_seeds.toml $(DEMO) src/are
 SYSTEM ?= $(AREABENCH_SYSTEM_TESTS)
 export AREABENCH_SYSTEM_TESTS := $(SYSTEM)
 
-# Two at a time, except tests that keep time on MPI: those have the machine to themselves.
+# Bytecode is written, whatever the shell says: else each of many hundred processes compiles all that it imports.
+test coverage: export PYTHONDONTWRITEBYTECODE :=
 test coverage: export XDG_CACHE_HOME := $(CURDIR)/build/cache
 
+# Two at a time, except tests that keep time on MPI: those have the machine to themselves. One worker runs all of a file,
+# so that what its tests share is made once; in the order of the folders, in which small files come last.
+PYTEST_TOGETHER := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/tests-installed ## check style and types, build the site, run the tests (SYSTEM=1: also those that change the machine or take minutes)
 	@[ ! -e tests/mpi ] || \
 	  { echo "error: pytest-mpi skips every test below a folder named mpi; rename tests/mpi to tests/launched" >&2; exit 1; }
-	@$(MAKE) --no-print-directory -j2 --output-sync TOGETHER=1 lint docs $(VENV)/torch-installed $(if $(SYSTEM),notebooks)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not timed"
+	@$(MAKE) --no-print-directory -j2 --output-sync TOGETHER=1 lint $(VENV)/torch-installed docs test-inrank $(if $(SYSTEM),notebooks)
+	$(PYTEST_TOGETHER) -m "not timed"
 	$(BIN)/python -m pytest -m timed tests/launched
-	$(BIN)/python tests/inrank/start.py
 	@$(if $(SYSTEM),$(MAKE) --no-print-directory -j2 --output-sync TOGETHER=1 campaign-part test-slurm,echo "skipped: the fault campaign, Slurm and the notebooks; make test SYSTEM=1 runs them")
 
 lint: $(VENV)/tests-installed ## check style, types and which room imports which

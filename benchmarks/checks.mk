@@ -1,9 +1,12 @@
 # Tests with a target of their own: long ones, and those that change the machine.
 
-.PHONY: coverage campaign campaign-part test-slurm test-system-mpi browser report-picture
+.PHONY: test-inrank coverage campaign campaign-part test-slurm test-system-mpi browser report-picture
+
+test-inrank: $(VENV)/tests-installed ## run the tests that are inside each of three MPI ranks
+	$(BIN)/python tests/inrank/start.py
 
 coverage: $(VENV)/torch-installed ## measure which branches the tests without MPI launches reach, and print the total
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
+	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
 campaign: $(VENV)/tests-installed ## 240 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (about an hour)

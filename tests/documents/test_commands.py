@@ -17,13 +17,8 @@ FIRST_READ = ("README.md", "docs/getting-started.md")  # executed by every `make
 STEPS = [step for document in documents() for step in steps_of(document)]
 
 
-def _length(step: Step) -> list[pytest.MarkDecorator]:
-    return [] if str(step.document) in FIRST_READ else [pytest.mark.long]
-
-
-# With several workers (-n 2 --dist loadgroup) one executes all of a document, in order.
-STEPS_BY_DOCUMENT = [
-    pytest.param(step, marks=[pytest.mark.xdist_group(str(step.document)), *_length(step)]) for step in STEPS
+STEPS_BY_LENGTH = [
+    pytest.param(step, marks=[] if step.document in FIRST_READ else [pytest.mark.long]) for step in STEPS
 ]
 
 
@@ -40,7 +35,7 @@ def workplaces(tmp_path_factory: pytest.TempPathFactory) -> Workplaces:
 @pytest.mark.skipif(not (ROOT / ".venv" / "installed").exists(), reason="needs the .venv that make has made")
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
-@pytest.mark.parametrize("step", STEPS_BY_DOCUMENT, ids=_name)
+@pytest.mark.parametrize("step", STEPS_BY_LENGTH, ids=_name)
 def test_what_documents_show_runs(step: Step, workplaces: Workplaces) -> None:
     outcome, codes = workplaces[step.document].reach(step), exit_codes_of(step.text)
     assert outcome.code in codes, f"{step}\nexit code {outcome.code}, expected {sorted(codes)}:\n{outcome.output}"

@@ -12,7 +12,7 @@ from areabench.results.comparison import compare_runs
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = pytest.mark.slow
 
 
 def test_one_client_does_the_same_on_both_clocks(logistic: Launcher, capsys: pytest.CaptureFixture[str]) -> None:

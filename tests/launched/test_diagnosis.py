@@ -41,8 +41,8 @@ def dawdle(self, model, step_size):
 
 LocalQuadratic.descend = dawdle
 """
-TIGHT_DELAYS = ("delays.name=fixed", "rates.rate=5", "stop.horizon_s=2")  # 200 ms
-WIDE_DELAYS = ("delays.name=fixed", "rates.rate=1", "stop.horizon_s=4")  # 1 s: a mean lateness of 30 ms is kept
+TIGHT_DELAYS = ("delays.name=fixed", "rates.rate=5", "stop.horizon_s=1")  # 200 ms
+WIDE_DELAYS = ("delays.name=fixed", "rates.rate=1", "stop.horizon_s=2.5")  # 1 s: a mean lateness of 30 ms is kept
 
 
 def diagnosed(launcher: Launcher, ended: Ended) -> Diagnosis:

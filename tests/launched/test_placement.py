@@ -14,7 +14,7 @@ from areabench.engine.events import Kind, State
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timed]
+pytestmark = pytest.mark.slow
 ONE_A_ROUND = ("clients.count=4", "method.name=s-fedavg", "method.clients_per_round=1", "rates.rate=200")
 
 
@@ -94,6 +94,7 @@ def test_a_model_beyond_the_size_of_a_message_is_refused(quadratic: Launcher) ->
     assert not quadratic.run_file.exists()
 
 
+@pytest.mark.timed
 def test_a_stretched_clock_keeps_the_times_of_the_experiment(quadratic: Launcher) -> None:
     ended = quadratic.run(3, "clock.stretch=4", "delays.name=fixed", "rates.rate=10", "stop.horizon_s=0.55")
     assert (ended.code, ended.errors) == (0, "")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LIMIT_S = 90.0
 
 
-@pytest.mark.timed
+@pytest.mark.slow
 def test_a_run_on_mpi_is_watched(logistic: Launcher) -> None:
     seen: list[Frame] = []
     watching = threading.Thread(target=_watch, args=(logistic.run_file, seen), daemon=True)

@@ -71,13 +71,14 @@ def recovered(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_no_damage_gives_another_number_a_traceback_a_crash_or_a_hang() -> None:
+@pytest.mark.parametrize(("cases", "seed"), [(60, 6), pytest.param(200, 7, marks=pytest.mark.long)])
+def test_no_damage_gives_another_number_a_traceback_a_crash_or_a_hang(cases: int, seed: int) -> None:
     """In a process of its own: HDF5 may take it along. More cases: see damaged.py."""
-    command = [sys.executable, "-m", "tests.support.damaged", "200", "6"]
+    command = [sys.executable, "-m", "tests.support.damaged", str(cases), str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     counts = {words: int(count) for count, words in re.findall(r"(\d+) ([\w ,]+)", done.stdout)}
-    assert sum(counts.values()) == 200
+    assert sum(counts.values()) == cases
     assert {"equal, saved", "refused, saved", "refused, nothing saved"} <= set(counts)
 
 
