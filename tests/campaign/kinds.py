@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from signal import Signals
 
 from areabench.engine.events import Reason, State
 
@@ -226,13 +227,17 @@ _MEMBERS = {
 
 
 def either(faults: Sequence[Kind]) -> Expected:
-    """After several faults: what one of those that end a run leads to; the horizon where none does."""
+    """After several faults: what one of those that end a run leads to; the horizon where none does.
+
+    A signal that finds a simulation ended, and its process not yet, does what the system says.
+    """
     ending = [fault.expected for fault in faults if State.DONE not in fault.expected.states]
+    late = [-Signals[fault.detail] for fault in faults if fault.transport == SIMULATOR and fault.expected == STOPPED]
     killed = sum(fault.act is Act.KILL_CLIENT for fault in faults)
     at_least = killed if not ending else 0  # the end may come before the loss is heard of
     return Expected(
         states=tuple(state for expected in ending for state in expected.states) or DONE.states,
-        codes=tuple(code for expected in ending for code in expected.codes or ()) or DONE.codes,
+        codes=(*(code for expected in ending for code in expected.codes or ()), *late) or DONE.codes,
         ends_within_s=40.0 if ending else None,
         lost=tuple(range(at_least, killed + 1)),
     )

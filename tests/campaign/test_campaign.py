@@ -15,6 +15,7 @@ from tests.campaign import __main__ as program
 from tests.campaign.cases import Case, draw_case
 from tests.campaign.checks.contents import InvariantReplay, broken_invariant, difference
 from tests.campaign.checks.damage import changed_number, damage
+from tests.campaign.checks.ended import is_one_line
 from tests.campaign.checks.file import check_file
 from tests.campaign.checks.run import check_never_begun
 from tests.campaign.commands import Room
@@ -231,6 +232,12 @@ def test_a_number_that_changed_on_the_way_is_named(run_file: Path, name: str, sa
         file[name][...] = rows
     with open_run(run_file) as whole, open_run(other) as changed:
         assert changed_number(changed, whole) == said
+
+
+def test_one_line_may_follow_what_a_long_start_waits_for() -> None:
+    assert is_one_line("areabench: waiting for 9 ranks (10 s)\nareabench: run.h5: failed\n")
+    assert not is_one_line("areabench: waiting for 9 ranks (10 s)\n")
+    assert not is_one_line("areabench: one\nareabench: two\n")
 
 
 @pytest.mark.parametrize(
