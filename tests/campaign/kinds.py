@@ -229,9 +229,12 @@ _MEMBERS = {
 def either(faults: Sequence[Kind]) -> Expected:
     """After several faults: what one of those that end a run leads to; the horizon where none does.
 
-    A signal that finds a simulation ended, and its process not yet, does what the system says.
+    A signal that finds a simulation ended, and its process not yet, does what the system says. A server that was
+    stopped when a signal came may find its horizon passed when it continues.
     """
     ending = [fault.expected for fault in faults if State.DONE not in fault.expected.states]
+    if {(fault.act, fault.detail) for fault in faults} == {(Act.STOP, "server"), (Act.SIGNAL_LAUNCH, "SIGTERM")}:
+        ending.append(DONE)
     late = [-Signals[fault.detail] for fault in faults if fault.transport == SIMULATOR and fault.expected == STOPPED]
     killed = sum(fault.act is Act.KILL_CLIENT for fault in faults)
     at_least = killed if not ending else 0  # the end may come before the loss is heard of

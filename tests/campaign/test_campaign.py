@@ -121,6 +121,8 @@ def test_two_faults_lead_to_what_one_of_them_leads_to() -> None:
     assert either([client, signal_]).states == (State.STOPPED,)
     assert either([client, signal_]).lost == (0, 1)
     assert either([signal_, disc]).codes == (4, 1)
+    late = [faults["SIGTERM to `areabench launch`"], faults["server stopped and continued"]]
+    assert either(late).states == (State.STOPPED, State.DONE)
 
 
 def test_a_kind_of_two_faults_is_drawn_from_pairs_with_the_one_that_it_names() -> None:

@@ -92,7 +92,7 @@ def _was_hit(case: Case, room: Room, status: Status, struck: Strike, ended: Ende
     if not struck.delivered:
         return False
     traceless = status.state == State.DONE and ended.code == 0 and status.refused == 0 and status.lost == 0
-    if case.expected == DONE or not traceless:
+    if (case.expected == DONE and not case.pair) or not traceless:
         return True
     earliest_end = struck.begun_at + case.drawn.horizon_s if case.kind.transport == MPI else ended.ended_at
     return _moment(case, room, struck) < earliest_end - LATE_S
