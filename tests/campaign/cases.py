@@ -23,7 +23,7 @@ from areabench.engine.events import Reason
 METHODS = ("area", "fedbuff", "as-fedavg", "s-fedavg")
 FEWEST_CLIENTS, MOST_CLIENTS = 4, 8
 HORIZON_S = (1.5, 3.0)  # on MPI, real seconds
-SIMULATED_UPDATES = (6_000, 15_000)  # one to two seconds
+SIMULATED_UPDATES = (12_000, 30_000)  # up to a second
 SNAPSHOTS = 200
 SNAPSHOTS_OF_MNIST = 2  # the evaluation of one takes a tenth of a second
 
