@@ -1,6 +1,8 @@
 """The fault campaign: python -m tests.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md.
 
-Runs that are in the log already are not run again, so that an interrupted campaign continues; --fresh forgets them.
+The seed and its number determine a run. Runs in log.jsonl are not repeated, so an interrupted campaign continues;
+--fresh forgets them. The folder of a failed run is kept below cases: experiment, run file, output of every command, and
+failures.txt.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these runs, by their numbers")
     parser.add_argument("--kind", nargs="+", help="only runs of kinds with one of these in their name: 'mpi: SIG'")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after so many minutes")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after this many minutes")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
     parser.add_argument("--fresh", action="store_true", help="forget what is in the log")
     parser.add_argument("--again", action="store_true", help="run again what failed")
@@ -90,7 +92,7 @@ def _played(play: Callable[[int], Finding], numbers: Sequence[int], jobs: int, d
 
 
 def _wait(under_way: set[Future[Finding]]) -> tuple[set[Future[Finding]], set[Future[Finding]]]:
-    """Wait for a run to be over; an interrupt ends all that are under way."""
+    """Wait for a run to be over; an interrupt ends all that are running."""
     try:
         done, others = wait(under_way, return_when=FIRST_COMPLETED)
     except BaseException:

@@ -64,7 +64,7 @@ def draw_experiment(chance: random.Random, kind: Kind, *, fills: bool = False) -
 
 
 def _simulated_horizon_s(chance: random.Random, method: str, clients: int, rate: float) -> float:
-    """Virtual seconds for so many updates; a round of S-FedAvg waits for its slowest client."""
+    """Virtual seconds for this many updates; a round of S-FedAvg waits for its slowest client."""
     slower = 1.5 if method == "s-fedavg" else 1.0
     return slower * chance.randint(*SIMULATED_UPDATES) / (clients * rate)
 
@@ -171,7 +171,7 @@ class Case:
 
     @property
     def ranks(self) -> int:
-        """MPI ranks, one a client and the server's."""
+        """MPI ranks: one per client, and the server's."""
         return self.drawn.clients + 1
 
     @property
@@ -195,7 +195,7 @@ class Case:
 
 
 def draw_case(seed: int, number: int) -> Case:
-    """Case `number` of the campaign with this seed: the kinds take turns, everything else is chance."""
+    """Case `number` of the campaign with this seed: the kinds take turns, everything else is random."""
     every = kinds()
     kind, chance = every[number % len(every)], random.Random(f"{seed}/{number}")
     pair = chance.choice(pairs(kind)) if kind.act is Act.TWO else ()

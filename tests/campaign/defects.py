@@ -62,7 +62,7 @@ def bad_pack(buffer, header, *length):
 def bad_send(self, header):
     mpi_worker.pack_update = bad_pack if due() else pack
     send(self, header)
-    mpi_worker.pack_update = pack  # what the server asks for besides updates is answered well
+    mpi_worker.pack_update = pack  # memories, which the server also asks for, are sent without a defect
 
 if RANK == VICTIM + 1:
     mpi_worker.MpiWorkerLink.send = bad_send

@@ -1,4 +1,4 @@
-"""Faults that are brought about from outside the processes that they strike: signals, and a disc that becomes full."""
+"""Faults that are caused from outside the affected processes: signals, and a full disc."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Disc:
     mounted: bool
 
     def fill(self, process: int | None, run_file: Path) -> bool:
-        """Take all room that is left; returns whether there was a process to take it from."""
+        """Fill the disc; returns whether there was a process to affect."""
         if self.mounted:
             return self._write_ballast()
         if process is None:
@@ -51,7 +51,7 @@ class Disc:
         return True
 
     def make_room(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         (self.folder / _BALLAST).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Strike:
 
 
 def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: float) -> Strike:
-    """Wait until the run file is there, then for the fault's moment, and strike."""
+    """Wait for the run file and for the fault's moment, then cause the fault."""
     there = started.wait_until(room.run_file.exists, APPEARS_S)
     begun_at = time.time()
     if not there or case.kind.act in _FROM_INSIDE:  # nothing is done from outside
@@ -108,7 +108,7 @@ def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: flo
 
 @dataclass(frozen=True)
 class _Act:
-    """One fault that is about to be brought about."""
+    """One fault that is about to be caused."""
 
     case: Case
     room: Room
@@ -117,7 +117,7 @@ class _Act:
     turn: int  # 1: it is the second fault
 
     def act(self, fault: Kind) -> bool:
-        """Returns whether there was a process to strike."""
+        """Cause the fault; returns whether there was a process to affect."""
         match fault.act:
             case Act.SIGNAL_LAUNCH:
                 return send_signal(self.started.process.pid, signal.Signals[fault.detail])
@@ -144,14 +144,14 @@ class _Act:
         return rank_process(self.started.token, 0 if who == "server" else self.case.victim_of(self.turn) + 1)
 
     def _stop(self, process: int | None) -> bool:
-        """Stop a process for a while; whatever happens meanwhile, it continues after that."""
+        """Stop a process for a while; it continues afterwards, whatever happens to the others."""
         again = threading.Timer(self.case.pause_s, send_signal, (process, signal.SIGCONT))
         again.daemon = True
         again.start()
         return send_signal(process, signal.SIGSTOP)
 
     def _stop_for_good(self, who: str) -> bool:
-        """Stop a rank; a signal ends the run, and a second one where nobody is left to act on the first."""
+        """Stop a rank; a signal ends the run, and a second one if it is the server that is stopped."""
         stopped = send_signal(self._process(who), signal.SIGSTOP)
         if self.case.patient:
             return stopped

@@ -19,7 +19,7 @@ class Finding:
     clients: int
     commit: str = ""
     skipped: str = ""  # why it could not be run
-    hit: bool = False  # the fault came while the run was under way
+    hit: bool = False  # the fault came while the run was running
     state: str = ""
     code: int | None = None
     none_left: bool = True  # no process was left after any command
@@ -59,7 +59,7 @@ class Finding:
 
 
 def read_log(path: Path, seed: int) -> dict[int, Finding]:
-    """What is known of the campaign with this seed, by number; the last word on a run counts."""
+    """What is known of the campaign with this seed, by number; the last line of a run counts."""
     if not path.exists():
         return {}
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.endswith("}")]

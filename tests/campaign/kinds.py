@@ -1,4 +1,4 @@
-"""The kinds of faults, and what is expected after each. Every expectation stands here, and only here."""
+"""The kinds of faults, and what is expected after each. All expectations are in this file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Kind:
     act: Act
     expected: Expected
     detail: str = ""  # the signal, the defect, the damage, or who is stopped
-    ulfm: bool = False  # mpirun goes on without ranks that died
+    ulfm: bool = False  # mpirun continues without ranks that died
     launch: bool = False  # by `areabench launch`, which tells mpirun so where it can
     settings: tuple[str, ...] = ()  # sections or keys of the experiment that the kind needs
 
@@ -85,7 +85,7 @@ STOPPED_FOR_GOOD = Expected((State.STOPPED, State.FAILED), (4, 1), ends_within_s
 NEVER_BEGUN = Expected((), (1,), "before the run began", ends_within_s=20.0)
 FULL_DISC = Expected((State.FAILED,), (1,), ends_within_s=20.0)
 STOPPED_BY_UPDATE = Expected((State.FAILED,), (1,), ends_within_s=20.0)  # faults.bad_update = "stop"
-# A round of S-FedAvg waits for a client all of whose updates are refused, so that nobody else is at work: the run is
+# A round of S-FedAvg waits for a client all of whose updates are refused, so that no other client works: the run is
 # given up, as diverged where the values are not finite and as failed otherwise, unless its horizon comes first.
 HOPELESS_VALUES = Expected((State.DIVERGED, State.DONE), (3, 0))
 HOPELESS_HEADERS = Expected((State.FAILED, State.DONE), (1, 0))

@@ -14,7 +14,7 @@ from pathlib import Path
 TOKEN = "AREABENCH_CAMPAIGN"
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 POLL_S = 0.005
-LEAVING_S = 15.0  # how long ranks may take to be gone after the command has ended
+LEAVING_S = 15.0  # seconds that ranks may take to end after the command
 
 
 def new_token(name: str) -> str:
@@ -37,7 +37,7 @@ def _marked() -> dict[int, dict[str, str]]:
 def _environment(folder: Path) -> dict[str, str]:
     try:
         words = (folder / "environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # gone, or another user's
+    except OSError:  # it has ended, or is another user's
         return {}
     return dict(word.split("=", 1) for word in words if "=" in word)
 
@@ -52,7 +52,7 @@ def rank_process(token: str, rank: int) -> int | None:
 
 
 def _is_python(process: int) -> bool:
-    """A rank inherits nothing of mpirun but its environment: mpirun's helpers are told apart by their program."""
+    """A rank inherits nothing of mpirun but its environment: mpirun's helpers are recognised by their program."""
     try:
         return b"python" in Path(f"/proc/{process}/cmdline").read_bytes().partition(b"\0")[0]
     except OSError:
@@ -101,7 +101,7 @@ class Ended:
 
 @dataclass
 class Started:
-    """A command under way, with its output in files of its folder."""
+    """A running command, with its output in files of its folder."""
 
     process: subprocess.Popen[bytes]
     token: str
@@ -136,7 +136,7 @@ class Started:
         return Ended(code, self.text("stdout"), self.text("stderr"), hung, killed, ended_at)
 
     def _wait_for_the_rest(self, limit_s: float) -> bool:
-        """Whether a process is left after so many seconds."""
+        """Whether a process is left after this many seconds."""
         until_s = time.monotonic() + limit_s
         while processes_of(self.token):
             if time.monotonic() >= until_s:

@@ -281,7 +281,7 @@ def test_a_limit_fills_the_disc_of_one_process(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------ log and page
 
 
-def test_a_campaign_goes_on_where_its_log_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_continues_where_its_log_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     def play(case: Case, seed: int, folder: Path) -> Finding:

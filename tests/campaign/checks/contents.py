@@ -59,7 +59,7 @@ class InvariantReplay(Replay):
     def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
         super().__init__(run, scenario, progress)
         count = scenario.experiment.clients.count
-        self._memories = np.tile(scenario.start.astype(np.float64), (count, 1))  # as the server has heard of them
+        self._memories = np.tile(scenario.start.astype(np.float64), (count, 1))  # as the server has received them
         self._counts = np.ones(count, bool)  # the client's memory is a part of the mean
         self._lost_so_far: list[int] = []
         self._scale = max(1.0, float(np.abs(self._memories).max()))
@@ -84,7 +84,7 @@ class InvariantReplay(Replay):
         return float(np.abs(state.model + state.aggregator - mean).max())
 
     def _rounding(self, events: int) -> float:
-        """What so many roundings may add up to."""
+        """The largest error that this many roundings may add up to."""
         return float((64 + events) * np.finfo(self._server.model.dtype).eps) * self._scale
 
 

@@ -20,7 +20,7 @@ from areabench.runfile.read import Run, open_run
 OVERTIME_S = 20.0  # how long after its horizon a run on MPI may take to end, evaluation included
 PATIENCE_S = 60.0  # that clients have to stop where no signal came
 NO_FILE = "no file"
-LATE_S = 0.7  # a fault so shortly before the end of a run may come too late to be seen
+LATE_S = 0.7  # a fault this shortly before the end of a run may have no visible effect
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)
 
 
@@ -122,7 +122,7 @@ def _check_counts(case: Case, room: Room, finding: Finding, expected: Expected, 
 
 
 def _check_events(case: Case, finding: Finding, expected: Expected, run: Run) -> None:
-    """Refused and lost ones are in the event log, with their reasons, and the others went on."""
+    """Refused and lost ones are in the event log, with their reasons, and the others continued."""
     events = run.events_array
     refused, lost = events[events["kind"] == Kind.REFUSED], events[events["kind"] == Kind.LOST]
     reasons = {Reason(int(reason)) for reason in refused["reason"]}
