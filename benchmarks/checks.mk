@@ -9,8 +9,8 @@ coverage: $(VENV)/torch-installed ## measure which branches the tests without MP
 	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
-campaign: $(VENV)/tests-installed ## 240 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (about an hour)
-	$(BIN)/python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md
+campaign: $(VENV)/tests-installed ## 500 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (one to two hours)
+	$(BIN)/python -m tests.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md
 
 campaign-part: $(VENV)/tests-installed ## one run of each kind of fault, within five minutes
 	$(BIN)/python -m tests.campaign --seed 2 --minutes 3.5 --jobs 2 --fresh --folder runs/campaign-part

@@ -1,4 +1,4 @@
-"""The fault campaign: python -m tests.campaign --runs 240 --seed 1 --page docs/campaign.md.
+"""The fault campaign: python -m tests.campaign --runs 500 --seed 1 --jobs 2 --page docs/campaign.md.
 
 The seed and its number determine a run. Runs in log.jsonl are not repeated, so an interrupted campaign continues;
 --fresh forgets them. The folder of a failed run is kept below cases: experiment, run file, output of every command, and
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--runs", type=int, help="how many (default: each kind once)")
     parser.add_argument("--only", type=int, nargs="+", metavar="NUMBER", help="these runs, by their numbers")
-    parser.add_argument("--kind", help="only runs of kinds with this in their name, as in 'mpi: SIG'")
+    parser.add_argument("--kind", nargs="+", help="only runs of kinds with one of these in their name: 'mpi: SIG'")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after this many minutes")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default 1)")
@@ -74,7 +74,8 @@ def _numbers(options: argparse.Namespace) -> list[int]:
     """The numbers of the runs; the kinds take turns."""
     every = kinds()
     numbers = options.only or list(range(options.runs or len(every)))
-    return [number for number in numbers if (options.kind or "") in every[number % len(every)].key]
+    names = options.kind or [""]
+    return [number for number in numbers if any(name in every[number % len(every)].key for name in names)]
 
 
 def _played(play: Callable[[int], Finding], numbers: Sequence[int], jobs: int, deadline_s: float) -> Iterator[Finding]:

@@ -44,6 +44,11 @@ class Room:
         return self.folder / "reference.h5"
 
     @property
+    def cache(self) -> Path:
+        """The folder of unpacked data."""
+        return self.folder / "cache"
+
+    @property
     def checkpoint(self) -> Path:
         """The run file's checkpoint."""
         return self.run_file.with_name(self.run_file.name + ".checkpoint")
@@ -64,7 +69,7 @@ def run_command(case: Case, room: Room) -> list[str]:
     module = MODULE if case.kind.act is Act.DEFECT else "areabench"
     if case.kind.transport == SIMULATOR:
         return [sys.executable, "-m", module, "simulate", *rest]
-    if case.kind.act is Act.SIGNAL_LAUNCH:
+    if case.kind.launch:
         return [sys.executable, "-m", module, "launch", *rest]
     return rank_command(case.ranks, ["-m", module, "run", *rest], ULFM if case.kind.ulfm else ())
 
@@ -73,7 +78,7 @@ def _environment(room: Room) -> dict[str, str]:
     """This one, with this areabench and the folder's modules to import from, and the token."""
     package = Path(areabench.__file__).parents[1]
     paths = [str(room.folder), str(package), os.environ.get("PYTHONPATH", "")]
-    own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "AREABENCH_CACHE": str(room.folder / "cache")}
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "AREABENCH_CACHE": str(room.cache)}
     return {**MPI_DEFAULTS, **ONE_MACHINE, **os.environ, **_ONE_THREAD, **own, TOKEN: room.token}
 
 

@@ -1,11 +1,12 @@
-"""areabench with a defect on one rank: a module that patches what a client sends, and then runs areabench."""
+"""areabench with a defect on one rank: it sends something wrong or sleeps, or dies before the run begins."""
 
 from __future__ import annotations
 
 from tests.campaign.cases import Case
-from tests.campaign.kinds import MPI
+from tests.campaign.kinds import AT_START, MPI
 
-MODULE = "broken"
+MODULE = "broken"  # patches what a client sends, and then is areabench
+FIRST_MODULE = "sitecustomize"  # which Python loads before all others
 MARK = "defect.mark"  # the file that says when the defect has shown: a line with round and Unix time each time
 
 _FRAME = '''"""areabench with a defect."""
@@ -126,6 +127,34 @@ _HEADERS = {
     "protocol": ("header", "buffer[:4] = (99).to_bytes(4, 'little')"),
 }
 _AMOUNTS = {"nan": "float('nan')", "inf": "float('-inf')"}
+
+
+_START = '''"""A rank that dies before the run begins."""
+import os
+import time
+from pathlib import Path
+
+
+def die():
+    Path({mark!r}).write_text(f"0 {{time.time()}}\\n")
+    {death}
+
+
+if next((os.environ[name] for name in {variables!r} if name in os.environ), "") == "{rank}":
+    {moment}
+'''
+_MOMENTS = {
+    AT_START[0]: "die()",
+    # The first meeting of all ranks asks for it.
+    AT_START[1]: "import areabench.host\n    areabench.host.this_process = die",
+}
+
+
+def start_module(case: Case, variables: tuple[str, ...]) -> str:
+    """The text of the module with which a rank is killed, or leaves, before the run begins."""
+    death = "os._exit(0)" if case.always else "os.kill(os.getpid(), 9)"
+    moment = next(text for when, text in _MOMENTS.items() if case.kind.detail.endswith(when))
+    return _START.format(mark=MARK, death=death, variables=variables, rank=case.dying_rank, moment=moment)
 
 
 def defect_module(case: Case, variables: tuple[str, ...]) -> str:

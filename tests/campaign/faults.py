@@ -7,15 +7,17 @@ import resource
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from tests.campaign.cases import Case
 from tests.campaign.commands import Room
 from tests.campaign.defects import MARK
-from tests.campaign.kinds import MPI, Act
+from tests.campaign.kinds import MPI, Act, Kind
 from tests.campaign.processes import Started, rank_process, send_signal
 
 TMPFS_BYTES = 24 * 2**20
@@ -74,57 +76,98 @@ def open_disc(folder: Path, *, small: bool) -> Disc:
 
 
 APPEARS_S = 60.0  # how long a run may take until its file is there
+SECOND_SIGNAL_S = 1.0
+_FROM_INSIDE = (Act.NOTHING, Act.DAMAGE, Act.DAMAGE_CACHE, Act.DEFECT, Act.DIE_AT_START)
 
 
 @dataclass(frozen=True)
 class Strike:
-    """Whether a fault came about, when (Unix time), and when the run file had appeared."""
+    """Whether a fault came about, when (Unix time), when the run file had appeared, and which faults those were."""
 
     delivered: bool
     at: float
     begun_at: float
+    faults: tuple[Kind, ...] = ()
 
 
 def strike(case: Case, room: Room, started: Started, disc: Disc, duration_s: float) -> Strike:
     """Wait for the run file and for the fault's moment, then cause the fault."""
     there = started.wait_until(room.run_file.exists, APPEARS_S)
     begun_at = time.time()
-    if case.kind.act in (Act.NOTHING, Act.DAMAGE, Act.DEFECT):  # nothing is done from outside
+    if not there or case.kind.act in _FROM_INSIDE:  # nothing is done from outside
         return Strike(there, begun_at, begun_at)
-    if not there:
-        return Strike(False, begun_at, begun_at)
     started.wait_until(lambda: time.time() >= begun_at + case.share * duration_s, duration_s)
-    delivered = started.alive and _act(case, room, started, disc)
-    return Strike(delivered, time.time(), begun_at)
+    came, at = [], time.time()
+    for turn, fault in enumerate(case.pair or [case.kind]):
+        time.sleep(turn * case.gap_s)
+        if started.alive and _Act(case, room, started, disc, turn).act(fault):
+            came.append(fault)
+            at = time.time() if len(came) == 1 else at
+    return Strike(bool(came), at, begun_at, tuple(came))
 
 
-def _act(case: Case, room: Room, started: Started, disc: Disc) -> bool:
-    """Cause the fault; returns whether there was a process to affect."""
-    match case.kind.act:
-        case Act.SIGNAL_LAUNCH:
-            return send_signal(started.process.pid, signal.Signals[case.kind.detail])
-        case Act.SIGNAL_RANK_0:
-            return send_signal(_server(case, started), signal.Signals[case.kind.detail])
-        case Act.KILL_CLIENT:
-            return send_signal(rank_process(started.token, case.victim + 1), signal.SIGKILL)
-        case Act.PAUSE_CLIENT:
-            return _pause(case, started)
-        case Act.FILL_DISC:
-            return disc.fill(_server(case, started), room.run_file)
-    return True
+@dataclass(frozen=True)
+class _Act:
+    """One fault that is about to be caused."""
+
+    case: Case
+    room: Room
+    started: Started
+    disc: Disc
+    turn: int  # 1: it is the second fault
+
+    def act(self, fault: Kind) -> bool:
+        """Cause the fault; returns whether there was a process to affect."""
+        match fault.act:
+            case Act.SIGNAL_LAUNCH:
+                return send_signal(self.started.process.pid, signal.Signals[fault.detail])
+            case Act.SIGNAL_RANK_0 | Act.DAMAGE_CHECKPOINT:
+                return send_signal(self._process("server"), signal.Signals[fault.detail])
+            case Act.KILL_CLIENT:
+                return send_signal(self._process("client"), signal.SIGKILL)
+            case Act.KILL_MPIRUN:
+                return send_signal(self._process("mpirun"), signal.SIGKILL)
+            case Act.STOP:
+                return self._stop(self._process(fault.detail))
+            case Act.STOP_FOR_GOOD:
+                return self._stop_for_good(fault.detail)
+            case Act.FILL_DISC:
+                return self.disc.fill(self._process("server"), self.room.run_file)
+        return True
+
+    def _process(self, who: str) -> int | None:
+        """The process of a client's rank, of the server's rank or of mpirun."""
+        if who == "mpirun":
+            return _child(self.started.process.pid)
+        if self.case.kind.transport != MPI:
+            return self.started.process.pid
+        return rank_process(self.started.token, 0 if who == "server" else self.case.victim_of(self.turn) + 1)
+
+    def _stop(self, process: int | None) -> bool:
+        """Stop a process for a while; it continues afterwards, whatever happens to the others."""
+        again = threading.Timer(self.case.pause_s, send_signal, (process, signal.SIGCONT))
+        again.daemon = True
+        again.start()
+        return send_signal(process, signal.SIGSTOP)
+
+    def _stop_for_good(self, who: str) -> bool:
+        """Stop a rank; a signal ends the run, and a second one if it is the server that is stopped."""
+        stopped = send_signal(self._process(who), signal.SIGSTOP)
+        if self.case.patient:
+            return stopped
+        time.sleep(self.case.gap_s)
+        send_signal(self.started.process.pid, signal.SIGTERM)
+        if who == "server":
+            time.sleep(SECOND_SIGNAL_S)
+            send_signal(self.started.process.pid, signal.SIGTERM)
+        return stopped
 
 
-def _server(case: Case, started: Started) -> int | None:
-    return rank_process(started.token, 0) if case.kind.transport == MPI else started.process.pid
-
-
-def _pause(case: Case, started: Started) -> bool:
-    """Stop the client's rank for a while; it continues afterwards, whatever happens to the others."""
-    process = rank_process(started.token, case.victim + 1)
-    stopped = send_signal(process, signal.SIGSTOP)
-    time.sleep(case.pause_s)
-    send_signal(process, signal.SIGCONT)
-    return stopped
+def _child(process: int) -> int | None:
+    """The only child of `areabench launch` while a run is under way."""
+    with suppress(psutil.Error):
+        return next((child.pid for child in psutil.Process(process).children()), None)
+    return None
 
 
 def defect_shown(room: Room) -> tuple[int, float]:

@@ -15,14 +15,18 @@ from tests.campaign.kinds import Act, kinds
 HEAD = ("fault", "runs", "hit", "status and exit code", "resumed", "recovered", "longest time to the end")
 LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
-data, 4 to 8 clients with unequal rates, one of three criteria), most with one fault at a random moment. *Missed*: the
-run ended before the fault, or too soon after it to show it; it must end as if there had been none. *No process left*
-and *no hang* (at most {limit_s:g} s) hold for every command. *Readable*: the whole file was read and shown. *Replayed*:
-all bits are equal, and for AREA x_s + u is the mean of the memories after each event. *Status and exit code* are the
-run command's where the fault hit. *Resumed*: of the runs that left a checkpoint, those that `areabench resume` took to
-their end, in the simulator with the bits of the uninterrupted run. *Recovered*: of the damaged files, those of which
-`areabench recover` saved something. *Longest time to the end*: from the fault until no process was left, where the
-fault ends the run.
+data, or on MNIST where its cache is damaged, 4 to 8 clients with unequal rates, one of three criteria), most with a
+fault, or two, at a random moment. *Missed*: the run ended before the fault, or too soon after it to show it; it must
+end as if there had been none. *No process left* and *no hang* (at most {limit_s:g} s) hold for every command.
+*Readable*: the whole file was read and shown. *Replayed*: all bits are equal, and for AREA x_s + u is the mean of the
+memories after each event. *Status and exit code* are the run command's where the fault hit; `no file`: the run never
+began, and a line names the rank. After two faults it is what one of them leads to. A file in which a number has changed
+is *refused* by every command that reads it, with one line and exit code 2; data in the cache are unpacked again.
+*Resumed*: of the runs that left a checkpoint, those that `areabench resume` took to their end, in the simulator with
+the bits of the uninterrupted run. *Recovered*: of the damaged files, those of which `areabench recover` saved
+something; nothing in it has changed. *Longest time to the end*: from the fault until no process was left, where the
+fault ends the run. A rank that is *stopped* (SIGSTOP) continues after one to five seconds; one that is stopped for good
+is ended by SIGTERM to `areabench launch`, or a minute after the horizon.
 """
 
 

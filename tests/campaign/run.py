@@ -11,9 +11,14 @@ import traceback
 from pathlib import Path
 
 from tests.campaign.cases import Case, needs_reference
-from tests.campaign.checks import check_damage, check_ended, check_resume, check_run
+from tests.campaign.checks.damage import check_damage
+from tests.campaign.checks.data import check_data, damage_cache
+from tests.campaign.checks.ended import check_ended
+from tests.campaign.checks.resume import check_damaged_checkpoint, check_resume
+from tests.campaign.checks.run import check_never_begun, check_run
+from tests.campaign.checks.sweep import check_sweep
 from tests.campaign.commands import LIMIT_S, Room, run_command, why_no_mpi, why_no_ulfm
-from tests.campaign.defects import MODULE, defect_module
+from tests.campaign.defects import FIRST_MODULE, MODULE, defect_module, start_module
 from tests.campaign.faults import APPEARS_S, Disc, open_disc, strike
 from tests.campaign.findings import Finding
 from tests.campaign.kinds import MPI, Act
@@ -52,13 +57,15 @@ def _clear(folder: Path) -> None:
 
 
 def _run_in(case: Case, folder: Path, token: str, finding: Finding) -> None:
-    small = case.kind.act is Act.FILL_DISC and case.damage_seed % 4 > 0  # by a limit in the fourth case
+    small = case.fills and case.damage_seed % 4 > 0  # by a limit in the fourth case
     disc = open_disc(folder / "disc", small=small)
     room = Room(folder, token, disc.folder / "run.h5")
     try:
         room.experiment.write_text(case.drawn.text)
         if case.kind.act is Act.DEFECT:
             (folder / f"{MODULE}.py").write_text(defect_module(case, RANK_VARIABLES))
+        if case.kind.act is Act.DIE_AT_START:
+            (folder / f"{FIRST_MODULE}.py").write_text(start_module(case, RANK_VARIABLES))
         _play(case, room, disc, finding)
     except Exception:  # a case that cannot be judged has failed, and the campaign continues
         finding.fail(traceback.format_exc())
@@ -69,14 +76,27 @@ def _run_in(case: Case, folder: Path, token: str, finding: Finding) -> None:
 
 def _play(case: Case, room: Room, disc: Disc, finding: Finding) -> None:
     """The run, its fault, and what must hold afterwards."""
+    act = case.kind.act
+    if act is Act.DAMAGE_SWEEP:
+        check_sweep(case, room, finding)
+        return
     duration_s = _reference_s(room, finding) if needs_reference(case) else case.drawn.horizon_s
+    if act is Act.DAMAGE_CACHE:
+        damage_cache(case, room)
     started = room.begin(run_command(case, room), "run")
     struck = strike(case, room, started, disc, duration_s)
     ended = started.end(LIMIT_S)
     disc.make_room()
+    if act is Act.DIE_AT_START:
+        check_never_begun(case, room, finding, ended)
+        return
     check_run(case, room, finding, struck, ended)
+    if act is Act.DAMAGE_CHECKPOINT and finding.hit and finding.passed:
+        check_damaged_checkpoint(case, room, finding)
     check_resume(case, room, finding)
-    if case.kind.act is Act.DAMAGE and finding.passed:
+    if act is Act.DAMAGE_CACHE:
+        check_data(case, room, finding, ended)
+    if act is Act.DAMAGE and finding.passed:
         check_damage(case, room, finding)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 from dataclasses import replace
@@ -12,20 +13,25 @@ import numpy as np
 import pytest
 from tests.campaign import __main__ as program
 from tests.campaign.cases import Case, draw_case
-from tests.campaign.checks import check_file, damage
+from tests.campaign.checks.contents import InvariantReplay, broken_invariant, difference
+from tests.campaign.checks.damage import changed_number, damage
+from tests.campaign.checks.ended import is_one_line
+from tests.campaign.checks.file import check_file
+from tests.campaign.checks.run import check_never_begun
 from tests.campaign.commands import Room
-from tests.campaign.contents import InvariantReplay, broken_invariant, difference
-from tests.campaign.defects import defect_module
+from tests.campaign.defects import MARK, defect_module, start_module
 from tests.campaign.faults import Disc
 from tests.campaign.findings import Finding, append_log, read_log
-from tests.campaign.kinds import DONE, MPI, Act, kinds
+from tests.campaign.kinds import DONE, MPI, Act, either, kinds
 from tests.campaign.page import Origin, page
-from tests.campaign.processes import RANK_VARIABLES, TOKEN, processes_of, rank_process, start
+from tests.campaign.processes import RANK_VARIABLES, TOKEN, Ended, processes_of, rank_process, start
 from tests.support.edited import edited
 
 from areabench.cli import main as cli
 from areabench.engine.events import Reason, State
+from areabench.errors import RunFileError
 from areabench.experiment.parse import parse_experiment
+from areabench.runfile.read import open_run
 
 AREA = """
 [problem]
@@ -100,6 +106,32 @@ def test_every_defect_is_a_module_that_compiles() -> None:
     assert len(defects) == 9
 
 
+def test_every_death_at_the_start_is_a_module_that_compiles() -> None:
+    deaths = [case for number in range(len(kinds())) if (case := draw_case(1, number)).kind.act is Act.DIE_AT_START]
+    for case in deaths:
+        compile(start_module(case, RANK_VARIABLES), case.name, "exec")
+    assert [case.dying_rank > 0 for case in deaths] == [True, True, False, False]
+
+
+def test_two_faults_lead_to_what_one_of_them_leads_to() -> None:
+    faults = {kind.name: kind for kind in kinds() if kind.transport == MPI}
+    client, signal_, disc = faults["client killed, ULFM, keep"], faults["SIGTERM to rank 0"], faults["full disc"]
+    assert either([client, client]).states == (State.DONE,)
+    assert either([client, client]).lost == (2,)
+    assert either([client, signal_]).states == (State.STOPPED,)
+    assert either([client, signal_]).lost == (0, 1)
+    assert either([signal_, disc]).codes == (4, 1)
+    late = [faults["SIGTERM to `areabench launch`"], faults["server stopped and continued"]]
+    assert either(late).states == (State.STOPPED, State.DONE)
+
+
+def test_a_kind_of_two_faults_is_drawn_from_pairs_with_the_one_that_it_names() -> None:
+    for number in range(8 * len(kinds())):
+        case = draw_case(1, number)
+        assert len(case.pair) == 2 * (case.kind.act is Act.TWO)
+        assert not case.pair or case.kind.detail in [fault.name for fault in case.pair]
+
+
 # -------------------------------------------------------------------------------------------------------- processes
 
 
@@ -166,15 +198,68 @@ def test_a_file_that_is_no_run_file_is_not_readable(tmp_path: Path) -> None:
     assert not found.passed
 
 
-@pytest.mark.parametrize("detail", ["truncated", "flipped"])
-def test_damage_changes_a_copy_and_leaves_the_file(tmp_path: Path, detail: str) -> None:
-    number = next(number for number, kind in enumerate(kinds()) if kind.detail == detail)
-    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
-    whole.write_bytes(bytes(1000))
-    damage(draw_case(1, number), whole, damaged)
-    assert whole.read_bytes() == bytes(1000)
-    assert damaged.read_bytes() != bytes(1000)
-    assert (len(damaged.read_bytes()) < 1000) == (detail == "truncated")
+@pytest.mark.parametrize("detail", ["truncated", "flipped", "row", "attribute", "status"])
+def test_damage_changes_a_copy_and_leaves_the_file(run_file: Path, detail: str) -> None:
+    damaged, whole = run_file.with_name("damaged.h5"), run_file.read_bytes()
+    damage(detail, random.Random(1), run_file, damaged)
+    assert run_file.read_bytes() == whole
+    assert damaged.read_bytes() != whole
+    assert (len(damaged.read_bytes()) < len(whole)) == (detail == "truncated")
+
+
+@pytest.mark.parametrize("detail", ["row", "attribute", "status"])
+def test_a_bit_of_a_number_is_always_noticed(run_file: Path, detail: str) -> None:
+    for seed in range(10):
+        damaged = run_file.with_name(f"damaged-{seed}.h5")
+        damage(detail, random.Random(seed), run_file, damaged)
+        with pytest.raises(RunFileError):
+            open_run(damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("events", "events"), ("snapshots/index", "snapshots"), ("snapshots/model", "models"), ("metrics", "metrics"),
+        ("clients", "clients"),
+    ],
+)  # fmt: skip
+def test_a_number_that_changed_on_the_way_is_named(run_file: Path, name: str, said: str) -> None:
+    other = run_file.with_name("other.h5")
+    other.write_bytes(run_file.read_bytes())
+    with open_run(run_file) as whole, open_run(other) as same:
+        assert changed_number(same, whole) == ""
+    with edited(other) as file:
+        rows = file[name][()]
+        rows.view(np.uint8).reshape(-1)[2] ^= 1
+        file[name][...] = rows
+    with open_run(run_file) as whole, open_run(other) as changed:
+        assert changed_number(changed, whole) == said
+
+
+def test_one_line_may_follow_what_a_long_start_waits_for() -> None:
+    assert is_one_line("areabench: waiting for 9 ranks (10 s)\nareabench: run.h5: failed\n")
+    assert not is_one_line("areabench: waiting for 9 ranks (10 s)\n")
+    assert not is_one_line("areabench: one\nareabench: two\n")
+
+
+@pytest.mark.parametrize(
+    ("errors", "named"),
+    [
+        ("areabench: rank 3 (PID 7) died before the run began; all ranks were ended\n", True),
+        ("areabench: rank 0: ranks [3] were lost before the run began; all are ended\n", True),
+        ("areabench: rank 13 died before the run began\n", False),
+        ("areabench: mpirun returned 137\n", False),
+    ],
+)
+def test_a_run_that_never_began_names_its_rank(tmp_path: Path, errors: str, named: bool) -> None:
+    number = next(number for number, kind in enumerate(kinds()) if kind.act is Act.DIE_AT_START)
+    case, found = replace(draw_case(1, number), victim=2), finding()
+    room = Room(tmp_path, "none", tmp_path / "disc" / "run.h5")
+    room.run_file.parent.mkdir()
+    (tmp_path / MARK).write_text("0 100.0\n")
+    check_never_begun(case, room, found, Ended(1, "", errors, hung=False, left=0, ended_at=103.0))
+    assert found.passed == named
+    assert found.ending_s == 3.0
 
 
 def test_a_limit_fills_the_disc_of_one_process(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tests.support.edited import edited
+from tests.support.edited import edited, flip
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
@@ -42,21 +42,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(whole: Path, tmp_path: Path) -> Path:
     """A copy of it to be damaged."""
     return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
-
-
-def flip(path: Path, name: str, row: int = 0) -> None:
-    """Change one bit of a row, behind HDF5's back."""
-    with h5py.File(path, "r") as file:
-        dataset = file[name]
-        size = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:]))
-        if dataset.chunks is None:
-            place = dataset.id.get_offset() + row * size
-        else:
-            chunk = dataset.id.get_chunk_info(row // dataset.chunks[0])
-            place = chunk.byte_offset + row % dataset.chunks[0] * size
-    content = bytearray(path.read_bytes())
-    content[place + 3] ^= 1
-    path.write_bytes(content)
 
 
 def arguments(command: str, path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Run files whose content is changed by a test and has the right checksums again, as a hostile file would."""
+"""Run files that a test changes: with the right checksums afterwards, as a hostile file has, or without."""
 
 from __future__ import annotations
 
@@ -38,3 +38,18 @@ def _sign(file: h5py.File) -> None:
     status = file["status"][()]
     status["checksum"] = crc32(status.tobytes()[: STATUS.itemsize - 4])
     file["status"][...] = status
+
+
+def flip(path: Path, name: str, row: int = 0, *, byte: int = 3, bit: int = 0) -> None:
+    """Change one bit of a row, behind HDF5's back: the checksums stay as they were."""
+    with h5py.File(path, "r") as file:
+        dataset = file[name]
+        size = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:]))
+        if dataset.chunks is None:
+            place = dataset.id.get_offset() + row * size
+        else:
+            chunk = dataset.id.get_chunk_info(row // dataset.chunks[0])
+            place = chunk.byte_offset + row % dataset.chunks[0] * size
+    content = bytearray(path.read_bytes())
+    content[place + byte] ^= 1 << bit
+    path.write_bytes(content)
