@@ -63,6 +63,11 @@ def test_an_update_that_was_ready_and_left_late_met_half_a_round_of_another_clie
     assert (shared.compute_s, shared.machine_s) == pytest.approx((0.01, 0.02))
 
 
+def test_the_reply_to_an_update_that_was_ready_in_time_is_not_to_blame() -> None:
+    found = excess_of(case(rows(realised_s=0.13, reply_s=0.065, compute_s=0.01)))
+    assert (found.server_s, found.compute_s, found.machine_s) == pytest.approx((0.0, 0.0, 0.03))
+
+
 def test_an_order_that_was_no_reply_blames_no_reply() -> None:
     table = rows(realised_s=0.2, reply_s=math.nan, compute_s=0.2, flags=OVERRUN)
     found = excess_of(case(table))

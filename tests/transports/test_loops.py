@@ -117,6 +117,26 @@ def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
     assert link.rearmed == [0, 1, 2, 0]
 
 
+def test_the_next_message_is_received_after_one_that_could_not_be_read(tmp_path: Path) -> None:
+    link = ScriptedLink([[], [update(0), update(1)]], unreadables=[(2, Reason.PROTOCOL)])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, events = serve(tmp_path / "run.h5", experiment, link)
+    assert events["kind"].tolist() == [Kind.REFUSED, Kind.UPDATE, Kind.UPDATE]
+    assert link.rearmed == [2, 0, 1]
+    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1]  # it works again
+    assert status.refused == 1
+
+
+def test_the_next_message_is_received_after_one_that_could_not_be_read_at_the_end(tmp_path: Path) -> None:
+    """Else the farewell of its client would never come."""
+    link = ScriptedLink([[update(0), update(1)], []])
+    link.on_poll = lambda: link.unreadables.extend([(2, Reason.LENGTH)] if link.stopped and link.polls else [])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, _ = serve(tmp_path / "run.h5", experiment, link)
+    assert link.rearmed == [0, 1, 2]
+    assert (status.updates, status.refused) == (2, 0)
+
+
 def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
     link = ScriptedLink([])
     begun_s = time.perf_counter()
