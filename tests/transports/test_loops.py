@@ -146,6 +146,24 @@ def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
     assert len(events) == 0
 
 
+def test_a_server_that_has_updates_does_nothing_else_in_between(tmp_path: Path) -> None:
+    scenario = build_scenario(replace(EXPERIMENT, stop=Stop(iterations=3, horizon_s=60.0)), tmp_path)
+    recorder = Recorder(tmp_path / "run.h5", to_toml(scenario.experiment), 2, np.dtype(np.float64), force=False)
+    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
+    shown = list[int]()
+    monitors = RunMonitors(NoTarget(), lambda _time_s, updates: shown.append(updates))
+    server = RealTimeServer(scenario, ScriptedLink([[update(0)], [], [update(1)], [update(2)]]), recorder, monitors)
+    assert server.run().updates == 3
+    assert shown == [1]  # once, when nothing had come
+    recorder.close()
+
+
+def test_a_server_without_work_sleeps(tmp_path: Path) -> None:
+    with serving(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), ScriptedLink([])) as server:
+        server.run()
+        assert server.idle_s > 0.0
+
+
 def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> None:
     link = ScriptedLink([[update(0)]], on_poll=lambda: time.sleep(0.03))  # the first poll takes longer than the run
     status, events = serve(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.02)), link)
