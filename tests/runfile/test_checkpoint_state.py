@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from areabench.runfile.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from areabench.runfile.layout import checkpoint_path
 
 
 class Kept(NamedTuple):
@@ -58,7 +60,10 @@ def test_a_run_state_is_read_as_it_was_written(tmp_path: Path) -> None:
         (OpenOrder(order, 4, 1.25),), {1: 2, 2: 1}, (0,), 1, 2, 8, 1.5, 13, tally, 10,
     )  # fmt: skip
     checkpoint = Checkpoint("name = 'x'", written, {2: np.array([0.5, 0.75])}, [Pending(2.5, 30, 0.125, 1)], 31)
+    before = os.umask(0)
     write_checkpoint(tmp_path / "run.h5", checkpoint, 3)
+    os.umask(before)
+    assert checkpoint_path(tmp_path / "run.h5").stat().st_mode & 0o777 == 0o644
     found = read_checkpoint(tmp_path / "run.h5", Kept(np.zeros(2), 0))
     assert plain(found) == plain(checkpoint)
 

@@ -26,7 +26,7 @@ from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.progress import Style
-from areabench.runfile.layout import cut, mark
+from areabench.runfile.layout import _rows_a_block, cut, mark
 from areabench.runfile.lock import _flock
 from areabench.runfile.open import own_part, whole_events, whole_snapshots
 from areabench.runfile.provenance import gather_provenance
@@ -368,6 +368,11 @@ def test_other_users_may_read_but_not_write(tmp_path: Path) -> None:
             assert path.stat().st_mode & 0o777 == 0o644
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize(("dimension", "rows"), [(1, 16), (2**14, 16), (2**17, 2), (2**20, 1)])
+def test_a_block_of_models_is_a_mebibyte_or_one_model(dimension: int, rows: int) -> None:
+    assert _rows_a_block(dimension, np.dtype(np.float32)) == rows
 
 
 # ---------------------------------------------------------------------------------------------------- going on

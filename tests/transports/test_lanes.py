@@ -330,6 +330,13 @@ def test_real_time_cannot_be_repeated(tmp_path: Path) -> None:
         outcome(open_run(path), tmp_path)
 
 
+def test_the_snapshots_of_a_pass_are_counted() -> None:
+    recorder = LaneRecorder(2)
+    assert not recorder.covers(0.0)
+    recorder.snapshot(0.5, 1, np.zeros((2, 3)), None)
+    assert (recorder.snapshots, recorder.covers(0.5), recorder.covers(0.6)) == (1, True, False)
+
+
 def test_a_pass_ends_when_no_lane_is_left() -> None:
     """One lane is beyond the bound, and one is not finite, which is run again alone."""
     recorder, models = LaneRecorder(3), np.array([[3.0, 4.0], [0.0, 1.0], [math.inf, 0.0]])

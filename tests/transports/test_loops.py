@@ -158,10 +158,26 @@ def test_a_server_that_has_updates_does_nothing_else_in_between(tmp_path: Path) 
     recorder.close()
 
 
+def test_a_server_that_waits_for_farewells_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    with serving(tmp_path / "run.h5", EXPERIMENT, ScriptedLink([[], []])) as server:
+        monkeypatch.setattr(Backoff, "pause", lambda _backoff, limit_s: pauses.append(limit_s))
+        server.stop_clients()
+    assert pauses == [1.0, 1.0, 1.0]  # until the farewells were there, and once after them
+
+
 def test_a_server_without_work_sleeps(tmp_path: Path) -> None:
     with serving(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), ScriptedLink([])) as server:
+        assert server.idle_s == 0.0
         server.run()
         assert server.idle_s > 0.0
+
+
+def test_the_clock_starts_with_the_run(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    with serving(tmp_path / "run.h5", experiment, ScriptedLink([[update(0), update(1)]])) as server:
+        server._clock._begun_s -= 100.0  # as if it had taken so long to get ready
+        assert server.run().reason == "2 iterations"
 
 
 def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> None:

@@ -208,6 +208,19 @@ def test_no_model_is_there_of_a_run_that_was_killed_before_its_last_one(record: 
             killed.model(-1)
 
 
+def test_snapshots_after_the_last_event_of_a_killed_run_are_left_out(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, models="last")))
+    events, index = run.events_array, run.snapshot_index
+    run.close()
+    keep_events(run, np.arange(len(events) - 2))
+    with edited(run.path) as file:
+        status = file["status"][()]
+        status["state"] = State.RUNNING.text.encode()
+        file["status"][...] = status
+    with Run(run.path) as killed:
+        assert len(killed.snapshot_index) == np.count_nonzero(index["event"] <= len(events) - 2) < len(index)
+
+
 def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
     settings = Record(interval_s=0.2, models="last", average=True, events=False)
     run = record(replace(experiment_on(PROBLEMS[0]), record=settings))
