@@ -1,12 +1,16 @@
 # Tests with a target of their own: long ones, and those that change the machine.
 
-.PHONY: test-inrank coverage campaign campaign-part test-slurm test-system-mpi browser report-picture
+.PHONY: test-inrank coverage mutants campaign campaign-part test-slurm test-system-mpi browser report-picture
 
 test-inrank: $(VENV)/tests-installed ## run the tests that are inside each of three MPI ranks
 	$(BIN)/python tests/inrank/start.py
 
 coverage: $(VENV)/torch-installed ## measure which branches the tests without MPI launches reach, and print the total
 	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
+
+# Mutants that are in build/mutants/log.jsonl are not tried again: an interrupted run continues.
+mutants: $(VENV)/torch-installed ## change the source in 240 small ways and see whether a test fails: benchmarks/results/MUTANTS.md (half an hour)
+	$(BIN)/python -m tests.mutants --sample 240 --seed 1 --page benchmarks/results/MUTANTS.md
 
 # Runs that are in runs/campaign/log.jsonl are not made again: an interrupted campaign continues.
 campaign: $(VENV)/tests-installed ## 500 runs, most with a fault, on MPI and in the simulator: docs/campaign.md (one to two hours)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.quadratics import GivenQuadratic
 
 from areabench.arrays import Vector
-from areabench.engine.conductor import Conductor, TargetWatch
+from areabench.engine.conductor import Conductor, Handling, TargetWatch
 from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
 from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
@@ -138,6 +138,14 @@ def test_events_are_recorded_with_staleness_and_the_step_size_that_was_used(stag
     assert events["digest"].tolist() == [digest(np.array(v)) for v in ([2.0, 2.0], [4.0, 0.0], [3.0, 1.0], [0.0, 0.0])]
 
 
+def test_events_say_how_long_an_update_waited_and_was_answered(stage: Stage) -> None:
+    stage.now_s = 0.75  # when the reply has gone out
+    stage.conductor.update(stage.message(0, [2, 2]), 0.5, queue_s=0.125)
+    assert stage.conductor.handling == Handling(queue_s=0.125, service_s=0.25)
+    events, _, _ = stage.close()
+    assert (events["queue_s"].tolist(), events["service_s"].tolist()) == ([0.125], [0.25])
+
+
 def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> None:
     stage.update(0.5, 0, [2, 2])
     stage.conductor.discard(stage.message(1, [4, 0]), 11.0)
@@ -245,6 +253,12 @@ def test_grid_snapshot_shows_all_events_up_to_and_including_its_time(stage: Stag
     np.testing.assert_array_equal(models[:3], [[8, 8], [8, 8], [3, 1]])
 
 
+def test_grid_snapshot_shows_no_later_loss(stage: Stage) -> None:
+    stage.conductor.lose([1], 1.5)
+    end(stage, 10.5)
+    assert [event for _, _, event in stage.close()[1]] == [0, 0] + 9 * [1]
+
+
 def test_snapshots_after_steps(tmp_path: Path) -> None:
     record = Record(snapshots="aggregations", interval_s=1.0)
     stage = Stage(tmp_path / "run.h5", replace(EXPERIMENT, record=record))
@@ -304,6 +318,14 @@ def test_periodic_criterion_does_not_add_up_rounding() -> None:
     found = criterion(EveryPeriod(period_s=0.1))
     assert not found.counted(10**9)
     assert times(found, 30) == [0.1 * number for number in range(1, 31)]
+
+
+def test_a_criterion_counts_the_times_that_are_over() -> None:
+    found = criterion(EveryPeriod(period_s=0.5))
+    assert found.passed == 0
+    found.advance()
+    found.advance()
+    assert (found.passed, found.next_s) == (2, 1.5)
 
 
 def test_poisson_criterion_draws_from_its_own_stream() -> None:

@@ -208,6 +208,7 @@ def test_what_is_written_is_read(recorder: Recorder) -> None:
         read = run.diagnosis
         assert read is not None
         assert diagnosis_of(run) is read
+        assert len(run.rows("diagnosis/summary", slice(None))) == 1
         assert diagnosis_text(written).rstrip() in describe_run(run)
     for item in fields(Diagnosis):
         old, new = getattr(written, item.name), getattr(read, item.name)

@@ -15,13 +15,17 @@ from areabench.engine.messages import (
     Flag,
     OrderHeader,
     ProtocolError,
+    Tag,
     UpdateHeader,
+    check_limits,
     digest,
     pack_order,
     pack_update,
+    tag_of,
     unpack_order,
     unpack_update,
 )
+from areabench.errors import UserError
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 REAL = st.floats(allow_nan=False)
@@ -57,6 +61,30 @@ def test_message_of_another_protocol_version_is_refused() -> None:
         unpack_order(buffer)
     with pytest.raises(ProtocolError, match="one installation"):
         unpack_update(buffer)
+
+
+def test_the_numbers_on_the_wire_belong_to_the_protocol_version() -> None:
+    """Who changes one raises the version: ranks of two installations must not understand each other half."""
+    assert PROTOCOL_VERSION == 3
+    assert HEADER_BYTES == 64
+    assert [(tag.name, tag.value) for tag in Tag] == [("ORDER", 11), ("UPDATE", 12), ("FAILURE", 13), ("MEMORY", 14)]
+    names = ["OVERRUN", "LEAVING", "FAILED", "STOP", "REPLY", "AGAIN", "RECALL", "RESUMED", "SHRUNK", "FIRST"]
+    assert {flag.name: flag.value for flag in Flag} == {name: 2**number for number, name in enumerate(names)}
+    assert [tag_of(Tag.UPDATE, client) for client in (0, 1, 5)] == [12, 28, 92]
+
+
+def test_a_model_must_fit_into_one_message() -> None:
+    fits = (2**31 - 1 - 64) // 4
+    check_limits(1, fits, np.dtype(np.float32), 2**15)
+    with pytest.raises(UserError, match=r"is a message of 2,147,483,648 bytes, MPI takes at most 2,147,483,647; use"):
+        check_limits(1, fits + 1, np.dtype(np.float32), 2**15)
+    check_limits(1, 2**31 - 1 - 64, np.dtype(np.int8), 2**15)  # to the byte
+
+
+def test_tags_are_enough_for_so_many_clients() -> None:
+    check_limits(4, 2, np.dtype(np.float32), 63)  # 16 tags each
+    with pytest.raises(UserError, match=r"clients.count = 5: this MPI has message tags for 4 clients; use fewer"):
+        check_limits(5, 2, np.dtype(np.float32), 63)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere, refused
 from tests.support.own_parts import write
 
 from areabench.cli.main import main
+from areabench.engine.plugins.parts import _wrong_state
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -134,3 +137,23 @@ def test_features_of_any_type_are_for_a_user_problem(tmp_path: Path) -> None:
     path = write(tmp_path / "there", "problem", parameters="data, parts")
     path.write_text(path.read_text() + '[data]\nname = "mine_data:make"\n[split]\nname = "iid"\n')
     assert main(["simulate", str(path), "-o", "run.h5"]) == 0
+
+
+class Inner(NamedTuple):
+    """A part of a state that no checkpoint can hold."""
+
+    table: object
+
+
+class Outer(NamedTuple):
+    """A state with a part."""
+
+    model: np.ndarray
+    inner: Inner
+
+
+def test_a_state_within_a_state_is_looked_at() -> None:
+    model = np.zeros(2)
+    assert _wrong_state(Outer(model, Inner(1)), model, None) == ""
+    said = "has a field table of type dict, which no checkpoint can hold (in inner)"
+    assert _wrong_state(Outer(model, Inner({})), model, None) == said

@@ -221,6 +221,27 @@ def test_one_client_that_never_sends_anything_finite_does_not_end_a_run(stage: S
         assert stage.deviation < 1e-12
 
 
+def test_a_resumed_run_counts_on_from_the_refusals_before(tmp_path: Path, stage: Stage) -> None:
+    for client in (0, 1):
+        stage.conductor.refuse(client, Reason.NOT_FINITE, 1.0)
+    resumed = Stage(tmp_path / "resumed.h5")
+    resumed.conductor.resume(stage.conductor.run_state(1.0))
+    resumed.conductor.refuse(2, Reason.NOT_FINITE, 2.0)  # the third refusal, and every client has one
+    ended = resumed.conductor.ended(2.0)
+    assert ended is not None
+    assert ended.state == State.DIVERGED
+
+
+def test_the_refusals_of_a_lost_client_do_not_count(stage: Stage) -> None:
+    for client in (2, 2, 0):
+        stage.conductor.refuse(client, Reason.NOT_FINITE, 1.0)
+    stage.conductor.lose([2], 1.0)
+    stage.conductor.refuse(1, Reason.NOT_FINITE, 2.0)  # two refusals of those who are left: one less than it takes
+    assert not stage.conductor.over
+    stage.conductor.refuse(1, Reason.NOT_FINITE, 3.0)
+    assert stage.conductor.over
+
+
 def test_a_run_fails_when_no_client_can_be_understood(stage: Stage) -> None:
     for client in range(2):
         stage.conductor.refuse(client, Reason.PROTOCOL, 1.0)

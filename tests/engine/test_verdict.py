@@ -63,6 +63,11 @@ def test_an_update_that_was_ready_and_left_late_met_half_a_round_of_another_clie
     assert (shared.compute_s, shared.machine_s) == pytest.approx((0.01, 0.02))
 
 
+def test_the_reply_to_an_update_that_was_ready_in_time_is_not_to_blame() -> None:
+    found = excess_of(case(rows(realised_s=0.13, reply_s=0.065, compute_s=0.01)))
+    assert (found.server_s, found.compute_s, found.machine_s) == pytest.approx((0.0, 0.0, 0.03))
+
+
 def test_an_order_that_was_no_reply_blames_no_reply() -> None:
     table = rows(realised_s=0.2, reply_s=math.nan, compute_s=0.2, flags=OVERRUN)
     found = excess_of(case(table))
@@ -75,6 +80,7 @@ def test_kept_delays_are_delay_bound() -> None:
     assert verdict.line == "delay-bound: cycles are as long as the delays drawn (+2.9 %)"
     assert math.isnan(verdict.stretch)
     assert judge(case(rows(realised_s=0.1031))).cause != Cause.DELAYS
+    assert judge(case(rows(drawn_s=100.0, realised_s=103.0))).cause == Cause.DELAYS  # 3 % exactly
 
 
 def test_a_slow_server_is_named() -> None:
@@ -134,6 +140,11 @@ def test_ranks_that_use_the_cores_themselves_are_too_many() -> None:
 
 def test_late_replies_of_an_idle_server_are_due_to_a_busy_machine() -> None:
     assert judge(case(SLOW_REPLY, Loads(server=0.05, cores=0.1, workers=0.5))).cause == Cause.MACHINE
+
+
+def test_a_server_is_busy_from_three_tenths_of_the_time_on() -> None:
+    assert judge(case(SLOW_REPLY, Loads(server=0.3, cores=0.1, workers=0.5))).cause == Cause.SERVER
+    assert judge(case(SLOW_REPLY, Loads(server=0.29, cores=0.1, workers=0.5))).cause == Cause.MACHINE
 
 
 def test_a_server_that_waits_for_a_core_is_not_busy() -> None:

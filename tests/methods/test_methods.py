@@ -26,13 +26,16 @@ from areabench.experiment.records import (
     MethodSettings,
     SFedAvg,
     Stop,
+    Theorem1Schedule,
 )
 from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import s_fedavg
+from areabench.methods.schedules import build_schedule
 from areabench.problems.quadratic import QuadraticProblem
+from areabench.streams import Purpose, stream
 
 IDENTITY = [[1, 0], [0, 1]]
 
@@ -443,6 +446,19 @@ def test_draws_depend_on_the_seed_and_the_round_alone() -> None:
     for client in (1, 1, 5):  # other models and other senders than in `draws`
         state = method.receive(state, client, np.arange(3.0)).state
     assert method.aggregate(state).calls == draws(10, 4, seed=2, rounds=2)[1]
+
+
+def test_every_round_draws_from_its_own_stream() -> None:
+    """The streams of a recorded run are those of its replay for ever: the first round is round 0."""
+    expected = [
+        tuple(stream(2, Purpose.SELECTION, number).choice(10, 4, replace=False).tolist()) for number in range(3)
+    ]
+    assert draws(10, 4, seed=2, rounds=3) == expected
+
+
+def test_the_step_sizes_of_a_theorem_are_multiplied() -> None:
+    schedule = build_schedule(Theorem1Schedule(), 0.5, lambda iteration: 3.0 + iteration)
+    assert [schedule(0), schedule(1)] == [1.5, 2.0]
 
 
 def test_only_drawn_clients_work() -> None:

@@ -214,6 +214,17 @@ def test_the_last_model_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert new.served.tolist() == old.served.tolist()
 
 
+def test_a_last_model_of_no_snapshot(tmp_path: Path) -> None:
+    run, settings = tmp_path / "run.h5", ["record.models=last", "stop.iterations=300"]
+    simulate(parse_experiment(EXPERIMENT, overrides=settings), RunOptions(run, tmp_path, "", "", False, Style.NONE))
+    with edited(run) as file:
+        for name in ("index", "model"):
+            file[f"snapshots/{name}"].resize(0, axis=0)
+    assert salvage(run, tmp_path / "saved.h5", None).events == 300
+    with open_run(tmp_path / "saved.h5") as saved:
+        assert (len(saved.snapshot_index), saved.has_model(-1)) == (0, False)
+
+
 def recovered_without_events(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Path, str]:
     output = run.with_name("saved.h5")
     assert main(["recover", str(run), "-o", str(output)]) == 0

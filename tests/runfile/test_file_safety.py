@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+import h5py
 import numpy as np
 import pytest
 from tests.support.texts import quadratic
@@ -24,9 +26,9 @@ from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.progress import Style
-from areabench.runfile.layout import cut, mark
-from areabench.runfile.lock import refuse_busy
-from areabench.runfile.open import whole_events, whole_snapshots
+from areabench.runfile.layout import _rows_a_block, cut, mark
+from areabench.runfile.lock import _flock, refuse_busy
+from areabench.runfile.open import own_part, whole_events, whole_snapshots
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
@@ -355,6 +357,28 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert replayed(tmp_path / "run.h5")[0] == 20
 
 
+def test_a_lock_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("areabench.runfile.lock.fcntl.flock", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        _flock(0, tmp_path / "run.h5")
+
+
+def test_a_dataset_of_other_files_is_not_read(tmp_path: Path) -> None:
+    layout = h5py.VirtualLayout((2,), FLOAT)
+    layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "rows", (2,))
+    with h5py.File(tmp_path / "run.h5", "w") as file:
+        file["own"] = np.zeros(2)
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("external", (2,), FLOAT, external=[(str(tmp_path / "raw"), 0, 16)])
+        assert own_part(file, "own") == file["own"]
+        for name in ("virtual", "external"):
+            with pytest.raises(KeyError, match=f"/{name} does not lie in this file"):
+                own_part(file, name)
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "real.h5").touch()
@@ -372,6 +396,11 @@ def test_other_users_may_read_but_not_write(tmp_path: Path) -> None:
             assert path.stat().st_mode & 0o777 == 0o644
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize(("dimension", "rows"), [(1, 16), (2**14, 16), (2**17, 2), (2**20, 1)])
+def test_a_block_of_models_is_a_mebibyte_or_one_model(dimension: int, rows: int) -> None:
+    assert _rows_a_block(dimension, np.dtype(np.float32)) == rows
 
 
 # ---------------------------------------------------------------------------------------------------- resuming

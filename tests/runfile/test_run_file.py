@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import QUADRATIC
 
 from areabench.arrays import Vector
@@ -22,11 +25,12 @@ from areabench.engine.events import (
     Event,
     Kind,
     Provenance,
+    Reason,
     State,
     Status,
 )
 from areabench.engine.messages import Flag, digest
-from areabench.errors import RunFailure, RunFileError
+from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
 from areabench.problems.base import Metrics
@@ -141,6 +145,19 @@ def test_one_model_and_all_models(run: Run) -> None:
     assert np.array_equal(run.model(-1), run.models[-1])
 
 
+def test_averages_that_are_not_kept_are_told(run: Run) -> None:
+    with pytest.raises(RunFileError, match=r"tiny\.h5: keeps no average; run it with record\.average=true"):
+        _ = run.averages
+
+
+def test_a_part_that_is_missing_is_told(run: Run, tmp_path: Path) -> None:
+    path = Path(shutil.copyfile(run.path, tmp_path / "run.h5"))
+    with edited(path) as file:
+        del file["snapshots/model"]
+    with open_run(path) as opened, pytest.raises(RunFileError, match=r"/snapshots/model cannot be read: .*; save what"):
+        _ = opened.model_size
+
+
 def test_a_model_that_is_not_there(run: Run) -> None:
     with pytest.raises(IndexError):
         run.model(10_000)
@@ -247,6 +264,24 @@ def test_rows_do_not_wait_longer_than_a_second(recorder: Recorder, monkeypatch: 
     monkeypatch.setattr(time, "perf_counter", lambda: now_s + 1.5)
     assert recorder.spare_moment()
     assert events_in(recorder) == 1
+
+
+def test_a_spare_moment_without_rows_writes_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.runfile.record._FLUSH_S", -1.0)
+    assert not recorder.spare_moment()
+    recorder.event(an_event())
+    assert recorder.spare_moment()
+    assert not recorder.spare_moment()
+
+
+def test_a_status_that_cannot_be_written_is_told(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_place: int, _content: bytes) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder._claim, "write", gone)
+        with pytest.raises(WriteFailure, match=r"run\.h5: cannot take its status: Input/output error"):
+            recorder.set_status(recorder.status(State.DONE, ""))
 
 
 def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
@@ -444,6 +479,27 @@ def test_the_revision_of_the_checkout_is_recorded() -> None:
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     revision = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     assert gather_provenance("simulator", "", "", 0).git_revision.removesuffix("+") == revision
+
+
+def test_the_numbers_in_a_run_file_mean_the_same_for_ever() -> None:
+    kinds = ["UPDATE", "STEP", "DISCARDED", "REFUSED", "LOST", "REMOVED"]
+    assert [(kind.name, kind.value) for kind in Kind] == [(name, number) for number, name in enumerate(kinds)]
+    reasons = ["NONE", "NOT_FINITE", "LENGTH", "ROUND", "BASE_VERSION", "PROTOCOL", "CLIENT"]
+    assert [(reason.name, reason.value) for reason in Reason] == [(name, number) for number, name in enumerate(reasons)]
+    assert Event(0.5, Kind.STEP) == (0.5, 1, -1, -1, -1, *[0] * 13)  # no client, no round, no base version
+
+
+def test_a_revision_is_that_of_the_folder_above_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the package lies; nothing else of the machine counts."""
+    monkeypatch.setattr("areabench.runfile.provenance.__file__", str(tmp_path / "src" / "areabench" / "a" / "b.py"))
+    assert gather_provenance("simulator", "", "", 0).git_revision == ""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert gather_provenance("simulator", "", "", 0).git_revision == ""  # nothing is committed
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    command = [*git, "rev-parse", "--short=12", "HEAD"]
+    revision = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert gather_provenance("simulator", "", "", 0).git_revision == revision
 
 
 def test_the_flag_of_updates_is_documented() -> None:

@@ -7,9 +7,11 @@ change this test.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -102,3 +104,20 @@ def test_the_diagnosis_of_a_file_of_schema_6_reads() -> None:
         assert run.diagnosis.clients["served"].tolist() == [22, 17, 15]
     with open_run(SIMULATOR.path) as run:
         assert run.diagnosis is None
+
+
+@pytest.mark.parametrize(("spoilt", "whole"), [(None, 5), (4, 4), (2, 2)])
+def test_models_that_a_killed_run_of_schema_6_did_not_complete_are_left_out(
+    spoilt: int | None, whole: int, tmp_path: Path
+) -> None:
+    """There are no checksums of rows; each model has one in the index."""
+    path = Path(shutil.copyfile(SIMULATOR.path, tmp_path / "run.h5"))
+    with h5py.File(path, "r+") as file:
+        status = file["status"][()]
+        status["state"] = State.RUNNING.text.encode()
+        file["status"][...] = status
+        if spoilt is not None:
+            file["snapshots/model"][spoilt] = 0.0
+    with open_run(path) as run:
+        assert (len(run.snapshot_index), len(run.models)) == (whole, whole)
+        assert len(run.metrics_array) == (whole if whole == 5 else 0)

@@ -228,6 +228,7 @@ def test_the_end_does_not_wait_for_an_unfinished_checkpoint(tmp_path: Path) -> N
     scene.poll(second(0, 1))
     assert scene.run().reason == "6 iterations"
     assert not scene.recall.awaited  # but its answers are taken in, so that no client is left with one
+    assert scene.recall.given_up == [()]  # they are to no question any more
     assert scene.files == set()
 
 
@@ -383,6 +384,17 @@ def test_clients_are_lost_when_they_are_missing_twice(tmp_path: Path, monkeypatc
         scene.server.run()
     assert scene.gone == []
     assert [row["client"] for row in scene.events() if row["kind"] == Kind.LOST] == [2]
+
+
+def test_two_looks_for_gone_clients_are_an_interval_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_LIVENESS_INTERVAL_S", 1000.0)
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.server._liveness_checked_s = -math.inf
+    scene.gone = [[2], [2]]
+    for updates in ([], [], [], FIRST, second(0, 1)):
+        scene.poll(updates)
+    assert scene.run().lost == 0
+    assert scene.gone == [[2]]  # one look
 
 
 def test_a_run_fails_when_all_clients_are_lost(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from tests.support.edited import edited
 
-from areabench.engine.events import State
+from areabench.engine.events import State, Status
 from areabench.engine.lanes import MOST_LANES, group_lanes, lane_scenario
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
@@ -43,7 +44,7 @@ from areabench.runfile.read import Run, open_run
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import replay_run
 from areabench.transports.session import simulate_together
-from areabench.transports.simulator import play_lanes
+from areabench.transports.simulator import LaneRecorder, play_lanes
 
 # What a wide product may change: each step rounds differently in the last bits of a float32.
 STEP_TOLERANCE = 2e-6  # of the largest entry, after one round of local steps
@@ -340,3 +341,23 @@ def test_real_time_cannot_be_repeated(tmp_path: Path) -> None:
         file["provenance"].attrs["transport"] = "mpi"
     with pytest.raises(RunFileError, match="arrivals in real time do not repeat"):
         outcome(open_run(path), tmp_path)
+
+
+def test_the_snapshots_of_a_pass_are_counted() -> None:
+    recorder = LaneRecorder(2)
+    assert not recorder.covers(0.0)
+    recorder.snapshot(0.5, 1, np.zeros((2, 3)), None)
+    assert (recorder.snapshots, recorder.covers(0.5), recorder.covers(0.6)) == (1, True, False)
+
+
+def test_a_pass_ends_when_no_lane_is_left() -> None:
+    """One lane is beyond the bound, and one is not finite, which is run again alone."""
+    recorder, models = LaneRecorder(3), np.array([[3.0, 4.0], [0.0, 1.0], [math.inf, 0.0]])
+    assert recorder.diverged(models, 4.0, 10) == ""
+    models[1] = 5.0
+    assert recorder.diverged(models, 4.0, 20) == "all lanes have diverged"
+    first, second, third = recorder.ends(Status(State.DIVERGED, "", 0.0, 0, 0, 0))
+    assert first is not None
+    assert second is not None
+    assert (first.status.reason, third) == ("|x_s| = 5 at iteration 10 is beyond 4", None)
+    assert "at iteration 20" in second.status.reason

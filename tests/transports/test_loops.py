@@ -117,6 +117,26 @@ def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
     assert link.rearmed == [0, 1, 2, 0]
 
 
+def test_the_next_message_is_received_after_one_that_could_not_be_read(tmp_path: Path) -> None:
+    link = ScriptedLink([[], [update(0), update(1)]], unreadables=[(2, Reason.PROTOCOL)])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, events = serve(tmp_path / "run.h5", experiment, link)
+    assert events["kind"].tolist() == [Kind.REFUSED, Kind.UPDATE, Kind.UPDATE]
+    assert link.rearmed == [2, 0, 1]
+    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1]  # it works again
+    assert status.refused == 1
+
+
+def test_the_next_message_is_received_after_one_that_could_not_be_read_at_the_end(tmp_path: Path) -> None:
+    """Else the farewell of its client would never come."""
+    link = ScriptedLink([[update(0), update(1)], []])
+    link.on_poll = lambda: link.unreadables.extend([(2, Reason.LENGTH)] if link.stopped and link.polls else [])
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    status, _ = serve(tmp_path / "run.h5", experiment, link)
+    assert link.rearmed == [0, 1, 2]
+    assert (status.updates, status.refused) == (2, 0)
+
+
 def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
     link = ScriptedLink([])
     begun_s = time.perf_counter()
@@ -124,6 +144,40 @@ def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
     assert time.perf_counter() - begun_s >= 0.03
     assert (status.state, status.reason, status.end_s) == (State.DONE, "horizon of 0.03 s", 0.03)
     assert len(events) == 0
+
+
+def test_a_server_that_has_updates_does_nothing_else_in_between(tmp_path: Path) -> None:
+    scenario = build_scenario(replace(EXPERIMENT, stop=Stop(iterations=3, horizon_s=60.0)), tmp_path)
+    recorder = Recorder(tmp_path / "run.h5", to_toml(scenario.experiment), 2, np.dtype(np.float64), force=False)
+    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
+    shown = list[int]()
+    monitors = RunMonitors(NoTarget(), lambda _time_s, updates: shown.append(updates))
+    server = RealTimeServer(scenario, ScriptedLink([[update(0)], [], [update(1)], [update(2)]]), recorder, monitors)
+    assert server.run().updates == 3
+    assert shown == [1]  # once, when nothing had come
+    recorder.close()
+
+
+def test_a_server_that_waits_for_farewells_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = list[float]()
+    with serving(tmp_path / "run.h5", EXPERIMENT, ScriptedLink([[], []])) as server:
+        monkeypatch.setattr(Backoff, "pause", lambda _backoff, limit_s: pauses.append(limit_s))
+        server.stop_clients()
+    assert pauses == [1.0, 1.0, 1.0]  # until the farewells were there, and once after them
+
+
+def test_a_server_without_work_sleeps(tmp_path: Path) -> None:
+    with serving(tmp_path / "run.h5", replace(EXPERIMENT, stop=Stop(horizon_s=0.03)), ScriptedLink([])) as server:
+        assert server.idle_s == 0.0
+        server.run()
+        assert server.idle_s > 0.0
+
+
+def test_the_clock_starts_with_the_run(tmp_path: Path) -> None:
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
+    with serving(tmp_path / "run.h5", experiment, ScriptedLink([[update(0), update(1)]])) as server:
+        server._clock._begun_s -= 100.0  # as if it had taken so long to get ready
+        assert server.run().reason == "2 iterations"
 
 
 def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> None:

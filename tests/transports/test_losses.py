@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.support.edited import edited
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
@@ -153,6 +154,21 @@ def test_a_lost_client_may_be_the_last_of_a_round(record: Recorded) -> None:
 def test_losses_and_steps_by_the_clock(record: Recorded) -> None:
     run = record(replace(EXPERIMENT, aggregation=PoissonAggregation(rate=20.0)))
     assert (run.status.state, run.status.lost, replayed(run)) == (State.DONE, 2, "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [(Kind.LOST, "the model when a client was lost: digest"), (Kind.REMOVED, "the memories of lost clients: digest")],
+)
+def test_replay_compares_what_was_removed_with_a_lost_client(record: Recorded, kind: Kind, what: str) -> None:
+    run = record(replace(EXPERIMENT, faults=faults_of("remove")))
+    run.close()
+    with edited(run.path) as file:
+        rows = file["events"][:]
+        rows["digest"][np.flatnonzero(rows["kind"] == kind)[1]] ^= 1
+        file["events"][:] = rows
+    with Run(run.path) as changed:
+        assert replayed(changed).startswith(what)
 
 
 # ------------------------------------------------------------------------------------------------ rules, by hand

@@ -13,7 +13,7 @@ from tests.support.edited import edited
 
 from areabench.engine.events import Kind, Reason, State
 from areabench.engine.scenario import build_scenario
-from areabench.errors import UserError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment.problem_records import (
     DataSettings,
     DrawnSettings,
@@ -186,6 +186,50 @@ def test_average_of_all_iterations_is_kept_evaluated_and_replayed(
     assert run.metrics_array["average_loss"][-1] == problem.evaluate([run.averages[-1]]).train_loss[0]
     assert np.isnan(plain.metrics_array["average_loss"]).all()
     assert replayed(run).difference is None
+
+
+def test_models_that_are_not_kept_are_compared_by_their_checksums(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, models="last")))
+    last = len(run.snapshot_index) - 1
+    assert [run.has_model(number) for number in (-1, 0, last - 1, last)] == [True, False, False, True]
+    assert replayed(run) == ReplayResult(len(run.events_array), last + 1, None)
+    run.close()
+    with edited(run.path) as file:
+        row = file["snapshots/index"][2]
+        row["digest"] ^= 1
+        file["snapshots/index"][2] = row
+    difference = replayed(run).difference
+    assert difference is not None
+    assert difference.what.startswith("snapshot 2: digest 0x")
+
+
+def test_no_model_is_there_of_a_run_that_was_killed_before_its_last_one(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, models="last")))
+    events, snapshots = len(run.events_array), len(run.snapshot_index)
+    run.close()
+    with edited(run.path) as file:
+        file["snapshots/model"].resize(0, axis=0)
+        status = file["status"][()]
+        status["state"] = State.RUNNING.text.encode()
+        file["status"][...] = status
+    assert replayed(run) == ReplayResult(events, snapshots, None)
+    with Run(run.path) as killed:
+        assert not killed.has_model(-1)
+        with pytest.raises(RunFileError, match="keeps the last model only"):
+            killed.model(-1)
+
+
+def test_snapshots_after_the_last_event_of_a_killed_run_are_left_out(record: Recorded) -> None:
+    run = record(replace(experiment_on(PROBLEMS[0]), record=Record(interval_s=0.2, models="last")))
+    events, index = run.events_array, run.snapshot_index
+    run.close()
+    keep_events(run, np.arange(len(events) - 2))
+    with edited(run.path) as file:
+        status = file["status"][()]
+        status["state"] = State.RUNNING.text.encode()
+        file["status"][...] = status
+    with Run(run.path) as killed:
+        assert len(killed.snapshot_index) == np.count_nonzero(index["event"] <= len(events) - 2) < len(index)
 
 
 def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from areabench.cli import main as cli
 from areabench.engine.events import State, Status
+from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, WriteFailure
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import (
@@ -52,13 +53,14 @@ from areabench.experiment.records import (
     TraceDelays,
 )
 from areabench.progress import Style
-from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.layout import Held, checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import open_run
 from areabench.transports import session as execute
 from areabench.transports.options import RunOptions
 from areabench.transports.session import resume_simulation, simulate
 from areabench.transports.signals import CheckpointTriggers
+from areabench.transports.simulator import LaneRecorder, Simulator
 
 METHODS: tuple[MethodSettings, ...] = (
     Area(step_size=0.02),
@@ -201,6 +203,27 @@ def test_runs_that_lose_clients_continue(
     faults = Faults(lost=(3, 0), lost_at_s=(0.5, 1.1), lost_client="remove")
     stop = min(stop, 20) if isinstance(method, SFedAvg) else stop
     assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, stop)
+
+
+def test_a_round_that_a_loss_has_shortened_goes_on(tmp_path: Path, stop_at: Callable[[int], None]) -> None:
+    """Four of five clients are left, and all of them are in every round: a round of five would never be complete."""
+    faults, method = Faults(lost=(3,), lost_at_s=(0.5,)), SFedAvg(step_size=0.02, clients_per_round=5)
+    assert_equal_after(replace(EXPERIMENT, method=method, faults=faults), tmp_path, stop_at, 20)
+
+
+def test_a_resumed_simulation_does_not_go_back_to_the_losses_before(tmp_path: Path) -> None:
+    scenario = build_scenario(replace(EXPERIMENT, faults=Faults(lost=(3, 0), lost_at_s=(0.5, 1.1))), tmp_path)
+    before, after = list[float](), list[float]()
+    stopped = Status(State.STOPPED, "SIGTERM", 0.0, 0, 0, 0)
+    first = Simulator(
+        scenario, LaneRecorder(1), lambda time_s, _updates: before.append(time_s),
+        lambda _simulator: stopped if before and before[-1] > 0.7 else None,
+    )  # fmt: skip
+    assert first.run() is stopped
+    second = Simulator(scenario, LaneRecorder(1), lambda time_s, _updates: after.append(time_s))
+    second.resume(first.checkpoint(Held()))
+    assert second.run().lost == 1  # the one to come, which is all that this recorder saw
+    assert before + after == sorted(before + after)
 
 
 def test_a_resumed_run_that_ends_at_a_target(tmp_path: Path, stop_at: Callable[[int], None]) -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.quadratics import GivenQuadratic
 
+from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
@@ -37,11 +39,14 @@ from areabench.experiment.records import (
     Stop,
     UniformRates,
 )
+from areabench.problems.quadratic import LocalQuadratic
 from areabench.progress import Style
+from areabench.runfile.layout import Held
 from areabench.runfile.read import Run
 from areabench.streams import Purpose, stream
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate
+from areabench.transports.simulator import LaneRecorder, Simulator
 
 Recorded = Callable[[Experiment], Run]
 
@@ -378,3 +383,40 @@ def test_only_the_last_snapshot(record: Recorded) -> None:
     assert run.snapshot_index["time_s"].tolist() == [3.0]
     np.testing.assert_array_equal(run.model(0), grid.model(-1))
     assert run.metrics_array["train_loss"][0] == pytest.approx(grid.metrics_array["train_loss"][-1], rel=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+
+class SpoiltRound(LocalQuadratic):
+    """A local problem whose second round leads nowhere finite."""
+
+    rounds = 0
+
+    def descend(self, model: Vector, step_size: float) -> Vector:
+        self.rounds += 1
+        return np.full_like(model, math.inf) if self.rounds == 2 else super().descend(model, step_size)
+
+
+class SpoiltQuadratic(GivenQuadratic):
+    """f_i = |x - c_i|²/2 with c_i = (0, 0) and (4, 4); client 1 has a spoilt round."""
+
+    def __init__(self) -> None:
+        super().__init__([np.eye(2)] * 2, [[0, 0], [4, 4]], [8, 0], local_steps=1)
+
+    def local(self, client: int) -> LocalQuadratic:
+        kind = SpoiltRound if client == 1 else LocalQuadratic
+        return kind(self.bowl(client), np.random.default_rng(0), 1, 0.0)
+
+
+def test_a_client_whose_update_is_refused_forgets_it(tmp_path: Path) -> None:
+    """Else the mean of the memories would no longer be what the server has."""
+    experiment = replace(FIXED, clients=Clients(count=2), problem=Quadratic(dimension=2), stop=Stop(horizon_s=0.6))
+    scenario = replace(build_scenario(experiment, tmp_path), problem=SpoiltQuadratic(), start=np.array([8.0, 0.0]))
+    simulator = Simulator(scenario, LaneRecorder(1), lambda _time_s, _updates: None)
+    status = simulator.run()
+    assert (status.updates, status.refused) == (3, 1)
+    checkpoint = simulator.checkpoint(Held())
+    state = checkpoint.run_state.server.state
+    memories = np.mean([checkpoint.memories[client] for client in range(2)], axis=0)
+    np.testing.assert_allclose(state.model + state.aggregator, memories)

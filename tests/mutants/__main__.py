@@ -1,0 +1,160 @@
+"""Mutation testing of methods, engine, transports and runfile: python -m tests.mutants --sample 240 --seed 1.
+
+Verdicts are logged in build/mutants/log.jsonl; the same command continues an interrupted run. Survivors are tried again
+when a test or the source has changed. `--only TEXT` tries the mutants whose key contains a text, drawn or not.
+
+Why not a library: mutmut (3.8.1) leaves decorated functions (all properties) and the tables of a module as they are,
+removes no statement, changes each string three times, and draws no sample. cosmic-ray (8.7.0) changes the source in
+place and runs the same command, all tests, for every mutant. Here a mutant costs seconds: only tests that reach it run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import signal
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.mutants.mutations import Mutant, mutants_of
+from tests.mutants.reach import ROOMS, digest, measure
+from tests.mutants.score import Score, page
+from tests.mutants.trial import Bench, Verdict, append_log, read_log
+
+ROOT = Path(__file__).parents[2]
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+APART = tuple(f"transports/{name}.py" for name in ("mpi_run", "mpi_server", "mpi_worker", "server_rank", "world"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try what is asked for, print the scores; 0 unless a mutant that was drawn is left."""
+    options = _parser().parse_args(arguments)
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.fresh:
+        (folder / "log.jsonl").unlink(missing_ok=True)
+    every = all_mutants(ROOT / "src" / "areabench")
+    equivalent = read_equivalent(every)
+    drawn = draw(every, options.sample, options.seed)
+    wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else drawn
+    left = [mutant for mutant in wanted if mutant.key not in equivalent or options.only]
+    known = _verdicts(left, folder, options)
+    if options.only:
+        return 0
+    scores = _scores(every, drawn, equivalent, known)
+    print("\n".join(score.row() for score in scores), flush=True)
+    if options.page is not None and all(mutant.key in known for mutant in left):
+        survivors = [known[mutant.key] for mutant in left if not known[mutant.key].noticed]
+        apart = ", ".join(f"`{path}`" for path in APART[:-1]) + f" and `{APART[-1]}`"
+        words = {"command": f"python -m tests.mutants --sample {options.sample} --seed {options.seed}"}
+        words |= {"seed": str(options.seed), "apart": apart}
+        options.page.write_text(page(scores, survivors, words), encoding="utf-8")
+    return 0 if all(mutant.key in known for mutant in left) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--sample", type=int, default=240, help="how many, in equal parts from the rooms (default 240)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", metavar="TEXT", default="", help="the mutants with this in their key, drawn or not")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so many minutes")
+    parser.add_argument("--fresh", action="store_true", help="forget what is in the log")
+    parser.add_argument("--folder", type=Path, default=Path("build/mutants"), help="for the copy and the log")
+    parser.add_argument("--page", type=Path, help="write the page here")
+    return parser
+
+
+def all_mutants(package: Path) -> dict[str, Mutant]:
+    """The mutants of the rooms by key."""
+    paths = sorted(path for room in ROOMS for path in (package / room).rglob("*.py"))
+    names = {str(path.relative_to(package)): path for path in paths}
+    return {
+        mutant.key: mutant
+        for name, path in names.items() if name not in APART
+        for mutant in mutants_of(name, path.read_text(encoding="utf-8"))
+    }  # fmt: skip
+
+
+def draw(every: Mapping[str, Mutant], sample: int, seed: int) -> list[Mutant]:
+    """The same number from each room, by hash: who changes a module changes the draw there alone."""
+    found: list[Mutant] = []
+    for room in ROOMS:
+        own = [mutant for mutant in every.values() if mutant.path.startswith(f"{room}/")]
+        own.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
+        found += own[: sample // len(ROOMS)]
+    return found
+
+
+def read_equivalent(every: Mapping[str, Mutant]) -> dict[str, str]:
+    """The mutants that no test can notice, each with its reason; says which of them no longer exist."""
+    rows = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("equivalent", [])
+    found = {str(row["key"]): str(row["reason"]) for row in rows}
+    for key in found.keys() - every.keys():
+        print(f"{EQUIVALENT.name}: there is no mutant {key}", flush=True)
+    return found
+
+
+def _verdicts(wanted: Sequence[Mutant], folder: Path, options: argparse.Namespace) -> dict[str, Verdict]:
+    """Verdicts on all mutants, from the log or from now."""
+    log, source = folder / "log.jsonl", folder / "src"
+    tests = digest(path for part in (*ROOMS, "support") for path in (ROOT / "tests" / part).rglob("*.py"))
+    code = digest((ROOT / "src").rglob("*.py"))
+    sources = {mutant.path: digest([ROOT / "src" / "areabench" / mutant.path]) for mutant in wanted}
+    known = {key: verdict for key, verdict in read_log(log).items() if _holds(verdict, sources, tests + code, key)}
+    left = [mutant for mutant in wanted if mutant.key not in known or options.only]
+    print(f"{len(wanted)} mutants, {len(wanted) - len(left)} of them in {log.name} already", flush=True)
+    if not left:
+        return known
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    reach = measure(ROOT, source, folder)
+    bench = Bench(ROOT, source, folder, reach.seconds)
+    end_s = time.monotonic() + 60 * options.minutes
+    for number, mutant in enumerate(left, start=1):
+        if time.monotonic() > end_s:
+            break
+        begun_s = time.monotonic()
+        state, by = bench.tried(mutant, reach.tests(mutant))
+        taken_s = round(time.monotonic() - begun_s, 1)
+        known[mutant.key] = Verdict(mutant.key, state, by, taken_s, sources[mutant.path], tests + code)
+        append_log(log, known[mutant.key])
+        print(f"{number:4d}/{len(left)} {taken_s:5.1f} s  {state:11s} {mutant.key}", flush=True)
+    return known
+
+
+def _holds(verdict: Verdict, sources: Mapping[str, str], tests: str, key: str) -> bool:
+    """Whether a verdict still says something: its file is as it was, and nothing is new where it survived."""
+    same = sources.get(key.split(" ")[0]) == verdict.source
+    return same and (verdict.noticed or verdict.tests == tests)
+
+
+def _scores(
+    every: Mapping[str, Mutant], drawn: Sequence[Mutant], equivalent: Mapping[str, str], known: Mapping[str, Verdict]
+) -> list[Score]:
+    """One score per room, and that of all."""
+
+    def score(name: str, prefix: str) -> Score:
+        own = [mutant for mutant in drawn if mutant.path.startswith(prefix)]
+        same = [mutant for mutant in own if mutant.key in equivalent]
+        noticed = [mutant for mutant in own if mutant not in same and mutant.key in known and known[mutant.key].noticed]
+        total = sum(mutant.path.startswith(prefix) for mutant in every.values())
+        return Score(name, total, len(own), len(same), len(noticed))
+
+    return [*(score(f"`{room}`", f"{room}/") for room in ROOMS), score("all", "")]
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues from here", file=sys.stderr)
+        sys.exit(130)
