@@ -98,10 +98,10 @@ def signed(text: str) -> str:
     return f"{text}{_SIGNED}{crc32(text.encode()):08x}\n"
 
 
-def check_signed(path: Path, text: str) -> None:
-    """A RunFileError unless the text has its checksum; one of an earlier version, which has none, is named."""
+def check_signed(path: Path, text: str, *, expected: bool) -> None:
+    """A RunFileError unless the text has its checksum; one of which none is expected is named."""
     content, mark, checksum = text.rpartition(_SIGNED)
-    if not mark:
+    if not mark and not expected:
         warnings.warn(UncheckedFile(path), stacklevel=3)
     elif checksum.strip() != f"{crc32(content.encode()):08x}":
         raise RunFileError(f"{path}: is damaged (it does not have its checksum); remove it and run the sweep again")

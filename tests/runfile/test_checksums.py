@@ -219,11 +219,13 @@ def stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signed_text() -> None:
     text = signed("a = 1\n")
     assert text == "a = 1\n# CRC-32 of the lines above: af2fda68\n"
-    check_signed(Path("sweep.toml"), text)
+    check_signed(Path("sweep.toml"), text, expected=True)
     with pytest.raises(RunFileError, match=r"sweep.toml: is damaged \(it does not have its checksum\)"):
-        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"))
+        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"), expected=True)
+    with pytest.raises(RunFileError, match="is damaged"):
+        check_signed(Path("sweep.toml"), text.replace("CRC", "CRD"), expected=True)
     with pytest.warns(UncheckedFile):
-        check_signed(Path("sweep.toml"), "a = 1\n")
+        check_signed(Path("sweep.toml"), "a = 1\n", expected=False)
 
 
 def unchanged(_: Path) -> None:

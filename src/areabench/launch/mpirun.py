@@ -411,9 +411,8 @@ def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bo
     if status is None and ending.signal:
         say(f"{signal.Signals(ending.signal).name} came before the run began; nothing was recorded: start it again")
         return 130 if ending.signal == signal.SIGINT else 4
-    if ending.code < 0 or (status is None and ending.reason):
-        if status is None or status.state != State.FAILED:  # else that is said
-            say(reason_of(ending))
+    if status is None and (ending.code < 0 or ending.reason):
+        say(reason_of(ending))
         return 1
     if status is None and ending.code not in EXIT_CODES:
         say(f"the ranks ended before the run began: mpirun returned {_code_of(ending)}")
@@ -424,6 +423,8 @@ def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bo
         return exit_code(status)
     if not ending.code:
         return 1 if status is None and not trusted else 0
+    if status is not None and ending.code < 0:  # mpirun was killed after the run had ended
+        return exit_code(status)
     return ending.code if ending.code in EXIT_CODES else 1
 
 

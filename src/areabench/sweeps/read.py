@@ -298,7 +298,8 @@ class StoredSweep:
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
-    return signed(f"{plan.text}\n[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n")
+    folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\nsigned = true\n"
+    return signed(f"{plan.text}\n{folder}")
 
 
 def read_stored(folder: Path) -> StoredSweep:
@@ -307,9 +308,9 @@ def read_stored(folder: Path) -> StoredSweep:
     if not path.is_file():
         raise RunFileError(f"{folder}: has no {SWEEP_FILE}; give the folder of a sweep, see `areabench sweep --help`")
     text = read_text(path)
-    check_signed(path, text)
     table = read_toml(text, str(path))
     about = table.pop("folder", None)
+    check_signed(path, text, expected=isinstance(about, dict) and "signed" in about)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
