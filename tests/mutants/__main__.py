@@ -1,4 +1,4 @@
-"""Mutation testing of methods, engine, transports and runfile: python -m tests.mutants --sample 240 --seed 1.
+"""Mutation testing of methods, engine, transports and runfile: python -m tests.mutants --sample 200 --seed 2.
 
 Verdicts are logged in build/mutants/log.jsonl; the same command continues an interrupted run. Survivors are tried again
 when a test or the source has changed. `--only TEXT` tries the mutants whose key contains a text, drawn or not.
@@ -31,7 +31,7 @@ APART = tuple(f"transports/{name}.py" for name in ("mpi_run", "mpi_server", "mpi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Try what is asked for, print the scores; 0 unless a mutant that was drawn is left."""
+    """Try what is asked for, print the scores; 0 unless a mutant that was drawn is left to be tried."""
     options = _parser().parse_args(arguments)
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,27 +39,36 @@ def main(arguments: Sequence[str]) -> int:
         (folder / "log.jsonl").unlink(missing_ok=True)
     every = all_mutants(ROOT / "src" / "areabench")
     equivalent = read_equivalent(every)
-    drawn = draw(every, options.sample, options.seed)
-    wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else drawn
+    seen = draw(every, options.sample, options.seen) if options.seen is not None else []
+    drawn = draw({key: mutant for key, mutant in every.items() if mutant not in seen}, options.sample, options.seed)
+    wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else [*seen, *drawn]
     left = [mutant for mutant in wanted if mutant.key not in equivalent or options.only]
     known = _verdicts(left, folder, options)
     if options.only:
         return 0
-    scores = _scores(every, drawn, equivalent, known)
-    print("\n".join(score.row() for score in scores), flush=True)
-    if options.page is not None and all(mutant.key in known for mutant in left):
+    complete = all(mutant.key in known for mutant in left)
+    tables = [_scores(every, part, equivalent, known) for part in (drawn, seen) if part]
+    for scores in tables:
+        print("\n".join(score.row() for score in scores), end="\n\n", flush=True)
+    if options.page is not None and complete:
         survivors = [known[mutant.key] for mutant in left if not known[mutant.key].noticed]
-        apart = ", ".join(f"`{path}`" for path in APART[:-1]) + f" and `{APART[-1]}`"
-        words = {"command": f"python -m tests.mutants --sample {options.sample} --seed {options.seed}"}
-        words |= {"seed": str(options.seed), "apart": apart}
-        options.page.write_text(page(scores, survivors, words), encoding="utf-8")
-    return 0 if all(mutant.key in known for mutant in left) else 1
+        options.page.write_text(page(tables, survivors, _words(options)), encoding="utf-8")
+    return 0 if complete else 1
+
+
+def _words(options: argparse.Namespace) -> dict[str, str]:
+    """What the page says about the draw."""
+    seen = "" if options.seen is None else f" --seen {options.seen}"
+    apart = ", ".join(f"`{path}`" for path in APART[:-1]) + f" and `{APART[-1]}`"
+    command = f"python -m tests.mutants --sample {options.sample} --seed {options.seed}{seen}"
+    return {"command": command, "seed": str(options.seed), "seen": str(options.seen), "apart": apart}
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--sample", type=int, default=240, help="how many, in equal parts from the rooms (default 240)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--sample", type=int, default=200, help="how many, in equal parts from the rooms (default 200)")
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--seen", type=int, help="the seed of an earlier draw, whose survivors got tests: shown apart")
     parser.add_argument("--only", metavar="TEXT", default="", help="the mutants with this in their key, drawn or not")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so many minutes")
     parser.add_argument("--fresh", action="store_true", help="forget what is in the log")

@@ -38,12 +38,12 @@ class Reach:
     def tests(self, mutant: Mutant) -> list[str]:
         """The tests that reach a mutant, the fastest first, as many as MOST_S allows.
 
-        Of a mutant that the import alone reaches, these are the tests that reach its file.
+        A mutant that the import alone reaches may be noticed by any test.
         """
         lines = self.lines.get(mutant.path, {})
         found = set(lines.get(mutant.line, ())) or set(lines.get(mutant.statement, ()))
         if IMPORT in found:
-            found = {test for tests in lines.values() for test in tests}
+            found = set(self.seconds)
         ordered = sorted(found - {IMPORT}, key=lambda test: (self.seconds[test], test))
         taken_s = accumulate(self.seconds[test] for test in ordered)
         return [test for test, until_s in zip(ordered, taken_s, strict=True) if until_s <= MOST_S or test is ordered[0]]

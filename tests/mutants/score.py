@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tests.mutants.reach import MOST_S
 from tests.mutants.trial import Verdict
 
 Z = 1.959964  # two-sided 95 %
@@ -54,20 +55,19 @@ def wilson(hits: int, count: int) -> tuple[float, float]:
 
 HEAD = """# Mutation testing
 
-`{command}` changed the source in {drawn} small ways, one at a time, and ran the tests
-that reach the changed line. A mutant is *noticed* if one of them fails or does not end. The mutants are drawn by seed
-{seed}, the same number in each room.
+`{command}` changed the source in small ways, one at a time, and ran the
+tests that reach the changed line. A mutant is *noticed* if one of them fails or does not end. The same number is drawn
+in each room, by seed {seed}.
 
-| room | mutants | drawn | equivalent | noticed | survived | score (%) | 95 % interval |
-|---|---|---|---|---|---|---|---|
-{table}
+{first}
 
 The last row pools the rooms. *Equivalent* mutants change nothing that a test could see; each has its reason in
 [equivalent.toml](../../tests/mutants/equivalent.toml). They do not count. The interval is Wilson's, for the draw alone.
-
+{second}
 Changed are comparisons, arithmetic, numbers, `and`, `or`, `not`, conditions and returned values, and statements are
 removed: calls, assignments to attributes and entries, `raise`, `continue`, `break`. Words are not changed. The tests
-are those of the four rooms without the slow ones. Not drawn are {apart}:
+are those of the four rooms without the slow ones, the fastest first, {most_s:g} s of them at most. Not drawn are
+{apart}:
 only ranks under `mpirun` reach them (`tests/inrank`, `tests/launched`). What only a process reaches that a test starts
 counts as survived.
 
@@ -75,10 +75,20 @@ counts as survived.
 
 {survivors}
 """
+SEEN = """
+The mutants below were drawn by seed {seen} before, and what survived then got a test or was found equivalent. So their
+score says that this was done, not how good the tests are; the table above leaves these mutants out.
+
+{table}
+"""
+COLUMNS = """| room | mutants | drawn | equivalent | noticed | survived | score (%) | 95 % interval |
+|---|---|---|---|---|---|---|---|
+"""
 
 
-def page(scores: Sequence[Score], survivors: Sequence[Verdict], words: Mapping[str, str]) -> str:
-    """The page in Markdown."""
-    table = "\n".join(score.row() for score in scores)
+def page(tables: Sequence[Sequence[Score]], survivors: Sequence[Verdict], words: Mapping[str, str]) -> str:
+    """The page in Markdown; of two tables the second is of mutants that were seen before."""
+    first, *others = (COLUMNS + "\n".join(score.row() for score in table) for table in tables)
+    second = "".join(SEEN.format(table=table, seen=words["seen"]) for table in others)
     lines = "\n".join(f"- `{verdict.key}` ({verdict.state})" for verdict in survivors) or "None."
-    return HEAD.format(table=table, drawn=scores[-1].drawn, survivors=lines, **words)
+    return HEAD.format(first=first, second=second, survivors=lines, most_s=MOST_S, **words)

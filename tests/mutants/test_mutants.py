@@ -70,11 +70,11 @@ def test_a_larger_draw_has_the_smaller_one_in_it() -> None:
 
 def test_the_tests_of_a_mutant_are_those_that_reach_it() -> None:
     reach = Reach(
-        {"engine/one.py": {1: [""], 2: ["a", "b"], 3: ["b", "c"], 5: []}}, {"a": 3.0, "b": 2.0, "c": 1.0}
+        {"engine/one.py": {1: [""], 2: ["a", "b"], 3: ["b", "c"], 5: []}}, {"a": 3.0, "b": 2.0, "c": 1.0, "d": 0.5}
     )  # fmt: skip
     assert reach.tests(mutant("", 2)) == ["b", "a"]
     assert reach.tests(mutant("", 4, 3)) == ["c", "b"]  # a statement of several lines
-    assert reach.tests(mutant("", 1)) == ["c", "b", "a"]  # run by the import
+    assert reach.tests(mutant("", 1)) == ["d", "c", "b", "a"]  # run by the import
     assert reach.tests(mutant("", 5, 5)) == []
 
 

@@ -79,7 +79,7 @@ class Bench:
     def judged(self, tests: Sequence[str]) -> tuple[str, str]:
         """How tests end on the copy as it is."""
         limit_s = 60 + 10 * sum(self.seconds[test] for test in tests)
-        options = ["-x", "--tb=no", f"--timeout={TEST_LIMIT_S:g}", f"--basetemp={self.folder / 'tmp'}"]
+        options = ["-x", "--tb=line", f"--timeout={TEST_LIMIT_S:g}", f"--basetemp={self.folder / 'tmp'}"]
         command = [sys.executable, "-m", "pytest", *PYTEST, *options, *tests]
         process = subprocess.Popen(
             command, cwd=self.root, env=environment(self.source), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -93,9 +93,9 @@ class Bench:
             _end(process)
         if process.returncode == 0:
             return "survived", ""
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)(.*)$", said, re.MULTILINE)
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
         by = failed[1] if failed else "the import"
-        return ("timeout" if failed and "Timeout" in failed[2] else "killed"), by
+        return ("timeout" if "from pytest-timeout" in said else "killed"), by
 
 
 def batches(tests: Sequence[str], room: str) -> list[list[str]]:
