@@ -82,7 +82,7 @@ def test_bash_asks_areabench(folder: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["completion", "bash"]) == 0
     Path("script").write_text(capsys.readouterr().out, encoding="utf-8")
     program = folder / "areabench"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m areabench "$@"\n', encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m areabench "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     typed = """source ./script
 COMP_WORDS=(areabench check on) COMP_CWORD=2 COMP_LINE="areabench check on" COMP_POINT=18 COMP_TYPE=9

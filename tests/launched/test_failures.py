@@ -48,7 +48,7 @@ Conductor.update = fail
 FAILING_SET_UP = """
 from areabench.transports import mpi_run as real_time
 
-def fail(*_):
+def fail(*_, **__):
     raise EOFError("the data end here")
 
 if rank == 1:

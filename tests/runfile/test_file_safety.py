@@ -375,7 +375,7 @@ def test_a_dataset_of_other_files_is_not_read(tmp_path: Path) -> None:
         file.create_dataset("external", (2,), FLOAT, external=[(str(tmp_path / "raw"), 0, 16)])
         assert own_part(file, "own") == file["own"]
         for name in ("virtual", "external"):
-            with pytest.raises(KeyError, match=f"/{name} does not lie in this file"):
+            with pytest.raises(KeyError, match=f"/{name} is not in this file"):
                 own_part(file, name)
 
 
