@@ -392,7 +392,7 @@ def test_the_page_names_every_revision(folder: Path) -> None:
         (["--output", "table.pdf"], "table.pdf: cannot write .pdf; end it with one of .txt, .md, .tex, .csv"),
         (["--format", "csv", "--output", "of.md"], "of.md: .md is not csv"),
         (["--format", "csv", "--output", "of"], "of: a folder gets Markdown, LaTeX and CSV, not only csv"),
-        (["--target", "nan"], "--target nan: must be above 0 and at most 100"),
+        (["--target", "101"], "--target 101: must be above 0 and at most 100"),
         (["--metric", "loss"], "--metric loss: has no meaning with --keep paper-rule"),
         (["--keep", "all", "--bound", "3"], "--bound 3: has no meaning with --keep all"),
         (["--keep", "published"], "the paper shows none of its runs"),

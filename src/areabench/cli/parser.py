@@ -383,7 +383,9 @@ def _table(commands: Commands) -> None:
         "--gap", type=bound, default=float("inf"),
         help="for --keep paper-rule: a larger score gap counts as not finite; 103 as in single precision",
     )  # fmt: skip
-    parser.add_argument("--target", type=float, default=80.0, help="accuracy that rho is the time to, %% (default 80)")
+    parser.add_argument(
+        "--target", type=percent, default=80.0, help="accuracy that rho is the time to, %% (default 80)"
+    )
     parser.add_argument("--paper", action="store_true", help="add the published values")
     parser.add_argument(
         "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
