@@ -178,7 +178,7 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
     if isinstance(experiment.method, SFedAvg) and isinstance(schedule, Theorem1Schedule | Theorem2Schedule):
         experiment = replace(experiment, method=FedBuff(step_size=0.1, server_step_size=0.1))
     if isinstance(schedule, Theorem1Schedule):
-        known = isinstance(problem, Quadratic) or (isinstance(problem, Logistic) and problem.regularisation > 0)
+        known = isinstance(problem, Quadratic) or (isinstance(problem, Logistic) and problem.regularisation > 1e-6)
         mu, L = (None, None) if known else (0.5, 2.0)
         return replace(experiment, schedule=replace(schedule, strong_convexity=mu, smoothness=L))
     if isinstance(schedule, Theorem2Schedule):
