@@ -81,7 +81,7 @@ MPIRUN_KILLED = Expected((State.FAILED,), (1,), "mpirun was killed by SIGKILL", 
 SIMULATOR_KILLED = Expected((State.RUNNING,), KILLED_BY_9, ends_within_s=20.0)
 # Clients have 10 s for a checkpoint and 10 s to stop; at the second signal mpirun has 5 s to end them. What the server
 # has not written by then `launch` marks.
-STOPPED_FOR_GOOD = Expected((State.STOPPED, State.FAILED), (4, 1), ends_within_s=40.0)
+STOPPED_FOR_GOOD = Expected((State.STOPPED, State.FAILED, State.DONE), (4, 1, 0), ends_within_s=40.0)
 NEVER_BEGUN = Expected((), (1,), "before the run began", ends_within_s=20.0)
 FULL_DISC = Expected((State.FAILED,), (1,), ends_within_s=20.0)
 STOPPED_BY_UPDATE = Expected((State.FAILED,), (1,), ends_within_s=20.0)  # faults.bad_update = "stop"

@@ -146,3 +146,18 @@ def test_a_run_file_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pyte
     path.write_bytes(b"no run file")
     assert settle(path, FileStamp(), LauncherExit(137), trusted=True) == 1
     assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "ending", "expected"),
+    [
+        (State.STOPPED, LauncherExit(-9, signal.SIGTERM), 4),
+        (State.STOPPED, LauncherExit(-9, signal.SIGINT), 130),
+        (State.DONE, LauncherExit(143, signal.SIGTERM), 0),
+        (State.DONE, LauncherExit(-9), 0),
+    ],
+)
+def test_a_run_that_ended_before_mpirun_was_ended_keeps_its_code(
+    state: State, ending: LauncherExit, expected: int, done: bytes, tmp_path: Path
+) -> None:
+    assert settle(left(tmp_path, done, state), FileStamp(), ending, trusted=True) == expected

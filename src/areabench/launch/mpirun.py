@@ -423,7 +423,7 @@ def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bo
         return exit_code(status)
     if not ending.code:
         return 1 if status is None and not trusted else 0
-    if status is not None and ending.code < 0:  # mpirun was killed after the run had ended
+    if status is not None and (ending.code < 0 or ending.signal):  # mpirun was ended after the run had ended
         return exit_code(status)
     return ending.code if ending.code in EXIT_CODES else 1
 
