@@ -14,7 +14,7 @@ from studies.points import points_of
 from areabench.cli.main import main
 from areabench.sweeps.read import open_sweep
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("study of rates")]  # one worker makes the sweeps
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 

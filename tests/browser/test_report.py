@@ -15,7 +15,7 @@ from tests.browser.examples import HOSTILE, negative_losses
 
 from areabench.cli.main import main
 
-pytestmark = [pytest.mark.system, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.system
 
 
 def one(driver: Chrome, selector: str) -> WebElement:

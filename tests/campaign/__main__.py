@@ -8,8 +8,6 @@ failures.txt.
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -23,6 +21,7 @@ from tests.campaign.kinds import kinds
 from tests.campaign.page import Origin, page
 from tests.campaign.processes import end_own
 from tests.campaign.run import run_case
+from tests.support.commands import run_interruptible
 
 from areabench.runfile.provenance import gather_provenance
 
@@ -101,10 +100,6 @@ def _wait(under_way: set[Future[Finding]]) -> tuple[set[Future[Finding]], set[Fu
     return done, others
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def _tell(finding: Finding, folder: Path) -> None:
     print(finding.line(), flush=True)
     for failure in finding.failures:
@@ -129,9 +124,4 @@ def _conclude(findings: Sequence[Finding], wanted: int, options: argparse.Namesp
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from here", file=sys.stderr)
-        sys.exit(130)
+    run_interruptible(main)

@@ -59,15 +59,20 @@ def test_the_example_in_real_time(ranks: int, tmp_path: Path) -> None:
     assert main(["replay", str(launcher.run_file), "--trust-module", str(OWN / "own_parts.py")]) == 0
 
 
-def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
-    write(mine.experiment.parent, "method", memory="start", report="Report(local - memory, local)")
-    mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
+def stop(mine: Launcher) -> None:
+    """Start a run and stop it by a signal."""
     run = Launched(mine)
     try:
         run.process.send_signal(signal.SIGTERM)
         assert run.ended() == 4, run.output
     finally:
         run.end()
+
+
+def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
+    write(mine.experiment.parent, "method", memory="start", report="Report(local - memory, local)")
+    mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
+    stop(mine)
     ended = mine.start([*AREABENCH, "resume", str(mine.run_file)])
     assert ended.code == 2
     assert "would import and call 'mine:make'" in ended.errors
@@ -84,12 +89,7 @@ def test_a_run_is_not_resumed_with_other_data(mine: Launcher) -> None:
     rows = np.arange(24, dtype=np.uint8).reshape(12, 2)
     np.save(mine.experiment.with_name("rows.npy"), rows)
     mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 60.0"))
-    run = Launched(mine)
-    try:
-        run.process.send_signal(signal.SIGTERM)
-        assert run.ended() == 4, run.output
-    finally:
-        run.end()
+    stop(mine)
     np.save(mine.experiment.with_name("rows.npy"), rows[::-1])
     ended = mine.start([*AREABENCH, "resume", str(mine.run_file), *module(mine)])
     assert ended.code == 2

@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import shutil
-import signal
-import sys
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ from tests.mutants.mutations import Mutant, mutants_of
 from tests.mutants.reach import ROOMS, digest, measure
 from tests.mutants.score import Score, page
 from tests.mutants.trial import Bench, Verdict, append_log, read_log
+from tests.support.commands import run_interruptible
 
 ROOT = Path(__file__).parents[2]
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
@@ -156,14 +155,5 @@ def _scores(
     return [*(score(f"`{room}`", f"{room}/") for room in ROOMS), score("all", "")]
 
 
-def _interrupt(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues from here", file=sys.stderr)
-        sys.exit(130)
+    run_interruptible(main)

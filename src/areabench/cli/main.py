@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TextIO
 
 from areabench.cli import THREAD_VARIABLES, CommandContext
 from areabench.cli.parser import TYPED, build_parser, overview
-from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
+from areabench.errors import OutputFailure, RunFailure, SilentExit, UncheckedFile, UserError
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -183,8 +183,6 @@ def main(arguments: Sequence[str]) -> int:
 @contextmanager
 def _unchecked_files_named() -> Iterator[None]:
     """Say at the end which files had no checksums, in one line, however many they are."""
-    from areabench.errors import UncheckedFile
-
     found = dict[str, None]()
     with warnings.catch_warnings():
         warnings.simplefilter("always", UncheckedFile)
