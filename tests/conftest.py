@@ -10,6 +10,7 @@ AREABENCH_SYSTEM_TESTS=1 (`make test SYSTEM=1`).
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"{reason}; make test SYSTEM=1 runs it"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Two mpiruns that start at the same time do not share a folder, where one removes what the other has just made."""
+    tmp_path_factory.getbasetemp()  # stays where it is
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory(prefix="areabench-tests-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = folder
+        yield
+        os.environ.pop("TMPDIR")
+        if before is not None:
+            os.environ["TMPDIR"] = before
 
 
 @pytest.fixture

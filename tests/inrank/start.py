@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from areabench.launch.mpirun import PATIENCE_S, rank_command
+from areabench.launch.mpirun import PATIENCE_S, private_tmpdir, rank_command
 
 RANKS = 3
 LIMIT_S = 300.0
@@ -22,14 +22,15 @@ PYTEST = ("-u", "-m", "pytest", "-xq", "--color=no", "-p", "no:cacheprovider", "
 def main() -> int:
     """The exit code of the tests; 1 where they took too long."""
     command = rank_command(RANKS, [*PYTEST, str(Path(__file__).parent)])
-    process = subprocess.Popen(command, start_new_session=True)
-    try:
-        return process.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        print(f"not ended after {LIMIT_S:g} s", file=sys.stderr)
-        return 1
-    finally:
-        end(process)
+    with private_tmpdir() as environment:
+        process = subprocess.Popen(command, start_new_session=True, env=environment)
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            print(f"not ended after {LIMIT_S:g} s", file=sys.stderr)
+            return 1
+        finally:
+            end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

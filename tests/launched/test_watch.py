@@ -26,8 +26,8 @@ def test_a_run_on_mpi_is_watched(logistic: Launcher) -> None:
     watching = threading.Thread(target=_watch, args=(logistic.run_file, seen), daemon=True)
     watching.start()
     ended = logistic.run(3, "stop.horizon_s=2.5")
-    watching.join(LIMIT_S)
     assert (ended.code, ended.errors) == (0, "")
+    watching.join(LIMIT_S)
     assert seen[0].state == "waiting"
     assert any(0 < (frame.updates or 0) < (seen[-1].updates or 0) for frame in seen)  # it was seen on its way
     assert (seen[-1].state, seen[-1].transport, seen[-1].ranks) == ("done", "mpi", 3)
