@@ -69,6 +69,16 @@ def test_an_interrupt_stops_a_run_before_it_ends_it() -> None:
     assert signal.getsignal(signal.SIGINT) == before
 
 
+def test_the_warning_before_the_end_of_a_job_does_not_kill_a_process_whose_run_is_over() -> None:
+    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    try:
+        with CheckpointTriggers(60.0):
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
 @pytest.mark.parametrize(
     ("cores", "replied", "behind", "reply_s", "waits"),
     [

@@ -41,8 +41,10 @@ class CheckpointTriggers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the handlers."""
+        """Restore the handlers; SIGUSR1, a warning before the end of a job, does not kill a process whose run is over."""
         restore_handlers(self._before)
+        if self._before.get(signal.SIGUSR1) == signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def due(self) -> bool:
         """Whether the interval is over; if so, the next one begins now."""
