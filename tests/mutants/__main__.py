@@ -15,7 +15,8 @@ import hashlib
 import shutil
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mutants.mutations import Mutant, mutants_of
@@ -31,49 +32,63 @@ APART = tuple(f"transports/{name}.py" for name in ("mpi_run", "mpi_server", "mpi
 
 def main(arguments: Sequence[str]) -> int:
     """Try what is asked for, print the scores; 0 unless a mutant that was drawn is left to be tried."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if options.fresh:
         (folder / "log.jsonl").unlink(missing_ok=True)
     every = all_mutants(ROOT / "src" / "areabench")
     equivalent = read_equivalent(every)
-    seen = draw(every, options.sample, options.seen) if options.seen is not None else []
-    drawn = draw({key: mutant for key, mutant in every.items() if mutant not in seen}, options.sample, options.seed)
-    wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else [*seen, *drawn]
+    own = Draw(options.seed, tuple(options.rooms))
+    drawn, seen = draw_new(every, options.sample // len(own.rooms), own, options.seen)
+    shown = seen if options.page is not None else []
+    wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else [*drawn, *shown]
     left = [mutant for mutant in wanted if mutant.key not in equivalent or options.only]
     known = _verdicts(left, folder, options)
     if options.only:
         return 0
     complete = all(mutant.key in known for mutant in left)
-    tables = [_scores(every, part, equivalent, known) for part in (drawn, seen) if part]
+    tables = [_scores(every, part, equivalent, known) for part in (drawn, shown) if part]
     for scores in tables:
         print("\n".join(score.row() for score in scores), end="\n\n", flush=True)
     if options.page is not None and complete:
         survivors = [known[mutant.key] for mutant in left if not known[mutant.key].noticed]
-        options.page.write_text(page(tables, survivors, _words(options)), encoding="utf-8")
+        options.page.write_text(page(tables, survivors, page_words(options)), encoding="utf-8")
     return 0 if complete else 1
 
 
-def _words(options: argparse.Namespace) -> dict[str, str]:
+def page_words(options: argparse.Namespace) -> dict[str, str]:
     """What the page says about the draw."""
-    seen = "" if options.seen is None else f" --seen {options.seen}"
-    apart = ", ".join(f"`{path}`" for path in APART[:-1]) + f" and `{APART[-1]}`"
-    command = f"python -m tests.mutants --sample {options.sample} --seed {options.seed}{seen}"
-    return {"command": command, "seed": str(options.seed), "seen": str(options.seen), "apart": apart}
+    seen = [str(each) for each in options.seen]
+    rooms = [] if len(options.rooms) == len(ROOMS) else ["--rooms", *options.rooms]
+    asked = ["--sample", str(options.sample), "--seed", str(options.seed), *rooms, *(["--seen", *seen] if seen else [])]
+    command = " ".join(["python -m tests.mutants", *asked])
+    seeds = f"seed{'s' * (len(seen) > 1)} {enumeration([str(each.seed) for each in options.seen])}"
+    apart = enumeration([f"`{path}`" for path in APART])
+    return {"command": command, "seed": str(options.seed), "seen": seeds, "apart": apart}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--sample", type=int, default=200, help="how many, in equal parts from the rooms (default 200)")
-    parser.add_argument("--seed", type=int, default=2)
-    parser.add_argument("--seen", type=int, help="the seed of an earlier draw, whose survivors got tests: shown apart")
-    parser.add_argument("--only", metavar="TEXT", default="", help="the mutants with this in their key, drawn or not")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so many minutes")
-    parser.add_argument("--fresh", action="store_true", help="forget what is in the log")
-    parser.add_argument("--folder", type=Path, default=Path("build/mutants"), help="for the copy and the log")
-    parser.add_argument("--page", type=Path, help="write the page here")
-    return parser
+def enumeration(words: Sequence[str]) -> str:
+    """Words with commas, and with `and` before the last."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What can be asked for."""
+    found = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    found.add_argument("--sample", type=int, default=200, help="how many, in equal parts from the rooms (default 200)")
+    found.add_argument("--seed", type=int, default=2)
+    found.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, help="those to draw from (default all)")
+    found.add_argument(
+        "--seen", nargs="+", type=Draw.parsed, default=[], metavar="SEED[:ROOM,ROOM]",
+        help="earlier draws, in their order, whose survivors got tests: not drawn again, apart on the page",
+    )  # fmt: skip
+    found.add_argument("--only", metavar="TEXT", default="", help="the mutants with this in their key, drawn or not")
+    found.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so many minutes")
+    found.add_argument("--fresh", action="store_true", help="forget what is in the log")
+    found.add_argument("--folder", type=Path, default=Path("build/mutants"), help="for the copy and the log")
+    found.add_argument("--page", type=Path, help="write the page here")
+    return found
 
 
 def all_mutants(package: Path) -> dict[str, Mutant]:
@@ -87,14 +102,42 @@ def all_mutants(package: Path) -> dict[str, Mutant]:
     }  # fmt: skip
 
 
-def draw(every: Mapping[str, Mutant], sample: int, seed: int) -> list[Mutant]:
-    """The same number from each room, by hash: who changes a module changes the draw there alone."""
-    found: list[Mutant] = []
-    for room in ROOMS:
-        own = [mutant for mutant in every.values() if mutant.path.startswith(f"{room}/")]
-        own.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
-        found += own[: sample // len(ROOMS)]
-    return found
+@dataclass(frozen=True)
+class Draw:
+    """A seed, and the rooms that it draws from."""
+
+    seed: int
+    rooms: tuple[str, ...] = ROOMS
+
+    @classmethod
+    def parsed(cls, text: str) -> Draw:
+        """From `3`, or `3:runfile,transports`."""
+        seed, _, rooms = text.partition(":")
+        found = tuple(rooms.split(",")) if rooms else ROOMS
+        if unknown := set(found) - set(ROOMS):
+            raise argparse.ArgumentTypeError(f"no room: {', '.join(sorted(unknown))}")
+        return cls(int(seed), found)
+
+    def __str__(self) -> str:
+        """As it is given."""
+        return str(self.seed) if self.rooms == ROOMS else f"{self.seed}:{','.join(self.rooms)}"
+
+    def of(self, every: Iterable[Mutant], each: int) -> list[Mutant]:
+        """The same number from each room, by hash: who changes a module changes the draw there alone."""
+        ordered = sorted(every, key=lambda mutant: hashlib.sha256(f"{self.seed} {mutant.key}".encode()).digest())
+        parts = ([mutant for mutant in ordered if mutant.path.startswith(f"{room}/")] for room in self.rooms)
+        return [mutant for part in parts for mutant in part[:each]]
+
+
+def draw_new(
+    every: Mapping[str, Mutant], each: int, own: Draw, before: Sequence[Draw]
+) -> tuple[list[Mutant], list[Mutant]]:
+    """A draw of so many from each room, and what was seen before it; every draw leaves out what earlier ones have."""
+    left, seen = set(every.values()), list[Mutant]()
+    for earlier in before:
+        seen += earlier.of(left, each)
+        left.difference_update(seen)
+    return own.of(left, each), seen
 
 
 def read_equivalent(every: Mapping[str, Mutant]) -> dict[str, str]:

@@ -76,7 +76,7 @@ counts as survived.
 {survivors}
 """
 SEEN = """
-The mutants below were drawn by seed {seen} before, and what survived then got a test or was found equivalent. So their
+The mutants below were drawn by {seen} before, and what survived then got a test or was found equivalent. So their
 score says that this was done, not how good the tests are; the table above leaves these mutants out.
 
 {table}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import draw
+from tests.mutants.__main__ import Draw, draw_new, enumeration, page_words, parser
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.mutants.reach import Reach
 from tests.mutants.score import Score, wilson
@@ -62,10 +63,36 @@ def mutant(key: str, line: int = 1, statement: int = 1) -> Mutant:
 
 def test_a_larger_draw_has_the_smaller_one_in_it() -> None:
     every = {key: mutant(key) for key in "abcdefgh"}
-    few, many = (draw(every, 4 * count, 1) for count in (2, 5))
+    few, many = (Draw(1).of(every.values(), count) for count in (2, 5))
     assert (len(few), len(many)) == (2, 5)
     assert many[:2] == few
-    assert draw(every, 4 * 5, 2) != many
+    assert Draw(2).of(every.values(), 5) != many
+
+
+def test_a_draw_leaves_out_what_each_earlier_one_had_seen() -> None:
+    every = {key: mutant(key) for key in "abcdefgh"}
+    first, _ = draw_new(every, 2, Draw(1), [])
+    second, seen = draw_new(every, 2, Draw(2), [Draw(1)])
+    assert seen == first
+    third, seen = draw_new(every, 2, Draw(3), [Draw(1), Draw(2)])
+    assert seen == first + second
+    assert len({*first, *second, *third}) == 6
+
+
+def test_an_earlier_draw_may_have_been_in_some_rooms_only() -> None:
+    every = {key: mutant(key) for key in "abcdefgh"}
+    assert draw_new(every, 2, Draw(3), [Draw.parsed("1:runfile")]) == (Draw(3).of(every.values(), 2), [])
+    assert draw_new(every, 8, Draw(3), [Draw.parsed("1:runfile,engine")])[0] == []
+    assert [str(Draw.parsed(text)) for text in ("1", "2:engine,runfile")] == ["1", "2:engine,runfile"]
+    with pytest.raises(argparse.ArgumentTypeError, match="no room: cellar"):
+        Draw.parsed("1:cellar")
+
+
+def test_the_page_names_all_earlier_draws() -> None:
+    words = page_words(parser().parse_args(["--seed", "9", "--seen", "1", "2", "3:engine", "--rooms", "engine"]))
+    assert words["command"] == "python -m tests.mutants --sample 200 --seed 9 --rooms engine --seen 1 2 3:engine"
+    assert words["seen"] == "seeds 1, 2 and 3"
+    assert [enumeration(list(letters)) for letters in ("", "a", "ab")] == ["", "a", "a and b"]
 
 
 def test_the_tests_of_a_mutant_are_those_that_reach_it() -> None:
