@@ -1,0 +1,371 @@
+"""What of a damaged run file is good enough to be saved: events, snapshots, clients, counts, and the status."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from tests.support.edited import edited, flip
+from tests.support.texts import quadratic
+
+from areabench.engine.events import CLIENT, Kind, State
+from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
+from areabench.errors import RunFileError
+from areabench.experiment.parse import parse_experiment
+from areabench.progress import Style
+from areabench.runfile.read import open_run
+from areabench.runfile.recover import (
+    RecoveryLimits,
+    Saved,
+    Source,
+    _size,
+    _sound_tally,
+    _with_models,
+    good_events,
+    good_snapshots,
+    salvage,
+)
+from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
+from areabench.transports.options import RunOptions
+from areabench.transports.session import simulate
+
+EXPERIMENT = quadratic("iterations = 300", dimension=20) + "[record]\ninterval_s = 0.05\naverage = true\n"
+OLD = Path(__file__).parent / "schema6" / "simulator.h5"
+
+
+def simulated(path: Path, *overrides: str) -> Path:
+    experiment = parse_experiment(EXPERIMENT, overrides=overrides)
+    simulate(experiment, RunOptions(path, path.parent, "", "", True, Style.NONE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 300 events with averages."""
+    return simulated(tmp_path_factory.mktemp("runs") / "whole.h5")
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it to be damaged."""
+    return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
+
+
+def saved_of(run: Path, limits: RecoveryLimits | None = None) -> tuple[Saved, Path]:
+    made = run.with_name("saved.h5")
+    return salvage(run, made, limits), made
+
+
+# ------------------------------------------------------------------------------------------------------ events
+
+
+def five_events() -> np.ndarray:
+    rows = np.zeros(5, EVENT)
+    rows["time_s"] = [0.0, 1.0, 1.0, 2.0, 3.0]
+    rows["kind"] = [Kind.UPDATE, Kind.STEP, Kind.UPDATE, Kind.REMOVED, Kind.DISCARDED]
+    rows["client"], rows["iteration"], rows["version"] = [0, -1, 1, 0, 1], [1, 2, 3, 3, 3], [0, 1, 1, 1, 1]
+    rows["base_version"], rows["staleness"] = [0, 0, 0, 0, 0], [0, 0, 1, 0, 0]
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "value"),
+    [
+        ("time_s", 0, -1e-9), ("time_s", 0, np.nan), ("time_s", 4, np.inf), ("time_s", 3, 0.999), ("kind", 3, 6),
+        ("client", 0, -1), ("client", 2, 2), ("client", 1, 0), ("client", 1, -2), ("client", 3, 2), ("client", 4, -1),
+        ("iteration", 0, 0), ("iteration", 1, 1), ("iteration", 2, 4), ("version", 0, 1), ("version", 1, 2),
+        ("staleness", 2, 0), ("staleness", 0, 1), ("base_version", 2, 1),
+    ],
+)  # fmt: skip
+def test_events_end_at_the_first_value_that_cannot_be_true(column: str, number: int, value: float) -> None:
+    rows = five_events()
+    assert good_events(rows, 2) == 5
+    rows[column][number] = value
+    assert good_events(rows, 2) == number
+
+
+@pytest.mark.parametrize(
+    ("column", "number", "value"),
+    [("time_s", 3, 1.0), ("client", 0, 1), ("iteration", 4, 9), ("staleness", 4, 7), ("version", 3, 9)],
+)
+def test_events_may_be_at_the_same_time_and_only_updates_and_steps_count(
+    column: str, number: int, value: float
+) -> None:  # fmt: skip
+    rows = five_events()
+    rows[column][number] = value
+    assert good_events(rows, 2) == 5
+
+
+@pytest.mark.parametrize("events", [None, five_events()], ids=["no events", "events"])
+@pytest.mark.parametrize(
+    ("column", "number", "value"),
+    [
+        ("time_s", 0, -1e-9), ("time_s", 0, np.nan), ("time_s", 2, np.inf), ("time_s", 2, 0.9), ("event", 0, -1),
+        ("event", 2, 1), ("version", 0, -1), ("version", 2, 0),
+    ],
+)  # fmt: skip
+def test_snapshots_end_at_the_first_value_that_cannot_be_true(
+    column: str, number: int, value: float, events: np.ndarray | None
+) -> None:
+    index = np.array([(0.0, 0, 0, 1), (1.0, 1, 2, 1), (1.0, 1, 2, 1), (3.0, 1, 5, 1)], SNAPSHOT)
+    assert good_snapshots(index, events) == 4
+    index[column][number] = value
+    assert good_snapshots(index, events) == number
+
+
+def test_a_snapshot_has_the_version_that_its_events_lead_to() -> None:
+    events = five_events()
+    for event, version, good in ((1, 0, 1), (2, 1, 1), (1, 1, 0), (2, 0, 0), (5, 1, 1), (6, 1, 0)):
+        assert good_snapshots(np.array([(0.0, version, event, 1)], SNAPSHOT), events) == good
+
+
+# ------------------------------------------------------------------------------------------------------ models
+
+
+def source_of(models: list[np.ndarray | None], *, sound: int = 9, average: bool = False, kept: str = "all") -> Any:
+    """A file with these models, of which None cannot be read."""
+
+    def rows(name: str, number: int) -> np.ndarray:
+        found = models[number]
+        if found is None or (name == "snapshots/average" and number == 2):
+            raise OSError("cannot be read")
+        return found
+
+    record = SimpleNamespace(models=kept, average=average)
+    return SimpleNamespace(experiment=SimpleNamespace(record=record), sound=lambda _: sound, rows=rows)
+
+
+def test_snapshots_are_kept_up_to_the_first_model_that_cannot_be_read() -> None:
+    models = [np.full(2, float(number)) for number in range(4)]
+    index = np.array([(0.0, 0, 0, digest(model)) for model in models], SNAPSHOT)
+    assert _with_models(source_of([*models]), index) == 4
+    assert _with_models(source_of([*models], sound=3), index) == 3
+    assert _with_models(source_of([*models], average=True), index) == 2
+    assert _with_models(source_of([models[0], None, *models[2:]]), index) == 1
+    assert _with_models(source_of([models[0], models[0], *models[2:]]), index) == 1
+    assert _with_models(source_of([models[0]], sound=1, kept="last"), index) == 4
+
+
+def test_models_without_their_checksum_are_not_saved(whole: Path, run: Path) -> None:
+    with h5py.File(run, "r") as file:
+        blocks = file["checksums"][file["checksums"]["part"] == b"snapshots/model"]
+    assert len(blocks) > 1
+    flip(run, "snapshots/model", int(blocks["first"][1]))
+    saved, made = saved_of(run)
+    assert saved.snapshots == blocks["first"][1]
+    with open_run(made) as new, open_run(whole) as old:
+        assert new.models.tobytes() == old.models[: saved.snapshots].tobytes()
+        assert new.averages.tobytes() == old.averages[: saved.snapshots].tobytes()
+
+
+def test_an_average_without_its_checksum_ends_the_snapshots(run: Path) -> None:
+    with h5py.File(run, "r") as file:
+        blocks = file["checksums"][file["checksums"]["part"] == b"snapshots/average"]
+    flip(run, "snapshots/average", int(blocks["first"][1]))
+    assert saved_of(run)[0].snapshots == blocks["first"][1]
+
+
+@pytest.mark.parametrize("name", ["model", "average"])
+def test_a_last_model_without_its_checksum_is_not_saved(name: str, tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run.h5", "record.models=last", "stop.iterations=100")
+    flip(run, f"snapshots/{name}")
+    saved, made = saved_of(run)
+    assert (saved.events, saved.snapshots) == (100, saved.all_snapshots)
+    with open_run(made) as new:
+        assert new.has_model(-1) == (name == "average")
+
+
+def test_a_last_model_of_another_snapshot_is_not_saved(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run.h5", "record.models=last", "stop.iterations=100")
+    saved, made = saved_of(run, RecoveryLimits(100, 3))
+    assert (saved.events, saved.snapshots) == (100, 3)
+    with open_run(made) as new:
+        assert not new.has_model(-1)
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
+def test_a_model_that_no_message_holds_is_not_saved(more: int, kept: bool) -> None:
+    entries, dtype = LARGEST_MESSAGE_BYTES // 4 + more, np.dtype("f4")
+    source: Any = SimpleNamespace(model_size=lambda: (entries, dtype))
+    assert _size(source) == ((entries, dtype) if kept else (1, np.dtype("f8")))
+
+
+# ------------------------------------------------------------------------------------------------- other parts
+
+
+def test_limits_are_kept(run: Path) -> None:
+    saved, made = saved_of(run, RecoveryLimits(100, 3))
+    assert (saved.events, saved.snapshots) == (100, 3)
+    assert saved.missing == ("metrics",)
+    with open_run(made) as new:
+        assert (len(new.events_array), len(new.models), len(new.averages)) == (100, 3, 3)
+
+
+@pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
+def test_a_run_file_without_checksums_is_saved_whole(tmp_path: Path) -> None:
+    saved, made = saved_of(Path(shutil.copyfile(OLD, tmp_path / "run.h5")))
+    assert saved == Saved(67, 67, 5, 5, ())
+    with open_run(made) as new, open_run(OLD) as old:
+        assert new.has_checksums
+        assert new.status == old.status
+        for name in ("events_array", "snapshot_index", "metrics_array", "clients_array", "models", "averages"):
+            assert getattr(new, name).tobytes() == getattr(old, name).tobytes()
+
+
+def test_models_of_a_file_without_checksums_are_compared_with_the_index(tmp_path: Path) -> None:
+    run = Path(shutil.copyfile(OLD, tmp_path / "run.h5"))
+    with h5py.File(run, "r+") as file:
+        file["snapshots/model"][3] = 0.0
+    assert saved_of(run)[0] == Saved(67, 67, 3, 5, ("metrics",))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("format", "another", "is not a run file of schema version 6 to 7; nothing can be saved"),
+        ("schema_version", 5, "is not a run file of schema version 6 to 7; nothing can be saved"),
+        ("schema_version", 8, "is not a run file of schema version 6 to 7; nothing can be saved"),
+    ],
+)
+def test_a_file_of_another_format_is_not_saved(name: str, value: object, words: str, run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        file.attrs[name] = value
+    with pytest.raises(RunFileError, match=words):
+        Source(run)
+
+
+def test_nothing_is_saved_where_the_checksums_cannot_be_read(run: Path) -> None:
+    with h5py.File(run, "r+") as file:
+        del file["checksums"]
+    with pytest.raises(RunFileError, match=r"run.h5: nothing can be saved: .*checksums.*; run the experiment again"):
+        Source(run)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("client", 0), ("rank", 9), ("rate", np.nan), ("rate", np.inf), ("rate", 0.0)]
+)
+def test_clients_that_cannot_be_true_are_replaced_by_their_numbers(column: str, value: float, run: Path) -> None:
+    with edited(run) as file:
+        table = file["clients"][()]
+        table[column][1] = value
+        file["clients"][...] = table
+    saved, made = saved_of(run)
+    assert saved.missing == ("clients",)
+    with open_run(made) as new:
+        table = new.clients_array
+        assert table["client"].tolist() == list(range(len(table)))
+        assert np.isnan(table["rate"]).all()
+        assert (table["rank"].tolist(), table["samples"].tolist()) == ([-1] * len(table), [0] * len(table))
+
+
+def test_a_lost_provenance_is_unknown(run: Path) -> None:
+    with edited(run) as file:
+        del file["provenance"]
+    _, made = saved_of(run)
+    with open_run(made) as new:
+        found = {item.name: getattr(new.provenance, item.name) for item in fields(new.provenance)}
+    numbers = {"ranks": 1, "seed": 0, "lanes": 1, "lane": 0, "data_digest": ""}
+    assert found == dict.fromkeys(found, "unknown") | numbers
+
+
+@pytest.mark.parametrize("name", ["events", "snapshots/index", "metrics", "clients"])
+def test_a_dataset_of_other_columns_is_not_saved(name: str, run: Path) -> None:
+    with edited(run) as file:
+        rows = file[name][()]
+        del file[name]
+        file[name] = np.zeros(len(rows), np.dtype([("other", "f8")]))
+    source = Source(run)
+    dtype = {"events": EVENT, "snapshots/index": SNAPSHOT, "metrics": METRIC, "clients": CLIENT}[name]
+    assert (len(source.prefix(name, dtype)), source.whole(name, dtype)) == (0, None)
+    assert name in source
+    assert "snapshots" not in source
+    assert (source.length(name), source.length("none")) == (len(rows), 0)
+
+
+@pytest.mark.parametrize(
+    ("staleness", "served", "sound"),
+    [([3, 0], [1, 2], True), ([], [0, 0], True), ([3], [3], False), ([-1, 4], [1, 2], False), ([3], [4, -1], False)],
+)
+def test_counts_are_of_all_clients_and_not_negative(staleness: list[int], served: list[int], sound: bool) -> None:
+    tables = {"tally/staleness": np.array(staleness, np.int64), "tally/served": np.array(served, np.int64)}
+    assert _sound_tally(tables, 2) is sound
+    for name in tables:
+        assert not _sound_tally({name: tables[name]}, 2)
+    assert not _sound_tally(tables | {"tally/served": np.zeros(0, np.int64)}, 0)
+
+
+def test_damaged_counts_are_reported_where_the_run_kept_no_events(tmp_path: Path) -> None:
+    run = simulated(tmp_path / "run.h5", "record.events=false")
+    saved, made = saved_of(run)
+    assert saved.everything
+    with open_run(run) as old, open_run(made) as new:
+        assert new.status == old.status
+        assert new.staleness.tolist() == old.staleness.tolist()
+    flip(run, "tally/served")
+    saved, made = saved_of(run)
+    assert saved.missing == ("tally",)
+    with open_run(run, allow_damage=True) as old, open_run(made) as new:
+        reason = f"recovered: {saved.text}; was done: {old.status.reason}"
+        assert new.status == replace(old.status, state=State.FAILED, reason=reason)
+        assert not len(new.staleness)
+
+
+def test_what_was_saved_in_words() -> None:
+    saved = Saved(1000, 2000, 3, 3, ("clients", "metrics"))
+    assert saved.text == "1,000 of 2,000 events, 3 of 3 snapshots; without clients, metrics"
+    assert [replace(saved, **change).everything for change in CHANGES] == [False, False, False, True]
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"events": 2000}, {"missing": ()}, {"events": 2000, "snapshots": 2, "missing": ()}, {"events": 2000, "missing": ()},
+]  # fmt: skip
+
+
+def test_a_status_of_more_events_than_there_are_is_counted_again(run: Path) -> None:
+    with edited(run) as file:
+        status = file["status"][()]
+        status["updates"] += 1
+        file["status"][...] = status
+    saved, made = saved_of(run)
+    assert saved.everything
+    with open_run(made) as new:
+        assert new.status.state == State.FAILED
+        assert new.status.updates + new.status.server_steps == 300
+        assert new.status.reason == f"recovered: {saved.text}; was done: 300 iterations"
+
+
+@pytest.mark.parametrize(("state", "missing"), [("done", ("metrics",)), ("running", ()), ("failed", ())])
+def test_metrics_are_missed_only_where_the_run_had_ended(state: str, missing: tuple[str, ...], run: Path) -> None:
+    with edited(run) as file:
+        status = file["status"][()]
+        status["state"] = state.encode()
+        file["status"][...] = status
+        file["metrics"].resize(0, axis=0)
+    saved, made = saved_of(run)
+    assert saved.missing == missing
+    with open_run(made) as new:
+        assert new.status.state == State.FAILED
+        assert f"; was {state}: " in new.status.reason
+
+
+def test_a_diagnosis_is_saved_whole_or_not_at_all(tmp_path: Path) -> None:
+    run = Path(shutil.copyfile(OLD.with_name("mpi.h5"), tmp_path / "run.h5"))
+    saved, made = saved_of(run)
+    assert saved.everything
+    with open_run(made) as new:
+        assert new.diagnosis is not None
+        assert (new.diagnosis.verdict, new.diagnosis.updates, len(new.diagnosis.clients)) == ("delay-bound", 54, 3)
+    with h5py.File(run, "r+") as file:
+        summary = file["diagnosis/summary"][()]
+        summary["verdict"] = b"none of ours"
+        file["diagnosis/summary"][...] = summary
+    saved, made = saved_of(run)
+    assert (saved.missing, saved.everything) == (("diagnosis",), False)
+    with open_run(made) as new:
+        assert new.diagnosis is None
