@@ -1,8 +1,9 @@
-"""States of methods, written to a checkpoint's group and read back: values, bits and types."""
+"""Checkpoints, written and read back: values, bits and types, and what is left where one cannot be written."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +13,20 @@ import pytest
 
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
+from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.checkpoint import (
     NUMBERS,
     Checkpoint,
+    CheckpointWriter,
     Pending,
     _read_state,
     _write_state,
+    discard_checkpoint,
     read_checkpoint,
+    require_checkpoint,
     write_checkpoint,
 )
-from areabench.runfile.layout import checkpoint_path
+from areabench.runfile.layout import Held, checkpoint_path
 
 
 class Kept(NamedTuple):
@@ -82,3 +87,200 @@ def plain(checkpoint: Checkpoint) -> dict[str, Any]:
         "order": open_order.order._replace(model=open_order.order.model.tolist()), "opened": open_order[1:],
         "tally": (tally.kinds, tally.staleness.tolist(), tally.served(3).tolist(), tally.last_time_s),
     }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ whole files
+
+
+class Inner(NamedTuple):
+    """A state in a state."""
+
+    vector: np.ndarray
+    number: int
+
+
+class Rich(NamedTuple):
+    """A state with everything that one may have."""
+
+    model: np.ndarray
+    inner: Inner
+    counts: tuple[int, ...]
+    shares: tuple[float, ...]
+    missing: np.ndarray | None
+    there: np.ndarray | None
+
+
+def rich(offset: float) -> Rich:
+    inner = Inner(np.array([offset, 2.0]), 5 + int(offset))
+    return Rich(np.array([3.0, offset]), inner, (1, 2, int(offset)), (0.5, 2.0), None, np.array([offset]))
+
+
+def a_checkpoint(offset: float = 1.0, **changes: Any) -> Checkpoint:
+    """Three open orders, two of which carry one model, and what three clients remember."""
+    models = [np.array([version, offset]) for version in (4.0, 5.0)]
+    orders = tuple(
+        OpenOrder(Order(client, models[version - 4], 0.5, version, 8 + client), client, 0.25 * client)
+        for client, version in ((0, 4), (1, 5), (2, 4))
+    )
+    run_state = RunState(
+        1.0, ServerState(rich(offset), 9, 5, 1, None), {0: 1}, orders, {}, (), 0, 0, 2, 0.5, 0, Tally(), 3
+    )
+    memories = {2: np.array([2.0, offset]), 0: np.array([0.0, offset]), 1: np.array([1.0, offset])}
+    return replace(Checkpoint("name = 'x'", run_state, memories), **changes)
+
+
+def test_every_part_of_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    held = Held([np.array([1.0, 2.0])], [np.array([3.0, 4.0]), np.array([5.0, 6.0])])
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(held=held), 3)
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    state = found.run_state.server.state
+    assert (state.model.tolist(), state.inner.vector.tolist(), state.inner.number) == ([3.0, 1.0], [1.0, 2.0], 6)
+    assert (state.counts, state.shares, state.missing) == ((1, 2, 1), (0.5, 2.0), None)
+    assert [type(entry) for entry in (*state.counts, *state.shares)] == [int, int, int, float, float]
+    assert state.there.tolist() == [1.0]
+    assert found.run_state.server.mean is None
+    assert [vector.tolist() for vector in found.held.models] == [[1.0, 2.0]]
+    assert [vector.tolist() for vector in found.held.averages] == [[3.0, 4.0], [5.0, 6.0]]
+    assert {client: memory.tolist() for client, memory in found.memories.items()} == {
+        2: [2.0, 1.0], 0: [0.0, 1.0], 1: [1.0, 1.0],
+    }  # fmt: skip
+    orders = [(order.client, order.model.tolist(), order.version) for order, _, _ in found.run_state.open_orders]
+    assert orders == [(0, [4.0, 1.0], 4), (1, [5.0, 1.0], 5), (2, [4.0, 1.0], 4)]
+
+
+def test_orders_of_one_version_share_a_model(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r") as file:
+        assert file["models"][:].tolist() == [[4.0, 1.0], [5.0, 1.0]]
+        assert file["flights"]["model"].tolist() == [0, 1, 0]
+
+
+def test_a_checkpoint_without_orders_memories_or_models(tmp_path: Path) -> None:
+    empty = a_checkpoint(memories={})
+    empty = replace(empty, run_state=replace(empty.run_state, open_orders=()))
+    write_checkpoint(tmp_path / "run.h5", empty, 3)
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    assert (found.run_state.open_orders, found.memories, found.held) == ((), {}, Held([], []))
+
+
+@pytest.mark.parametrize("at_once", [1, 100, 2**24])
+def test_the_checksum_of_a_long_checkpoint_is_made_in_pieces(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    path = checkpoint_path(tmp_path / "run.h5")
+    monkeypatch.setattr("areabench.runfile.checkpoint._BYTES_AT_ONCE", at_once)
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RunFileError, match=r"run.h5.checkpoint: is damaged \(it does not have its checksum\); run"):
+        read_checkpoint(tmp_path / "run.h5", rich(0.0))
+
+
+def test_a_checkpoint_is_written_in_as_many_pieces_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, content: real(file, content[:1000]))
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    monkeypatch.undo()
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3
+
+
+@pytest.mark.parametrize(("name", "value"), [("format", "another"), ("version", 3), ("version", 0)])
+def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
+    with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
+        file.attrs[name] = value
+    with pytest.raises(RunFileError, match="is no checkpoint of this areabench; use the one that wrote it"):
+        read_checkpoint(tmp_path / "run.h5", rich(0.0))
+
+
+def test_a_run_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunFileError, match=r"run.h5: has no checkpoint \(run.h5.checkpoint\) to resume from; run"):
+        require_checkpoint(tmp_path / "run.h5")
+
+
+def test_a_discarded_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    half = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(), 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.h5.checkpoint", "run.h5.checkpoint.new"]
+    discard_checkpoint(tmp_path / "run.h5")
+    assert list(tmp_path.iterdir()) == []
+    half.abandon()
+    discard_checkpoint(tmp_path / "none" / "run.h5")
+
+
+# --------------------------------------------------------------------------------------------------- writing
+
+
+@pytest.fixture
+def closings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The descriptors that are closed."""
+    found, real = list[int](), os.close
+
+    def close(descriptor: int) -> None:
+        found.append(descriptor)
+        if descriptor > 2:
+            real(descriptor)
+
+    monkeypatch.setattr(os, "close", close)
+    return found
+
+
+def test_a_checkpoint_replaces_the_last_one_when_it_is_complete(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
+    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3, [1, 0])
+    writer.memory(1, np.array([7.0, 8.0]))
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+    writer.memory(0, np.array([9.0, 10.0]))
+    writer.close()
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    assert found.run_state.server.state.counts == (1, 2, 2)
+    assert {client: memory.tolist() for client, memory in found.memories.items()} == {1: [7.0, 8.0], 0: [9.0, 10.0]}
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
+
+
+def test_a_checkpoint_that_is_given_up_leaves_the_last_one(tmp_path: Path, closings: list[int]) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
+    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3, [1])
+    descriptor = writer._file
+    closings.clear()
+    writer.abandon()
+    writer.abandon()
+    assert closings == [descriptor]  # once, and nobody else's
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+
+
+def test_a_checkpoint_that_cannot_be_opened_closes_nothing(tmp_path: Path, closings: list[int]) -> None:
+    with pytest.raises(WriteFailure, match=r"run.h5.checkpoint: cannot be written: No such file or directory; make"):
+        write_checkpoint(tmp_path / "none" / "run.h5", a_checkpoint(), 3)
+    assert closings == []
+
+
+def test_a_link_in_the_place_of_a_new_checkpoint_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run.h5.checkpoint.new").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(WriteFailure, match="cannot be written: Too many levels of symbolic links; make room"):
+        write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disc_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
+
+    def full(_file: int, _content: memoryview) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(WriteFailure, match="cannot be written: No space left on device; make room"):
+            write_checkpoint(tmp_path / "run.h5", a_checkpoint(2.0), 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+
+
+def test_what_was_left_of_a_longer_checkpoint_is_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "run.h5.checkpoint.new").write_bytes(bytes(10**5))
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
+    assert checkpoint_path(tmp_path / "run.h5").stat().st_size < 10**5
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3

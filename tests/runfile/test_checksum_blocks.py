@@ -1,0 +1,117 @@
+"""Checksums of blocks of rows: which blocks there are, which count, and what is told of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from tests.support.edited import flip
+from tests.support.texts import quadratic
+
+from areabench.arrays import crc32
+from areabench.experiment.parse import parse_experiment
+from areabench.progress import Style
+from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows
+from areabench.runfile.open import open_file, read_rows
+from areabench.transports.options import RunOptions
+from areabench.transports.session import simulate
+
+OLD = Path(__file__).parent / "schema6" / "simulator.h5"
+
+
+def simulated(path: Path) -> Path:
+    """A run of 60 events."""
+    experiment = parse_experiment(quadratic("iterations = 60"))
+    simulate(experiment, RunOptions(path, path.parent, "", "", False, Style.NONE))
+    return path
+
+
+def logged(file: h5py.File, blocks: Sequence[int]) -> Checksums:
+    """A file whose dataset /events was written in blocks of so many rows."""
+    rows = file.create_dataset("events", (0,), "<i8", maxshape=(None,))
+    log = ChecksumLog(file.create_dataset("checksums", (0,), CHECKSUM, maxshape=(None,)))
+    for count in blocks:
+        log.append(rows, np.arange(count))
+    log.flush()
+    log.flush()  # what is written does not wait any more
+    return Checksums(file)
+
+
+def test_blocks_have_checksums_of_their_own(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        found = logged(file, [3, 4, 4096, 4097])
+        assert file["checksums"]["first"].tolist() == [0, 3, 7, 4103, 8199]
+        assert file["checksums"]["count"].tolist() == [3, 4, 4096, 4096, 1]  # 32 KiB at most
+        assert (found.covered("events"), found.covered("none")) == (8200, 0)
+        assert [found.verified("events", after) for after in (0, 3, 5, 8200, 9000)] == [(8200, "")] * 5
+        file["events"][5] = 77
+        wrong = "rows 3 to 6 of /events do not have their checksum"
+        assert [found.verified("events", after) for after in (0, 3, 6)] == [(3, wrong), (3, wrong), (6, wrong)]
+        assert found.verified("events", 7) == (8200, "")
+
+
+def test_many_blocks_are_verified_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areabench.runfile.checksums._BLOCKS_AT_ONCE", 2)
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        found = logged(file, [2] * 5)
+        assert found.verified("events") == (10, "")
+        file["events"].resize(7, axis=0)
+        assert found.verified("events")[0] == 6
+
+
+def test_rows_that_cannot_be_read_are_told_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        found = logged(file, [2] * 5)
+
+        def broken(file: h5py.File, name: str, chosen: slice) -> Any:
+            if chosen.stop > 6:
+                raise OSError("no sector")
+            return read_rows(file, name, chosen)
+
+        monkeypatch.setattr("areabench.runfile.checksums.read_rows", broken)
+        assert found.verified("events") == (6, "rows 6 to 7 of /events cannot be read: no sector")
+
+
+@pytest.mark.parametrize(("column", "value"), [("first", 3), ("first", 1), ("count", 0), ("count", -1)])
+def test_blocks_count_as_far_as_one_follows_the_other(column: str, value: int, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        logged(file, [2, 2, 2])
+        rows = file["checksums"][()]
+        rows[column][1] = value
+        rows["own"][1] = crc32(rows[1:2].tobytes()[: CHECKSUM.itemsize - 4])
+        file["checksums"][...] = rows
+        assert Checksums(file).covered("events") == 2
+
+
+def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
+    path = simulated(tmp_path / "run.h5")
+    with h5py.File(path, "r+") as file:
+        count = len(file["metrics"])
+        file["metrics"].resize(count + 1, axis=0)
+        words = f"rows from {count} on of /metrics have no checksum"
+        assert check_rows(file, complete=True)[1] == {"metrics": words}
+        assert check_rows(file, complete=False)[1] == {}
+        assert check_rows(file, complete=False)[0]["metrics"] == count
+
+
+def test_rows_that_count_are_those_with_a_checksum(tmp_path: Path) -> None:
+    path = simulated(tmp_path / "run.h5")
+    with h5py.File(path, "r+") as file:
+        file["events"].resize(70, axis=0)
+        rows = VerifiedRows(file)
+        assert (rows.count("events"), len(rows.rows("events"))) == (60, 60)
+    flip(path, "events", 3)
+    with open_file(path) as file, pytest.raises(ValueError, match="of /events do not have their checksum"):
+        VerifiedRows(file).rows("events")
+    with open_file(path) as file:
+        assert VerifiedRows(file).count("events", after=60) == 60
+
+
+def test_all_rows_of_a_file_without_checksums_count() -> None:
+    with open_file(OLD) as file:
+        assert VerifiedRows(file).count("events") == 67
+        assert len(VerifiedRows(file).rows("clients")) == 3

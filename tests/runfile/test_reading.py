@@ -1,0 +1,279 @@
+"""What the reading side makes of run files: which rows count, what is refused, and what is told."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from tests.support.edited import edited
+from tests.support.texts import quadratic
+
+from areabench.engine.events import CLIENT, Event, Kind, State, Status
+from areabench.errors import RunFileError, UncheckedFile, UserError
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.progress import Style
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.read import Run, _within, check_format, open_run
+from areabench.runfile.record import Recorder
+from areabench.runfile.schema import FORMAT
+from areabench.transports.options import RunOptions
+from areabench.transports.session import simulate
+
+EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
+FLOAT = np.dtype(np.float64)
+OLD = Path(__file__).parent / "schema6" / "simulator.h5"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 60 events."""
+    path = tmp_path_factory.mktemp("runs") / "whole.h5"
+    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
+    return path
+
+
+@pytest.fixture
+def path(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it to be changed."""
+    return Path(shutil.copyfile(whole, tmp_path / "run.h5"))
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    """A recorder of models with two parameters."""
+    made = Recorder(tmp_path / "live.h5", EXPERIMENT, 2, FLOAT, force=False)
+    made.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
+    yield made
+    made.close()
+
+
+def set_state(file: h5py.File, state: State, **numbers: float) -> None:
+    status = file["status"][()]
+    status["state"] = state.text.encode()
+    for name, value in numbers.items():
+        status[name] = value
+    file["status"][...] = status
+
+
+def change(path: Path, name: str, column: str, number: int, value: object) -> None:
+    with edited(path) as file:
+        rows = file[name][()]
+        rows[column][number] = value
+        file[name][...] = rows
+
+
+# --------------------------------------------------------------------------------------------------- last rows
+
+
+def test_rows_with_a_checksum_count_whatever_is_in_them(recorder: Recorder) -> None:
+    recorder.event(Event(0.0, Kind.UPDATE, 0, 0, 0, digest=0))
+    recorder.flush()
+    with open_run(recorder.path) as run:
+        assert (run.status.state, len(run.events_array)) == (State.RUNNING, 1)
+
+
+@pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
+@pytest.mark.parametrize(("state", "count"), [(State.DONE, 60), (State.RUNNING, 50)])
+def test_rows_of_zeros_are_left_out_where_an_older_run_was_killed(state: State, count: int, path: Path) -> None:
+    with edited(path) as file:
+        rows = file["events"][()]
+        rows[50:] = np.zeros(10, rows.dtype)
+        file["events"][...] = rows
+        set_state(file, state)
+        file.attrs["schema_version"] = 6
+    with open_run(path) as run:
+        assert len(run.events_array) == count
+
+
+@pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
+@pytest.mark.parametrize(("back", "left"), [(33, 0), (32, 32), (1, 1)])
+def test_the_last_two_blocks_of_models_of_an_older_run_are_compared(back: int, left: int, path: Path) -> None:
+    with edited(path) as file:
+        assert file["snapshots/model"].chunks[0] == 16
+        count = len(file["snapshots/model"])
+        assert count > 34
+        file["snapshots/model"][count - back] = 7.0
+        set_state(file, State.RUNNING)
+        file.attrs["schema_version"] = 6
+    with open_run(path) as run:
+        assert len(run.snapshot_index) == count - left
+
+
+def test_a_running_run_has_as_many_snapshots_as_events_and_models(path: Path) -> None:
+    with edited(path) as file:
+        set_state(file, State.RUNNING)
+        file["snapshots/model"].resize(9, axis=0)
+    with open_run(path) as run:
+        assert (len(run.snapshot_index), len(run.models), len(run.metrics_array)) == (9, 9, 0)
+    with edited(path) as file:
+        file["events"].resize(4, axis=0)
+    with open_run(path) as run:
+        assert (run.snapshot_index["event"] <= 4).all()
+        assert 0 < len(run.snapshot_index) < 9
+
+
+def test_a_run_that_was_killed_is_counted_again(path: Path) -> None:
+    with edited(path) as file:
+        set_state(file, State.RUNNING, updates=5, drain_s=0.5, lost=2)
+    with open_run(path) as run:
+        events = run.events_array
+        kinds = np.bincount(events["kind"], minlength=6)
+        reason, end_s = run.status.reason, float(events["time_s"][-1])
+        assert run.status == Status(State.RUNNING, reason, end_s, kinds[0], kinds[2], kinds[1], drain_s=0.5, lost=2)
+        assert len(run.metrics_array) == len(run.snapshot_index)  # it was killed after the evaluation
+    with edited(path) as file:
+        file["events"].resize(0, axis=0)
+    with open_run(path) as run:
+        assert (run.status.end_s, run.status.updates) == (0.0, 0)
+
+
+# ------------------------------------------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("client", 2, "served counts values from 0 to 2"),
+        ("client", -1, "served counts values from -1 to 1"),
+        ("staleness", 60, r"staleness counts values from \d+ to 60"),
+        ("staleness", -1, r"staleness counts values from -1 to \d+"),
+    ],
+)
+def test_counts_beyond_what_is_there_are_damage(column: str, value: int, words: str, path: Path) -> None:
+    change(path, "events", column, 0, value)
+    with open_run(path) as run, pytest.raises(RunFileError, match=f"is damaged \\(/events: {words}\\)"):
+        _ = run.served, run.staleness
+
+
+def test_counts_at_their_bounds_are_none(path: Path) -> None:
+    change(path, "events", "staleness", 0, 59)
+    with open_run(path) as run:
+        assert run.staleness[59] == 1
+        assert run.served.sum() == run.staleness.sum() == run.status.updates
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "attribute", "words"),
+    [
+        ("events", "kind", 6, "events_array", "/events has unknown kinds"),
+        ("clients", "rank", 3, "clients_array", "/clients has unknown ranks"),
+    ],
+)
+def test_what_cannot_be_true_is_damage(
+    name: str, column: str, value: int, attribute: str, words: str, path: Path
+) -> None:
+    change(path, name, column, 1, value)
+    with open_run(path) as run, pytest.raises(RunFileError, match=rf"is damaged \({words}\)"):
+        getattr(run, attribute)
+
+
+def test_a_table_of_other_columns_is_damage(path: Path) -> None:
+    with edited(path) as file:
+        count = len(file["metrics"])
+        del file["metrics"]
+        file["metrics"] = np.zeros(count, [("other", "f8")])
+    with open_run(path) as run, pytest.raises(RunFileError, match=r"/metrics has columns \('other',\), expected"):
+        _ = run.metrics_array
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words"),
+    [
+        ({"format": "another"}, "is not a run file of areabench; give the path of one"),
+        ({}, "is not a run file of areabench; give the path of one"),
+        ({"format": FORMAT, "schema_version": 5}, "has schema version 5, this areabench reads 6 to 7; use the one"),
+        ({"format": FORMAT, "schema_version": 8}, "has schema version 8, this areabench reads 6 to 7; use the one"),
+    ],
+)
+def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RunFileError, match=f"run.h5: {words}"):
+        check_format(Path("run.h5"), attributes)
+
+
+def test_the_version_is_told_and_the_warning_names_who_opens_the_file() -> None:
+    assert check_format(Path("run.h5"), {"format": FORMAT, "schema_version": 7}) == 7
+    with pytest.warns(UncheckedFile) as told:
+        run = open_run(OLD)
+    run.close()
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_a_file_that_is_refused_is_closed(path: Path) -> None:
+    with h5py.File(path, "r+") as file:
+        file.attrs["experiment"] = EXPERIMENT.replace('"area"', '"arena"')
+    with pytest.raises(UserError, match="arena"):
+        open_run(path)
+    with h5py.File(path, "r+") as file:  # HDF5 refuses where it is open for reading
+        del file.attrs["experiment"]
+    with pytest.raises(RunFileError, match="is damaged"):
+        open_run(path)
+    with h5py.File(path, "r+"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (0, 0), (-1, 4), (4, 4), (slice(None), slice(0, 5, 1)), (slice(9), slice(0, 5, 1)),
+        (slice(-2, None), slice(3, 5, 1)),
+    ],
+)  # fmt: skip
+def test_rows_are_chosen_among_those_that_count(chosen: slice | int, expected: slice | int) -> None:
+    assert _within(chosen, 5) == expected
+
+
+@pytest.mark.parametrize("number", [5, -6])
+def test_a_row_that_does_not_count_is_none(number: int) -> None:
+    with pytest.raises(IndexError):
+        _within(number, 5)
+
+
+def test_all_models_or_the_last_one(whole: Path, tmp_path: Path) -> None:
+    with open_run(whole) as run:
+        count = len(run.snapshot_index)
+        assert [run.has_model(number) for number in (0, -1, count - 1)] == [True, True, True]
+        assert run.model(2 - count).tolist() == run.models[2].tolist()
+        assert run.model_size == (3, FLOAT)
+    settings = parse_experiment(EXPERIMENT, overrides=["record.models=last"])
+    simulate(settings, RunOptions(tmp_path / "last.h5", tmp_path, "", "", False, Style.NONE))
+    with open_run(whole) as every, open_run(tmp_path / "last.h5") as run:
+        found = [run.has_model(number) for number in (-1, count - 1, 0, count - 2, count)]
+        assert found == [True, True, False, False, False]
+        assert run.model(-1).tolist() == run.model(count - 1).tolist() == every.model(-1).tolist()
+        with pytest.raises(RunFileError, match=r"keeps the last model only; run it with record.models=all for the"):
+            run.model(0)
+
+
+def test_a_summary_weighs_staleness(path: Path) -> None:
+    with open_run(path) as run:
+        used = run.events_array[run.events_array["kind"] == Kind.UPDATE]
+        assert run.summary().mean_staleness == pytest.approx(used["staleness"].mean())
+        assert (run.summary().transport, run.summary().end_s) == ("simulator", run.status.end_s)
+    with edited(path) as file:
+        rows = file["events"][()]
+        rows["kind"] = Kind.DISCARDED
+        file["events"][...] = rows
+    with open_run(path) as run:
+        assert np.isnan(run.summary().mean_staleness)
+
+
+# --------------------------------------------------------------------------------------------------- provenance
+
+
+def test_hosts_are_named_once_and_ranks_counted() -> None:
+    found = gather_provenance("mpi", "", "", 0, "Open MPI", ["b", "a", "b"])
+    assert (found.ranks, found.hosts, found.mpi) == (3, "a,b", "Open MPI")
+    alone = gather_provenance("simulator", "", "", 7)
+    assert (alone.ranks, alone.seed) == (1, 7)
+    assert alone.hosts
+
+
+def test_the_experiment_of_a_run_is_written_as_it_was_read(whole: Path) -> None:
+    with open_run(whole) as run:
+        assert isinstance(run, Run)
+        assert to_toml(run.experiment) == to_toml(parse_experiment(EXPERIMENT))
