@@ -1,0 +1,272 @@
+"""How long the server waits, for what, and how it sleeps; on a clock that only its sleeps move."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.scenes import FIRST, KEEP, Scene, ScriptedTriggers, second
+from tests.support.wires import EXPERIMENT, ScriptedLink, update
+
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import CLIENT, Kind, State
+from areabench.engine.messages import Flag, Update
+from areabench.engine.scenario import build_scenario
+from areabench.errors import ClientsLost
+from areabench.experiment.parse import to_toml
+from areabench.experiment.records import EveryPeriod, FedBuff, Stop
+from areabench.runfile.open import open_file
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.transports import clock as clocks
+from areabench.transports import server_loop
+from areabench.transports.clock import Backoff
+from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
+
+
+class Clock:
+    """Real time; every look takes a nanosecond."""
+
+    def __init__(self) -> None:
+        self.now_s, self.slept = 1000.0, list[float]()
+
+    def perf_counter(self) -> float:
+        self.now_s += 1e-9
+        return self.now_s
+
+    def sleep(self, time_s: float) -> None:
+        self.slept.append(time_s)
+        self.now_s += time_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the server."""
+    made = Clock()
+    for module in (clocks, server_loop):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def coarse(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The same, where every pause takes 50 ms, so that minutes are over soon."""
+    monkeypatch.setattr(Backoff, "pause", lambda _backoff, _limit_s: clock.sleep(0.05))
+    return clock
+
+
+class SilentLink(ScriptedLink):
+    """A wire on which no client sends its last message."""
+
+    def arrivals(self) -> Sequence[Update]:
+        return self.polls.pop(0) if self.polls else []
+
+
+def server_on(
+    link: ScriptedLink, folder: Path, *, spare_cores: bool = False, horizon_s: float = 60.0
+) -> RealTimeServer:
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=6, horizon_s=horizon_s))
+    recorder = Recorder(folder / "run.h5", to_toml(experiment), 2, np.dtype(np.float64), force=False)
+    recorder.begin(gather_provenance("mpi", "", "1", 0), np.zeros(0, CLIENT))
+    monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    return RealTimeServer(build_scenario(experiment, folder), link, recorder, monitors, spare_cores=spare_cores)
+
+
+# ------------------------------------------------------------------------------------------------------ limits
+
+
+@pytest.mark.parametrize(("limit_s", "expected_s"), [(None, 60.0), (7.0, 7.0)])
+def test_clients_have_a_minute_to_stop(limit_s: float | None, expected_s: float, tmp_path: Path, coarse: Clock) -> None:
+    server, begun_s = server_on(SilentLink([[], [update(1, flags=Flag.LEAVING)]]), tmp_path), coarse.now_s
+    with pytest.raises(ClientFailure, match=rf"clients \[0, 2\] did not stop within {expected_s:g} s"):
+        server.stop_clients(limit_s)
+    assert coarse.now_s - begun_s == pytest.approx(expected_s, abs=0.1)
+    server.stop_clients()  # they are told once
+    assert coarse.now_s - begun_s == pytest.approx(expected_s, abs=0.1)
+
+
+def test_clients_have_ten_seconds_to_stop_after_a_signal(tmp_path: Path, coarse: Clock) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.link.__class__ = SilentLink
+    scene.triggers.stop_signal, begun_s = "SIGTERM", coarse.now_s
+    status = scene.server.run()
+    assert (status.state, status.reason) == (State.STOPPED, "SIGTERM")
+    assert coarse.now_s - begun_s == pytest.approx(10.0, abs=0.2)
+
+
+def test_clients_have_ten_seconds_to_send_their_memories(tmp_path: Path, coarse: Clock) -> None:
+    scene, begun_s = Scene(tmp_path, KEEP, ScriptedTriggers()), coarse.now_s
+    scene.poll(FIRST, scene.signal())
+    status = scene.run()
+    words = "SIGTERM; clients did not answer within 10 s for a checkpoint, and there is none"
+    assert (status.state, status.reason) == (State.FAILED, words)
+    assert status.end_s == pytest.approx(10.0, abs=0.2)
+    assert coarse.now_s - begun_s == pytest.approx(10.0, abs=0.5)
+    assert scene.files == set()
+
+
+def test_missing_clients_are_looked_for_every_two_seconds(tmp_path: Path, coarse: Clock) -> None:
+    scene, looks = Scene(tmp_path, replace(KEEP, stop=Stop(horizon_s=9.0)), ScriptedTriggers()), list[float]()
+    begun_s = coarse.now_s
+
+    def look() -> Sequence[int]:
+        looks.append(coarse.now_s - begun_s)
+        return []
+
+    scene.server._monitors.ended_clients = look
+    scene.run()
+    assert looks == pytest.approx([2.0, 4.0, 6.0, 8.0], abs=0.06)
+
+
+def test_a_client_that_is_gone_is_not_waited_for_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_loop, "_LIVENESS_INTERVAL_S", 0.0)
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.link.clients = 2
+    scene.gone = [[2], [2]]
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    with pytest.raises(ClientsLost, match=r"^client 2 lost$"):
+        scene.server.run()
+    assert scene.link.stopped
+
+
+# ------------------------------------------------------------------------------------------------------- sleeps
+
+
+def test_a_server_that_waits_sleeps_longer_and_longer(tmp_path: Path, clock: Clock) -> None:
+    server = server_on(ScriptedLink([]), tmp_path, horizon_s=0.01)
+    server.run()
+    sleeps = [time_s for time_s in clock.slept if time_s > 0]
+    assert sleeps[:3] == pytest.approx([10e-6, 15e-6, 22.5e-6])
+    assert max(sleeps) == 200e-6
+    assert server.idle_s == pytest.approx(0.01, rel=0.01)
+
+
+def test_a_server_does_not_sleep_beyond_a_step_or_the_end(tmp_path: Path, clock: Clock) -> None:
+    experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.0014), stop=Stop(horizon_s=0.0029))
+    scene = Scene(tmp_path, experiment, ScriptedTriggers())
+    begun_s = clock.now_s
+    scene.run()
+    times_s = scene.events()["time_s"]
+    assert times_s.tolist() == pytest.approx([0.0014, 0.0028], abs=1e-6)
+    assert clock.now_s - begun_s == pytest.approx(0.0029, abs=15e-6)
+
+
+def test_a_server_that_waits_for_farewells_sleeps_a_millisecond_at_most(tmp_path: Path, clock: Clock) -> None:
+    server = server_on(ScriptedLink([[] for _ in range(20)]), tmp_path)
+    server.stop_clients()
+    assert clock.slept[:3] == pytest.approx([10e-6, 15e-6, 22.5e-6])
+    assert max(clock.slept) == 1e-3
+
+
+@pytest.mark.parametrize("spare", [False, True])
+def test_where_cores_are_spare_a_server_spins_before_it_sleeps(
+    spare: bool, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spun = list[float]()
+
+    def spin() -> None:
+        spun.append(10e-6)
+        clock.now_s += 10e-6
+
+    monkeypatch.setattr(os, "sched_yield", spin)
+    server_on(ScriptedLink([]), tmp_path, spare_cores=spare, horizon_s=0.01).run()
+    assert sum(spun) == pytest.approx(200e-6 if spare else 0.0, abs=21e-6)
+    assert clock.slept
+
+
+# --------------------------------------------------------------------------------------------------------- rest
+
+
+def test_the_times_of_a_refused_update_do_not_count(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll([update(0, number=7)])  # it is to work again, which is another round
+    scene.poll([update(0, 1.0, number=1), *FIRST[1:]])
+    scene.poll([update(0, 0.0, number=2), *second(1)])
+    status = scene.run()
+    assert (status.updates, status.refused) == (5, 1)
+    assert scene.server.timings.rows["client"].tolist() == [0, 1, 2, 0, 1]
+
+
+def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(KEEP, method=FedBuff(step_size=0.5)), ScriptedTriggers(1))
+    found = list[int]()
+
+    def look() -> None:
+        with open_file(scene.path) as file:
+            found.append(len(file["events"]))
+
+    scene.poll(FIRST[:2])
+    scene.poll(FIRST[2:], look)
+    scene.poll(second(0, 1))
+    scene.run()
+    assert found == [2]
+
+
+def test_clients_that_were_not_asked_are_not_given_up(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    scene.run()
+    assert scene.recall.given_up == []
+
+
+def test_a_lost_client_is_given_up_once_by_its_wire_and_once_by_the_task(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll(FIRST)
+    scene.poll(action=scene.lose(2))
+    scene.poll(second(0, 1))
+    scene.run()
+    assert scene.recall.given_up == [(2,), (2,)]
+
+
+def test_one_of_several_runs_fails_where_a_client_is_lost(tmp_path: Path) -> None:
+    link = ScriptedLink([[], []], losses=[1])
+    with pytest.raises(ClientsLost, match=r"^client 1 lost$"):
+        server_on(link, tmp_path).run()
+
+
+def test_a_client_that_fails_at_the_end_fails_the_run(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    scene.poll([update(2, flags=Flag.FAILED)])
+    with pytest.raises(ClientFailure, match="client 2 failed:\nthe traceback of client 2"):
+        scene.server.run()
+
+
+def test_the_time_from_the_end_to_the_last_farewell_is_told(tmp_path: Path, coarse: Clock) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers())
+    scene.poll(FIRST)
+    scene.poll(second(0, 1))
+    for _ in range(3):
+        scene.poll()
+    status = scene.run()
+    assert status.drain_s == pytest.approx(0.2, abs=1e-3)
+    assert coarse.slept == [0.05] * 4
+
+
+def test_a_second_checkpoint_shows_a_later_moment(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2))
+    scene.recall.allowed = math.inf
+    tasks, moments = scene.server._memory_tasks, list[float]()
+
+    def note() -> None:
+        moments.append(tasks.last_checkpoint_s)
+
+    scene.poll(FIRST, note)
+    for _ in range(8):
+        scene.poll(action=note)
+    scene.poll(second(0, 1))
+    scene.run()
+    first, *_, last = moments
+    assert first == -math.inf
+    assert len(set(moments)) == 3
+    assert last == scene.checkpoint.run_state.time_s
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}] * 2
+    assert scene.events()["kind"].tolist().count(Kind.UPDATE) == 5
