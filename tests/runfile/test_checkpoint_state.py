@@ -13,7 +13,7 @@ import pytest
 
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
-from areabench.errors import RunFileError, WriteFailure
+from areabench.errors import RunFileError, UncheckedFile, WriteFailure
 from areabench.runfile.checkpoint import (
     NUMBERS,
     Checkpoint,
@@ -193,6 +193,15 @@ def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp
         file.attrs[name] = value
     with pytest.raises(RunFileError, match="is no checkpoint of this areabench; use the one that wrote it"):
         read_checkpoint(tmp_path / "run.h5", rich(0.0))
+
+
+def test_the_warning_about_an_older_checkpoint_names_who_reads_it(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
+    with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
+        file.attrs.modify("version", np.int64(1))
+    with pytest.warns(UncheckedFile, match="carries no checksums") as told:
+        read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    assert [warning.filename for warning in told] == [__file__]
 
 
 def test_a_run_without_a_checkpoint_is_told(tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ def test_blocks_count_as_far_as_one_follows_the_other(column: str, value: int, t
         assert Checksums(file).covered("events") == 2
 
 
+def test_checksums_of_other_columns_are_not_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["checksums"] = np.zeros(2, [("other", "f8")])
+        with pytest.raises(ValueError, match=r"/checksums has columns \('other',\), expected \('part', 'first', "):
+            Checksums(file)
+
+
 def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
     path = simulated(tmp_path / "run.h5")
     with h5py.File(path, "r+") as file:

@@ -96,6 +96,7 @@ def test_metrics_have_a_row_per_snapshot_and_averages_where_there_are_any() -> N
 def test_a_status_keeps_every_number(tmp_path: Path) -> None:
     status = Status(State.DONE, "ü", 1.5, 2, 3, 4, 5.5, 6, 7)
     recorder = begun(tmp_path / "run.h5")
+    assert recorder._file["status"].shape == (1,)
     recorder.set_status(status)
     recorder.close()
     with open_run(recorder.path) as run:

@@ -99,7 +99,7 @@ class CheckpointWriter:
         image = _image(checkpoint, clients, self._to_come)
         self._file, self._checksum = -1, 0
         with self._writing():
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
             self._file = os.open(_new(self.path), flags, 0o644)
             self._write(memoryview(image))
         for client, memory in checkpoint.memories.items():

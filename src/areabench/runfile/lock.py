@@ -111,7 +111,7 @@ class _Descriptors:
 def lock(path: Path, flags: int = 0) -> int:
     """A descriptor of the file that has this name, under our lock; a BlockingIOError where another has it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+        descriptor = os.open(path, os.O_RDWR | flags, 0o644)
         try:
             _flock(descriptor, path)
             if _has_name(descriptor, path):
@@ -142,7 +142,7 @@ def lock_seen(path: Path) -> bool | None:
 
 def _lock_errno(path: Path) -> int:
     """Try to lock and unlock the file: 0 on success, else an errno."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
