@@ -42,9 +42,12 @@ from areabench.experiment.records import (
 from areabench.problems.quadratic import LocalQuadratic
 from areabench.progress import Style
 from areabench.runfile.layout import Held
+from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
+from areabench.runfile.record import Recorder
 from areabench.streams import Purpose, stream
 from areabench.transports.options import RunOptions
+from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
 from areabench.transports.simulator import LaneRecorder, Simulator
 
@@ -420,3 +423,20 @@ def test_a_client_whose_update_is_refused_forgets_it(tmp_path: Path) -> None:
     state = checkpoint.run_state.server.state
     memories = np.mean([checkpoint.memories[client] for client in range(2)], axis=0)
     np.testing.assert_allclose(state.model + state.aggregator, memories)
+
+
+def test_a_run_with_a_refused_update_is_replayed(tmp_path: Path) -> None:
+    """The client works again, and its later updates are compared like all others."""
+    experiment = replace(FIXED, clients=Clients(count=2), problem=Quadratic(dimension=2), stop=Stop(horizon_s=1.6))
+    plain = build_scenario(experiment, tmp_path)
+    recorder = Recorder(tmp_path / "run.h5", to_toml(experiment), 2, np.dtype(np.float64), force=False)
+    recorder.begin(gather_provenance("simulator", "", "", 0), plain.client_table())
+    scenario = replace(plain, problem=SpoiltQuadratic(), start=np.array([8.0, 0.0]))
+    recorder.set_status(Simulator(scenario, recorder, lambda _time_s, _updates: None).run())
+    recorder.close()
+    with Run(tmp_path / "run.h5") as run:
+        events = run.events_array
+        assert events["client"][events["kind"] == Kind.REFUSED].tolist() == [1]
+        assert np.count_nonzero(events["client"][events["kind"] == Kind.UPDATE] == 1) == 5
+        again = replace(plain, problem=SpoiltQuadratic(), start=np.array([8.0, 0.0]))
+        assert Replay(run, again, lambda _time_s, _number: None).run().difference is None

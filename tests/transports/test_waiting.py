@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import select
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
-from tests.support.wires import SlowBowl, WorkerWire, client_of
+from tests.support.wires import SlowBowl, WorkerWire, client_of, order
 
+from areabench.arrays import Vector
+from areabench.engine.messages import AGAIN, Flag
 from areabench.transports.clock import Backoff, Cores, RealClock, sharpen_sleep
-from areabench.transports.signals import CheckpointTriggers
+from areabench.transports.signals import INTERRUPT_SIGNALS, STOP_SIGNALS, CheckpointTriggers, Interrupts
 from areabench.transports.worker_loop import _QUICK_REPLY_S, _QUICK_WITH_CORES_S, HostedClient, Worker
 
 PR_GET_TIMERSLACK = 30
@@ -98,3 +104,220 @@ def test_a_worker_waits_inside_mpi_for_quick_replies_alone(
     worker = Worker(WorkerWire([], expected=1), hosted, RealClock(), cores)
     worker._replied, worker._behind, worker._reply_s = replied, behind, reply_s
     assert worker._waits_in_mpi() == waits
+
+
+# -------------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_a_checkpoint_is_due_at_intervals_that_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("areabench.transports.signals.time.perf_counter", lambda: now_s[0])
+    triggers, found = CheckpointTriggers(10.0), list[bool]()
+    for now_s[0] in (100.0, 109.9, 110.0, 110.1, 125.0, 134.9, 135.0):
+        found.append(triggers.due())
+    assert found == [False, False, True, False, True, False, True]
+
+
+def test_an_interval_of_zero_means_at_a_signal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("areabench.transports.signals.time.perf_counter", lambda: now_s[0])
+    triggers = CheckpointTriggers(0.0)
+    now_s[0] = 1e9
+    assert (triggers.enabled, triggers.due()) == (True, False)
+
+
+def test_without_an_interval_signals_keep_their_handlers() -> None:
+    before = {number: signal.getsignal(number) for number in (*STOP_SIGNALS, signal.SIGCONT)}
+    with CheckpointTriggers(None) as triggers:
+        assert not triggers.enabled
+        assert {number: signal.getsignal(number) for number in before} == before
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_handler_of_the_warning_before_the_end_of_a_job_is_restored() -> None:
+    def own(_number: int, _frame: object) -> None:
+        """Somebody else's."""
+
+    before = signal.signal(signal.SIGUSR1, own)
+    try:
+        with CheckpointTriggers(60.0):
+            pass
+        assert signal.getsignal(signal.SIGUSR1) == own
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+# --------------------------------------------------------------------------------------------------- interrupts
+
+
+@pytest.mark.parametrize("number", INTERRUPT_SIGNALS)
+def test_an_interrupt_is_noted_and_wakes_who_waits(number: signal.Signals) -> None:
+    before = {each: signal.getsignal(each) for each in INTERRUPT_SIGNALS}
+    with Interrupts() as interrupts:
+        assert interrupts.number == 0
+        assert select.select([interrupts.file], [], [], 0)[0] == []
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)  # the first one counts
+        assert (interrupts.number, interrupts.exit_code) == (number, 128 + number)
+        assert select.select([interrupts.file], [], [], 0)[0] == [interrupts.file]
+        assert os.read(interrupts.file, 10) == b"!"
+    assert {each: signal.getsignal(each) for each in INTERRUPT_SIGNALS} == before
+
+
+def test_a_context_of_interrupts_leaves_no_file_open() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with Interrupts() as interrupts:
+        assert len(list(Path("/proc/self/fd").iterdir())) == before + 2
+        os.close(interrupts.file)  # one that is closed already is none of its business
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(("number", "kept"), [(signal.SIGHUP, True), (signal.SIGTERM, False), (signal.SIGINT, False)])
+def test_a_closed_terminal_stays_ignored_under_nohup(number: signal.Signals, kept: bool) -> None:
+    """Only this signal, and only where it is ignored."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with Interrupts():
+            found = {each: signal.getsignal(each) for each in INTERRUPT_SIGNALS}
+    finally:
+        signal.signal(number, before)
+    assert (found[number] == signal.SIG_IGN) == kept
+    assert all(found[each] != signal.SIG_IGN for each in INTERRUPT_SIGNALS if each != number)
+
+
+# ------------------------------------------------------------------------------------------------------ workers
+
+
+class StillClock(RealClock):
+    """A clock that a test sets."""
+
+    def __init__(self, stretch: float = 1.0) -> None:
+        super().__init__(stretch)
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+
+def still_worker(delays_s: dict[int, float], stretch: float = 1.0) -> tuple[Worker, WorkerWire, StillClock]:
+    """A worker that has seen the first orders of its clients at 0 s."""
+    wire, clock = (
+        WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=100),
+        StillClock(stretch),
+    )
+    hosted = {
+        client: HostedClient(client_of(SlowBowl()), partial(float, time_s)) for client, time_s in delays_s.items()
+    }
+    worker = Worker(wire, hosted, clock)
+    assert worker._take_orders() is True
+    assert worker._take_orders() is False
+    return worker, wire, clock
+
+
+def test_an_update_is_sent_at_its_time_and_not_before() -> None:
+    worker, wire, clock = still_worker({0: 2.0, 1: 3.0})
+    assert worker._send_and_compute() is True  # one round at a time
+    assert worker._send_and_compute() is True
+    assert worker._send_and_compute() is False
+    clock.time_s = 1.999
+    assert worker._send_and_compute() is False
+    clock.time_s = 2.0
+    assert worker._send_and_compute() is True
+    assert worker._send_and_compute() is False
+    clock.time_s = 3.5
+    worker._send_due()
+    headers = [sent.header for sent in wire.sent]
+    assert [(header.client, header.realised_delay_s, header.flags) for header in headers] == [
+        (0, 2.0, Flag.NONE), (1, 3.5, Flag.NONE),
+    ]  # fmt: skip
+    assert [worker._hosted[client].sent_s for client in (0, 1)] == [2.0, 3.5]
+
+
+def test_a_round_that_is_done_just_in_time_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, wire, clock = still_worker({0: 2.0})
+    hosted = worker._hosted[0]
+    real = hosted.client.work
+
+    def work_for_two_seconds(model: Vector, step_size: float) -> Vector:
+        clock.time_s += 2.0
+        return real(model, step_size)
+
+    monkeypatch.setattr(hosted.client, "work", work_for_two_seconds)
+    worker._send_and_compute()
+    header = wire.sent[0].header  # it was due at once
+    assert (header.compute_s, header.realised_delay_s, header.flags, worker._behind) == (2.0, 2.0, Flag.NONE, False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "begun_s", "reply_s"),
+    [
+        (Flag.REPLY, 3.0, 4.0), (AGAIN, 3.0, 4.0), (Flag.RESUMED, 3.0, math.nan), (Flag.FIRST, 0.0, math.nan),
+        (Flag.NONE, 7.0, math.nan),
+    ],
+)  # fmt: skip
+def test_when_a_delay_begins(flags: Flag, begun_s: float, reply_s: float) -> None:
+    """The last update was sent at 3 s, the order seen at 7 s; a second takes two real ones."""
+    worker, _, _ = still_worker({0: 2.0}, stretch=2.0)
+    worker._hosted[0].sent_s = 3.0
+    found = worker._begin_delay(order(flags), 7.0)
+    assert found == pytest.approx((begun_s, reply_s), nan_ok=True)
+    replied = flags in (Flag.REPLY, AGAIN)
+    assert (worker._replied, worker._reply_s) == (replied, 8.0 if replied else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("due_s", "waiting", "slept_s"),
+    [
+        (0.03, False, 0.06),  # all clients have computed: until the next one is due, in real seconds
+        (9.0, False, 0.1),
+        (-1.0, False, 0.0),
+        (9.0, True, 20e-6),  # one waits for an order: a short pause
+        (5e-6, True, 10e-6),
+    ],
+)
+def test_how_long_a_worker_sleeps(due_s: float, waiting: bool, slept_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    worker, _, clock = still_worker({0: 10.0, 1: 20.0}, stretch=2.0)
+    worker._send_and_compute()
+    if not waiting:
+        worker._send_and_compute()
+    clock.time_s = 10.0 - due_s
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    worker._pause()
+    assert slept == pytest.approx([slept_s])
+
+
+@pytest.mark.parametrize(("waited_s", "longest_s"), [(0.0, 2e-3), (0.15, 3e-3), (10.0, 5e-3)])
+def test_the_longer_a_worker_waits_the_longer_it_sleeps(
+    waited_s: float, longest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = list[float]()
+    worker, _, _ = still_worker({0: 10.0})
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    monkeypatch.setattr("areabench.transports.worker_loop.time.perf_counter", lambda: worker._active_s + waited_s)
+    for _ in range(30):
+        worker._pause()
+    assert slept[:2] == pytest.approx([20e-6, 30e-6])
+    assert max(slept) == pytest.approx(longest_s)
+
+
+def test_where_replies_are_slow_a_worker_looks_for_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    wire = WorkerWire([order()], expected=1)
+    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}, RealClock())
+    worker._reply_s = 3e-3
+    monkeypatch.setattr(worker, "_begin_delay", lambda _order, _seen_s: (0.0, 0.0))
+    worker.work()
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    worker._pause()
+    assert slept == [pytest.approx(1.5e-3)]
+
+
+@pytest.mark.parametrize("busy", ["_finished", "_pending"])
+def test_a_worker_with_something_to_do_does_not_wait_inside_mpi(busy: str) -> None:
+    worker, _, _ = still_worker({0: 10.0})
+    worker._cores, worker._replied = Cores(spare=True, yielded=True), True
+    worker._pending.clear()
+    assert worker._waits_in_mpi() is True
+    getattr(worker, busy).append("something")
+    assert worker._waits_in_mpi() is False
