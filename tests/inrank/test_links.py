@@ -326,3 +326,29 @@ def test_a_client_refuses_a_message_of_another_version(world: World) -> None:
         with pytest.raises(ProtocolError, match="protocol version 99"):
             until(end.orders)
         end._channels[0].close()
+
+
+def test_a_receive_that_fails_without_a_message_means_that_its_rank_has_died(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open MPI may report the failure of a receive before it lists the rank among those that have failed."""
+
+    def fails(_requests: Any) -> list[int]:
+        raise MPI.Exception(MPI.ERR_PROC_FAILED)
+
+    if world.rank:
+        link = worker_link(world, 1)
+        reply(link, UpdateHeader(world.rank - 1, 0, 0), np.ones(1))
+        link.leave()
+        return
+    link, told = server_link(world, 1), list[set[int]]()
+    take(link, CLIENTS)
+    link.rearm(0)
+    with monkeypatch.context() as patch:
+        patch.setattr("areabench.transports.mpi_server.completed", fails)
+        patch.setattr(link, "_is_complete", lambda client: client == 0)
+        patch.setattr(world, "lost", lambda silent: (told.append(silent), [])[1])
+        with pytest.raises(MPI.Exception):
+            link.arrivals()
+    assert told == [{1}]  # and its last message is not taken for a new one
+    dismiss(link)

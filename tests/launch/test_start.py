@@ -196,6 +196,17 @@ def test_mpirun_is_ended_where_a_rank_has_died(monkeypatch: pytest.MonkeyPatch) 
     assert ending.signal == 0
 
 
+def test_mpirun_is_ended_some_time_after_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may wait for ever for a rank that is stopped."""
+    monkeypatch.setattr(mpirun, "_LEFT_BEHIND_S", 0.5)
+    begun = "open(os.environ['AREABENCH_LAUNCH'] + '/begun', 'w')"
+    noted = f"open('{tmp_path}/' + str(os.getpid()), 'w')"
+    part = f"{noted}; {begun}; time.sleep(1); os.environ['PMI_RANK'] == '0' and os._exit(0)"
+    ending = supervise(started(part), live=False, ranks=2)
+    assert (ending.code, ending.reason) == (0, "")
+    assert [start_ticks(int(path.name)) for path in tmp_path.iterdir()] == [None, None]
+
+
 def test_no_rank_outlives_an_mpirun_that_is_killed(tmp_path: Path) -> None:
     noted = f"open('{tmp_path}/' + str(os.getpid()), 'w')"
     part = f"{noted}; os.environ['PMI_RANK'] == '1' and (time.sleep(1), os.kill(os.getppid(), 9))"

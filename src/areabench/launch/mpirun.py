@@ -40,6 +40,7 @@ _FIRST_WITH_ULFM = 5  # version of Open MPI
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
+_LEFT_BEHIND_S = 20.0  # that ranks and mpirun may take to end after the server
 _WATCH_INTERVAL_S = 0.2
 _SHARE = 9.0  # pauses are at least so many times as long as the looks, which take 0.1 s for 1,000 ranks
 _KILL_DELAY_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
@@ -252,8 +253,9 @@ def private_tmpdir() -> Iterator[dict[str, str]]:
 class _LauncherWatch(threading.Thread):
     """Ends an mpirun whose ranks have all ended: in fault-tolerant mode Open MPI's sometimes never ends.
 
-    That happens where ranks have returned something other than 0; the run file says how the run ended. It also ends an
-    mpirun for the reasons of a StartWatch.
+    That happens where ranks have returned something other than 0; the run file says how the run ended. Neither does it
+    always kill a rank that is stopped (SIGSTOP) when the server ends all. So mpirun is also ended some seconds after
+    the server, and for the reasons of a StartWatch.
     """
 
     def __init__(self, mpirun: subprocess.Popen[str], start: StartWatch | None = None) -> None:
@@ -263,11 +265,14 @@ class _LauncherWatch(threading.Thread):
     def run(self) -> None:
         """Look several times a second until mpirun has ended."""
         last_seen_s = math.inf  # when ranks were seen last
+        served_s = math.inf  # when the server was seen last
         while self._mpirun.poll() is None:
             began_s = time.monotonic()
             if has_children(self._mpirun.pid):
-                last_seen_s = time.monotonic()
-            elif time.monotonic() > last_seen_s + _LAUNCHER_END_S:
+                last_seen_s = began_s
+            if self._start is None or not self._start.server_gone():
+                served_s = began_s
+            if began_s > last_seen_s + _LAUNCHER_END_S or began_s > served_s + _LEFT_BEHIND_S:
                 self.has_ended_it = True
                 self._mpirun.kill()
                 break

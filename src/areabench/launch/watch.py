@@ -40,10 +40,13 @@ class StartWatch:
 
     def look(self) -> str:
         """Why the launch is to be ended now; empty if it is not. Says every ten seconds what it waits for."""
-        if self._over or self._made(BEGUN):
-            self._over = True
+        if self._over:
             return ""
         now_s = self._clock()
+        if self._made(BEGUN):
+            self._over = True
+            self._find_ranks(now_s)
+            return ""
         self._find_ranks(now_s)
         self._find_dead(now_s)
         if self._dead and now_s > self._death_s + _OWN_END_S:
@@ -56,6 +59,11 @@ class StartWatch:
             self._words_s += _WORDS_EVERY_S
             say(self._waits_for(now_s))
         return ""
+
+    def server_gone(self) -> bool:
+        """Whether the server's rank has ended."""
+        server = self._found.get(0)
+        return server is not None and not is_alive(server)
 
     def deaths(self) -> str:
         """Which ranks died first, before the run began; empty if none did, or if the ranks have said why they end."""

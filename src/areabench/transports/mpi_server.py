@@ -101,12 +101,18 @@ class MpiServerLink:
         return lost
 
     def _completed_after(self, error: MPI.Exception) -> list[int]:
-        """The complete receives after MPI has reported an error: a rank has died, or a message was too long."""
-        ranks = set(self._world.lost())
+        """The complete receives after MPI has reported an error: a rank has died, or a message was too long.
+
+        A receive that has failed is complete too, but nothing was written: its rank has died, even where MPI does not
+        say so yet.
+        """
+        ended = [client for client, armed in enumerate(self._armed) if armed and self._is_complete(client)]
+        silent = {self._ranks[client] for client in ended if not self._updates[client][0]}
+        ranks = self._world.lost(silent)
         newly_dead = [client for client, rank in enumerate(self._ranks) if rank in ranks and client not in self._dead]
         for client in newly_dead:
             self._drop_client(client)
-        done = [client for client, armed in enumerate(self._armed) if armed and self._is_complete(client)]
+        done = [client for client in ended if self._armed[client] and self._updates[client][0]]
         if not newly_dead and not done:
             raise error
         return done
@@ -130,6 +136,7 @@ class MpiServerLink:
     def rearm(self, client: int) -> None:
         """Receive the client's next message into the same buffer."""
         if client not in self._dead:
+            self._updates[client][0] = 0  # until a message is here
             self._receives[client].Start()
             self._armed[client] = True
 

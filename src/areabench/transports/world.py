@@ -6,7 +6,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -68,6 +68,7 @@ class World:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self.comm.rank, self.comm.size
         self.lost_ranks: tuple[int, ...] = ()  # ranks that `shrink` has removed
+        self._silent: set[int] = set()  # ranks whose messages have failed
         self._everyone = comm.Get_group()
         try:
             self._meet()
@@ -165,14 +166,15 @@ class World:
             self._let_mpi_progress(_REVOCATION_S)
         self.comm.Abort(1)
 
-    def lost(self) -> list[int]:
-        """The ranks that MPI knows to be dead; to be asked after it has raised an error."""
+    def lost(self, silent: Collection[int] = ()) -> list[int]:
+        """The ranks that MPI knows to be dead, and from now on those in `silent`; ask after MPI has raised an error."""
         if not self.fault_tolerant:
             return list(self.lost_ranks)
         dead = self.comm.Get_failed()
         ranks = MPI.Group.Translate_ranks(dead, list(range(dead.size)), self._everyone)
         dead.Free()
-        return sorted({*self.lost_ranks, *ranks})
+        self._silent.update(silent)
+        return sorted({*self.lost_ranks, *ranks, *self._silent})
 
     def ended_unnoticed(self) -> list[int]:
         """The ranks of this machine that have ended without MPI knowing it; such a run can only be aborted.

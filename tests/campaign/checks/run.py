@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import replace
 
 from tests.campaign.cases import Case
@@ -22,6 +23,7 @@ PATIENCE_S = 60.0  # that clients have to stop where no signal came
 NO_FILE = "no file"
 LATE_S = 0.7  # a fault this shortly before the end of a run may have no visible effect
 ENDED = (State.DONE, State.TARGET, State.DIVERGED)
+_LATE_SIGNALS = (-signal.SIGTERM, -signal.SIGINT)  # that kill a process whose run has just ended
 
 
 def check_run(case: Case, room: Room, finding: Finding, struck: Strike, ended: Ended) -> None:
@@ -33,7 +35,7 @@ def check_run(case: Case, room: Room, finding: Finding, struck: Strike, ended: E
         return
     finding.state, finding.refused, finding.lost = status.state.text, status.refused, status.lost
     finding.hit = _was_hit(case, room, status, struck, ended)
-    expected = _expected(case, struck) if finding.hit else DONE
+    expected = _expected(case, struck) if finding.hit else replace(DONE, codes=(0, *_LATE_SIGNALS))
     says = expected.says.format(victim=case.victim)
     finding.require(says in status.reason, f"says {status.reason!r}, expected {says!r} in it")
     _check_end(finding, expected, status, ended, _moment(case, room, struck))
@@ -91,7 +93,10 @@ def _was_hit(case: Case, room: Room, status: Status, struck: Strike, ended: Ende
         return False
     if not struck.delivered:
         return False
-    traceless = status.state == State.DONE and ended.code == 0 and status.refused == 0 and status.lost == 0
+    undisturbed = status.state == State.DONE and status.refused == 0 and status.lost == 0
+    if undisturbed and ended.code in _LATE_SIGNALS:
+        return False  # the run was recorded, and its process about to end
+    traceless = undisturbed and ended.code == 0
     if (case.expected == DONE and not case.pair) or not traceless:
         return True
     earliest_end = struck.begun_at + case.drawn.horizon_s if case.kind.transport == MPI else ended.ended_at
