@@ -337,9 +337,9 @@ def test_a_receive_that_fails_without_a_message_means_that_its_rank_has_died(
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
     if world.rank:
-        link = worker_link(world, 1)
-        reply(link, UpdateHeader(world.rank - 1, 0, 0), np.ones(1))
-        link.leave()
+        end = worker_link(world, 1)
+        reply(end, UpdateHeader(world.rank - 1, 0, 0), np.ones(1))
+        end.leave()
         return
     link, told = server_link(world, 1), list[set[int]]()
     take(link, CLIENTS)

@@ -41,10 +41,10 @@ class CheckpointTriggers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the handlers; SIGUSR1, a warning before the end of a job, does not kill a process whose run is over."""
+        """Restore the handlers; SIGUSR1, a warning before the end of a job, is ignored once the run is over."""
         restore_handlers(self._before)
         if self._before.get(signal.SIGUSR1) == signal.SIG_DFL:
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            signal.signal(signal.SIGUSR1, _nothing)  # not SIG_IGN, which processes that it starts would inherit
 
     def due(self) -> bool:
         """Whether the interval is over; if so, the next one begins now."""
@@ -61,6 +61,10 @@ class CheckpointTriggers:
         if self.stop_signal and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.stop_signal = self.stop_signal or signal.Signals(number).name
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by doing nothing."""
 
 
 class Interrupts:
