@@ -341,13 +341,17 @@ def test_a_receive_that_fails_without_a_message_means_that_its_rank_has_died(
         reply(end, UpdateHeader(world.rank - 1, 0, 0), np.ones(1))
         end.leave()
         return
+    def lost(silent: set[int]) -> list[int]:
+        told.append(silent)
+        return []
+
     link, told = server_link(world, 1), list[set[int]]()
     take(link, CLIENTS)
     link.rearm(0)
     with monkeypatch.context() as patch:
         patch.setattr("areabench.transports.mpi_server.completed", fails)
         patch.setattr(link, "_is_complete", lambda client: client == 0)
-        patch.setattr(world, "lost", lambda silent: (told.append(silent), [])[1])
+        patch.setattr(world, "lost", lost)
         with pytest.raises(MPI.Exception):
             link.arrivals()
     assert told == [{1}]  # and its last message is not taken for a new one
