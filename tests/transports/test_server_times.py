@@ -208,6 +208,17 @@ def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -
     assert found == [2]
 
 
+def test_a_server_without_spare_moments_relieves_its_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, relieved = Scene(tmp_path, KEEP, ScriptedTriggers()), list[int]()
+    monkeypatch.setattr(scene.recorder, "relieve", lambda: relieved.append(scene.recorder.tally.events))
+    scene.poll(FIRST[:2])
+    scene.poll()
+    scene.poll(FIRST[2:])
+    scene.poll(second(0, 1))
+    scene.run()
+    assert relieved == [2, 4, 4, 6]  # and once after the server step
+
+
 def test_clients_that_were_not_asked_are_not_given_up(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST)
