@@ -262,6 +262,36 @@ def test_the_time_from_the_end_to_the_last_farewell_is_told(tmp_path: Path, coar
     assert coarse.slept == [0.05] * 4
 
 
+def test_a_signal_cancels_the_checkpoint_that_is_under_way(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
+    scene.poll(FIRST[:2])
+    scene.poll(FIRST[2:], scene.signal())
+    scene.poll(action=scene.let_through())
+    assert scene.run().state == State.STOPPED
+    assert scene.recall.asked == [{0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
+    assert scene.recall.given_up == [()]  # answers to the first question are stale
+    assert (scene.checkpoint.run_state.server.iteration, scene.files) == (4, {"checkpoint"})
+
+
+def test_a_server_that_takes_in_answers_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, done = Scene(tmp_path, KEEP, ScriptedTriggers(1)), list[bool]()
+    tasks = scene.server._memory_tasks
+    advance = tasks.advance
+
+    def noted(time_s: float) -> bool:
+        done.append(advance(time_s))
+        return done[-1]
+
+    monkeypatch.setattr(tasks, "advance", noted)
+    scene.poll(FIRST)
+    scene.poll(action=scene.let_through(2))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0, 1), scene.let_through(1))
+    scene.run()
+    assert done == [True, True, True, False, False, True]  # begun, two answers, none, the last answer
+
+
 def test_a_second_checkpoint_shows_a_later_moment(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2))
     scene.recall.allowed = math.inf

@@ -353,3 +353,14 @@ def test_before_the_first_reply_a_worker_looks_often(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
     worker._pause()
     assert slept == [20e-6]
+
+
+def test_after_an_order_a_worker_looks_often_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, hosted = list[float](), {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    worker = Worker(WorkerWire([order(Flag.FIRST)], expected=1), hosted, RealClock())
+    worker._active_s -= 100.0
+    worker.work()
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    for _ in range(30):
+        worker._pause()
+    assert max(slept) == 2e-3
