@@ -17,7 +17,7 @@ from tests.support.quadratics import GivenQuadratic
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Handling, TargetWatch
 from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
-from areabench.engine.events import CLIENT, Kind, State, Status
+from areabench.engine.events import CLIENT, Kind, Reason, State, Status, exit_code
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
@@ -144,6 +144,34 @@ def test_events_say_how_long_an_update_waited_and_was_answered(stage: Stage) -> 
     assert stage.conductor.handling == Handling(queue_s=0.125, service_s=0.25)
     events, _, _ = stage.close()
     assert (events["queue_s"].tolist(), events["service_s"].tolist()) == ([0.125], [0.25])
+
+
+def test_snapshots_before_a_refusal_do_not_show_it(stage: Stage) -> None:
+    stage.now_s = 2.5
+    stage.conductor.refuse(0, Reason.LENGTH, 2.5)
+    stage.conductor.pass_time(3.5)
+    events, index, _ = stage.close()
+    assert [(row["client"], row["reason"]) for row in events] == [(0, Reason.LENGTH)]
+    assert index == [(0.0, 0, 0), (1.0, 0, 0), (2.0, 0, 0), (3.0, 0, 1)]
+
+
+def test_a_client_may_be_lost_before_its_first_round_is_over(stage: Stage) -> None:
+    stage.update(0.5, 0, [2, 2])
+    stage.conductor.lose([1], 0.6)
+    events, _, _ = stage.close()
+    assert [(row["kind"], row["client"], row["round"]) for row in events] == [(Kind.UPDATE, 0, 0), (Kind.LOST, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code"),
+    [
+        (State.DONE, "6 iterations", 0), (State.FAILED, "client 1 failed", 1), (State.DIVERGED, "", 3),
+        (State.STOPPED, "SIGTERM", 4), (State.STOPPED, "SIGINT", 130), (State.FAILED, "SIGINT", 1),
+        (State.RUNNING, "", 0),
+    ],
+)  # fmt: skip
+def test_the_exit_code_tells_how_a_run_ended(state: State, reason: str, code: int) -> None:
+    assert exit_code(Status(state, reason, 0.0, 0, 0, 0)) == code
 
 
 def test_update_after_the_end_is_counted_and_changes_nothing(stage: Stage) -> None:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere, refused
 from tests.support.own_parts import write
+from tests.support.texts import quadratic
 
 from areabench.cli.main import main
-from areabench.engine.plugins.parts import _wrong_state
+from areabench.engine.data import prepare_data
+from areabench.engine.plugins.parts import _wrong_state, try_method
+from areabench.engine.scenario import build_scenario
+from areabench.experiment.fields import OwnMethod
+from areabench.experiment.parse import parse_experiment
+from areabench.experiment.problem_records import Mnist
+from areabench.experiment.records import Experiment
+from areabench.methods.as_fedavg import as_fedavg
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -157,3 +166,71 @@ def test_a_state_within_a_state_is_looked_at() -> None:
     assert _wrong_state(Outer(model, Inner(1)), model, None) == ""
     said = "has a field table of type dict, which no checkpoint can hold (in inner)"
     assert _wrong_state(Outer(model, Inner({})), model, None) == said
+
+
+CHANGED = "has a field table that was None at the start and is a number now; begin with a number"
+
+
+class Bare(NamedTuple):
+    """A state without a model."""
+
+    table: object
+
+
+def test_a_state_needs_a_model() -> None:
+    assert _wrong_state(Bare(1), np.zeros(2), None) == "has no field `model`"
+
+
+@pytest.mark.parametrize(
+    ("before", "wrong"),
+    [
+        (
+            Inner(None),
+            "has a field table that was None at the start and is a number now; begin with a number (in inner)",
+        ),
+        (Inner(2), ""),
+        (None, ""),
+    ],
+)
+def test_a_state_within_a_state_is_compared_with_what_it_was(before: Any, wrong: str) -> None:
+    model = np.zeros(2)
+    assert _wrong_state(Outer(model, Inner(1)), model, Outer(model, before)) == wrong
+
+
+def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = parse_experiment(quadratic(clients=1))
+    monkeypatch.setattr("areabench.engine.plugins.parts.own_method", lambda *_: as_fedavg(1))
+    try_method(OwnMethod(name="mine:make", step_size=0.1), experiment, np.zeros(2))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_folders_are_looked_in_where_an_experiment_names_code(
+    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[Sequence[str]]()
+    monkeypatch.setattr("areabench.engine.scenario.named_code", lambda _experiment: named)
+    monkeypatch.setattr("areabench.engine.scenario.look_in", looked.append)
+    build_scenario(parse_experiment(quadratic()), tmp_path, ["there"])
+    assert looked == ([["there"]] if named else [])
+
+
+def test_a_run_of_days_is_refused_by_the_rates_as_they_were_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, asked = parse_experiment(quadratic() + '[rates]\nname = "normal"\n'), list[tuple[float, str]]()
+
+    def check(_experiment: Experiment, per_second: float, key: str) -> None:
+        asked.append((per_second, key))
+
+    monkeypatch.setattr("areabench.engine.scenario.check_updates", check)
+    scenario = build_scenario(experiment, tmp_path)
+    assert asked == [(scenario.rates.sum(), "rates")]
+
+
+def test_data_of_the_package_is_prepared_before_the_ranks_load_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = list[tuple[object, Path]]()
+    monkeypatch.setattr("areabench.problems.datasets.prepare", lambda *given: prepared.append(given))
+    prepare_data(Mnist(), tmp_path)
+    assert prepared == [(Mnist(), tmp_path)]

@@ -234,6 +234,12 @@ def pipe(folder: Path) -> Path:
     return folder / "pipe.h5"
 
 
+def into_a_file(folder: Path) -> Path:
+    (folder / "file").touch()
+    (folder / "run.h5").symlink_to(folder / "file" / "real.h5")
+    return folder / "run.h5"
+
+
 def linked(folder: Path) -> Path:
     (folder / ".run.h5.new").symlink_to(folder / "elsewhere")
     return folder / "run.h5"
@@ -243,6 +249,7 @@ def linked(folder: Path) -> Path:
     ("make", "words"),
     [
         (no_folder, r"file/run.h5: .*file is not a folder; choose another --output"),
+        (into_a_file, r"run.h5: .*/file is not a folder; choose another --output"),
         (pipe, r"pipe.h5: is neither a file nor free; choose another --output"),
         (linked, r"run.h5: cannot be written: Too many levels of symbolic links; choose another --output"),
     ],

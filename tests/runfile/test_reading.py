@@ -260,6 +260,7 @@ def test_a_summary_weighs_staleness(path: Path) -> None:
         file["events"][...] = rows
     with open_run(path) as run:
         assert np.isnan(run.summary().mean_staleness)
+        assert (run.staleness.tolist(), run.served.tolist()) == ([], [0, 0])
 
 
 # --------------------------------------------------------------------------------------------------- provenance

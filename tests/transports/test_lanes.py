@@ -12,10 +12,12 @@ import pytest
 from tests.support.edited import edited
 
 from areabench.engine.events import State, Status
-from areabench.engine.lanes import MOST_LANES, group_lanes, lane_scenario
+from areabench.engine.lanes import MOST_LANES, _dimension, _lane_method, group_lanes, lane_scenario
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
 from areabench.experiment.problem_records import (
+    DataSettings,
+    Digits,
     Dirichlet,
     Logistic,
     Mnist,
@@ -155,6 +157,16 @@ def test_a_pass_holds_at_most_a_gigabyte_of_models(clients: int, widths: list[in
     base = replace(base, record=replace(base.record, interval_s=0.1))
     methods = [Area(step_size=1.0 + number) for number in range(21)]
     assert [len(members) for members in group_lanes(with_methods(methods, base))] == widths
+
+
+@pytest.mark.parametrize(("data", "entries"), [(Mnist(), 7840), (Digits(), 640), (SMALL.data, 48)])
+def test_the_size_of_a_model_is_known_before_the_data_is_loaded(data: DataSettings, entries: int) -> None:
+    assert _dimension(data) == entries
+
+
+def test_a_lane_alone_has_its_method() -> None:
+    for method in (Area(step_size=0.1), FedBuff(step_size=0.1)):
+        assert _lane_method([replace(SMALL, method=method)]).name == method.name
 
 
 # ---------------------------------------------------------------------------------------------- lanes and runs alone

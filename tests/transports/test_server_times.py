@@ -208,6 +208,17 @@ def test_a_checkpoint_is_written_after_the_rows_that_it_counts(tmp_path: Path) -
     assert found == [2]
 
 
+def test_a_server_without_spare_moments_relieves_its_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, relieved = Scene(tmp_path, KEEP, ScriptedTriggers()), list[int]()
+    monkeypatch.setattr(scene.recorder, "relieve", lambda: relieved.append(scene.recorder.tally.events))
+    scene.poll(FIRST[:2])
+    scene.poll()
+    scene.poll(FIRST[2:])
+    scene.poll(second(0, 1))
+    scene.run()
+    assert relieved == [2, 4, 4, 6]  # and once after the server step
+
+
 def test_clients_that_were_not_asked_are_not_given_up(tmp_path: Path) -> None:
     scene = Scene(tmp_path, KEEP, ScriptedTriggers())
     scene.poll(FIRST)
@@ -249,6 +260,36 @@ def test_the_time_from_the_end_to_the_last_farewell_is_told(tmp_path: Path, coar
     status = scene.run()
     assert status.drain_s == pytest.approx(0.2, abs=1e-3)
     assert coarse.slept == [0.05] * 4
+
+
+def test_a_signal_cancels_the_checkpoint_that_is_under_way(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
+    scene.poll(FIRST[:2])
+    scene.poll(FIRST[2:], scene.signal())
+    scene.poll(action=scene.let_through())
+    assert scene.run().state == State.STOPPED
+    assert scene.recall.asked == [{0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
+    assert scene.recall.given_up == [()]  # answers to the first question are stale
+    assert (scene.checkpoint.run_state.server.iteration, scene.files) == (4, {"checkpoint"})
+
+
+def test_a_server_that_takes_in_answers_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, done = Scene(tmp_path, KEEP, ScriptedTriggers(1)), list[bool]()
+    tasks = scene.server._memory_tasks
+    advance = tasks.advance
+
+    def noted(time_s: float) -> bool:
+        done.append(advance(time_s))
+        return done[-1]
+
+    monkeypatch.setattr(tasks, "advance", noted)
+    scene.poll(FIRST)
+    scene.poll(action=scene.let_through(2))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0, 1), scene.let_through(1))
+    scene.run()
+    assert done == [True, True, True, False, False, True]  # begun, two answers, none, the last answer
 
 
 def test_a_second_checkpoint_shows_a_later_moment(tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ def test_a_clock_goes_on_from_where_a_run_was_stopped(monkeypatch: pytest.Monkey
     assert clock.real_s(2.0) == 8.0
 
 
+def test_a_clock_starts_at_zero_and_in_real_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr("areabench.transports.clock.time.perf_counter", lambda: now_s[0])
+    clock = RealClock()
+    now_s[0] = 103.0
+    assert (clock.now_s(), clock.real_s(3.0)) == (3.0, 3.0)
+
+
 def test_signals_are_noted_and_the_first_one_named() -> None:
     with CheckpointTriggers(60.0) as triggers:
         os.kill(os.getpid(), signal.SIGCONT)
@@ -321,3 +329,38 @@ def test_a_worker_with_something_to_do_does_not_wait_inside_mpi(busy: str) -> No
     assert worker._waits_in_mpi() is True
     getattr(worker, busy).append("something")
     assert worker._waits_in_mpi() is False
+
+
+@pytest.mark.parametrize("cores", [Cores(spare=True, yielded=True), None])
+def test_a_worker_does_not_wait_inside_mpi_before_a_reply_or_where_it_knows_nothing_of_the_cores(
+    cores: Cores | None,
+) -> None:
+    hosted = {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    wire = WorkerWire([], expected=1)
+    worker = Worker(wire, hosted, RealClock()) if cores is None else Worker(wire, hosted, RealClock(), cores)
+    assert not worker._waits_in_mpi()
+    if cores is None:
+        worker._replied = worker._behind = True
+        assert not worker._waits_in_mpi()
+
+
+def test_before_the_first_reply_a_worker_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    worker = Worker(
+        WorkerWire([order(Flag.FIRST)], expected=1), {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}, RealClock()
+    )
+    worker.work()
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    worker._pause()
+    assert slept == [20e-6]
+
+
+def test_after_an_order_a_worker_looks_often_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept, hosted = list[float](), {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    worker = Worker(WorkerWire([order(Flag.FIRST)], expected=1), hosted, RealClock())
+    worker._active_s -= 100.0
+    worker.work()
+    monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
+    for _ in range(30):
+        worker._pause()
+    assert max(slept) == 2e-3

@@ -50,7 +50,7 @@ class Claim:
         try:
             self.making.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise RunFileError(f"{self.path}: {self.path.parent} is not a folder; {_ANOTHER}") from error
+            raise RunFileError(f"{self.path}: {self.making.parent} is not a folder; {_ANOTHER}") from error
         self._held.new = lock(self.making, os.O_CREAT | os.O_NOFOLLOW)
         os.ftruncate(self._held.new, 0)  # what a run that was killed has left
         refuse_existing(self.path, force=force)  # a run may have begun since
