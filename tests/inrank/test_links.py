@@ -341,6 +341,7 @@ def test_a_receive_that_fails_without_a_message_means_that_its_rank_has_died(
         reply(end, UpdateHeader(world.rank - 1, 0, 0), np.ones(1))
         end.leave()
         return
+
     def lost(silent: set[int]) -> list[int]:
         told.append(silent)
         return []
