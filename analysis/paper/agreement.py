@@ -10,6 +10,7 @@ import numpy as np
 
 from areabench.errors import UserError
 from areabench.experiment.labels import without_step_size
+from areabench.experiment.method_records import Area, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import (
     Dirichlet,
     DirichletEqual,
@@ -17,17 +18,7 @@ from areabench.experiment.problem_records import (
     Logistic,
     NearlyIid,
 )
-from areabench.experiment.records import (
-    Area,
-    ConstantSchedule,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    FedBuff,
-    MethodSettings,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment, ExponentialDelays, Stop
 from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_group

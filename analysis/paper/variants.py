@@ -23,8 +23,9 @@ from paper.page_tables import (
 )
 
 from areabench.engine.scenario import build_delays, build_method
+from areabench.experiment.method_records import Area, SFedAvg
 from areabench.experiment.problem_records import Dirichlet
-from areabench.experiment.records import Area, Experiment, NormalRates, SFedAvg
+from areabench.experiment.records import Experiment, NormalRates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_cells

@@ -22,8 +22,9 @@ from bench_page import describe_machine, markdown_table
 from areabench.arrays import Vector
 from areabench.engine.lanes import lane_scenario
 from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
 from areabench.experiment.parse import load_experiment, to_toml
-from areabench.experiment.records import Area, AsFedAvg, Experiment, FedBuff
+from areabench.experiment.records import Experiment
 from areabench.problems.logistic import FLOAT, LocalLogistic, LogisticProblem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder

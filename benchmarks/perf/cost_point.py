@@ -23,6 +23,7 @@ from typing import Literal
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.problem_records import (
     Dirichlet,
@@ -31,17 +32,7 @@ from areabench.experiment.problem_records import (
     Mnist,
     Synthetic,
 )
-from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
-    Clients,
-    Experiment,
-    FedBuff,
-    MethodSettings,
-    Record,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import Clients, Experiment, Record, Stop
 from areabench.host import peak_bytes
 from areabench.progress import Style
 from areabench.transports.options import RunOptions

@@ -43,15 +43,10 @@ from areabench.engine.messages import (
 )
 from areabench.engine.scenario import Scenario, build_method
 from areabench.errors import RunFailure
+from areabench.experiment.method_records import Area
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    Experiment,
-    Record,
-    Stop,
-)
+from areabench.experiment.records import Clients, Experiment, Record, Stop
 from areabench.problems.base import Problem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder

@@ -9,14 +9,16 @@ function of each section receives and returns. These names are stable; everythin
 from __future__ import annotations
 
 from areabench.arrays import Vector
-from areabench.methods.base import Buffer, Method, Report, Step
+from areabench.methods.base import Arrival, Buffer, Call, Method, Report, Step, Work, remember_nothing
 from areabench.problems.base import LocalProblem, Metrics, Problem
 from areabench.problems.datasets import Dataset
 from areabench.problems.minibatches import Minibatches
 from areabench.streams import Purpose, stream
 
 __all__ = [
+    "Arrival",
     "Buffer",
+    "Call",
     "Dataset",
     "LocalProblem",
     "Method",
@@ -27,5 +29,7 @@ __all__ = [
     "Report",
     "Step",
     "Vector",
+    "Work",
+    "remember_nothing",
     "stream",
 ]

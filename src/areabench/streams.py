@@ -19,8 +19,10 @@ class Purpose(IntEnum):
     SELECTION = 7
     AGGREGATION = 8
     REPLACEMENT = 9
+    WORK = 10
+    RULE = 11  # whatever a rule draws
 
 
 def stream(seed: int, purpose: Purpose, index: int = 0) -> np.random.Generator:
-    """The stream of one purpose; `index` is the client, or the round where the server draws."""
+    """The stream of one purpose; `index` is the client, or the number of the draw where the server draws."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, purpose, index])))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from areabench.experiment.method_records import Area, FedBuff
 from areabench.experiment.problem_records import (
     Digits,
     Dirichlet,
@@ -17,15 +18,7 @@ from areabench.experiment.problem_records import (
     Mnist,
     NearlyIid,
 )
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    Experiment,
-    FedBuff,
-    NormalRates,
-    Stop,
-    UniformRates,
-)
+from areabench.experiment.records import Clients, Experiment, NormalRates, Stop, UniformRates
 from areabench.results.published import published, published_cells, published_group
 from areabench.results.statistics import Spread
 

@@ -30,6 +30,7 @@ from tests.support.results import PAPER, made
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import (
     Dirichlet,
     DirichletEqual,
@@ -37,18 +38,7 @@ from areabench.experiment.problem_records import (
     Logistic,
     NearlyIid,
 )
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    EveryPeriod,
-    EveryUpdates,
-    FedBuff,
-    FixedDelays,
-    InverseSchedule,
-    MethodSettings,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import Clients, EveryPeriod, EveryUpdates, FixedDelays, InverseSchedule, Stop
 from areabench.results.cells import Cell
 from areabench.results.published import published_cells
 from areabench.results.statistics import Spread

@@ -21,18 +21,9 @@ from paper.variants import (
 )
 
 from areabench.engine.events import State, Status
+from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist, NearlyIid
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    EveryUpdates,
-    Experiment,
-    FixedDelays,
-    MethodSettings,
-    NormalRates,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import Clients, EveryUpdates, Experiment, FixedDelays, NormalRates, Stop
 from areabench.results.published import published, published_cells
 from areabench.sweeps.plan import Member, SweepPlan, load_sweep
 from areabench.sweeps.read import Result, Sweep

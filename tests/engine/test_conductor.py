@@ -21,17 +21,16 @@ from areabench.engine.events import CLIENT, Kind, Reason, State, Status, exit_co
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
+from areabench.experiment.method_records import AsFedAvg, SFedAvg
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import (
     AggregationSettings,
-    AsFedAvg,
     Clients,
     EveryPeriod,
     EveryUpdates,
     Experiment,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
 )
 from areabench.methods.as_fedavg import as_fedavg

@@ -30,17 +30,9 @@ from areabench.engine.messages import (
 from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
 from areabench.errors import RunFailure
+from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    EveryUpdates,
-    Experiment,
-    Faults,
-    MethodSettings,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import Clients, EveryUpdates, Experiment, Faults, Stop
 from areabench.methods.criteria import build_criterion
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder

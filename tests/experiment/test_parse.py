@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import Limits, Settings
+from areabench.experiment.method_records import Area, SFedAvg
 from areabench.experiment.parse import (
     Location,
     _read_record,
@@ -30,14 +31,12 @@ from areabench.experiment.problem_records import (
     Quadratic,
 )
 from areabench.experiment.records import (
-    Area,
     Clients,
     EveryUpdates,
     Experiment,
     ExponentialDelays,
     ListedRates,
     NormalRates,
-    SFedAvg,
     Stop,
     TraceDelays,
     UniformRates,

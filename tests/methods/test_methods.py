@@ -16,18 +16,9 @@ from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
-    Clients,
-    Experiment,
-    FedBuff,
-    MethodSettings,
-    SFedAvg,
-    Stop,
-    Theorem1Schedule,
-)
+from areabench.experiment.records import Clients, Experiment, Stop, Theorem1Schedule
 from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method

@@ -14,18 +14,9 @@ import cost_point
 import pytest
 
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Iid, Logistic, Mnist, Synthetic
-from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
-    Clients,
-    Experiment,
-    FedBuff,
-    MethodSettings,
-    Record,
-    SFedAvg,
-    Stop,
-)
+from areabench.experiment.records import Clients, Experiment, Record, Stop
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "perf"
 TINY = Experiment(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.method_records import Area
 from areabench.experiment.problem_records import (
     Dirichlet,
     DrawnSettings,
@@ -21,7 +22,7 @@ from areabench.experiment.problem_records import (
     Synthetic,
     TorchModule,
 )
-from areabench.experiment.records import Area, Clients, Experiment, Stop
+from areabench.experiment.records import Clients, Experiment, Stop
 from areabench.problems.base import Problem
 from areabench.problems.hinge import HingeProblem
 from areabench.problems.lipschitz import DrawnProblem

@@ -12,7 +12,8 @@ from tests.support.results import PAPER, made
 
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.records import Area, Record
+from areabench.experiment.method_records import Area
+from areabench.experiment.records import Record
 from areabench.results.retention import (
     Choice,
     Metric,

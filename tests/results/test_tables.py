@@ -14,19 +14,9 @@ import pytest
 from tests.support.results import PAPER, made
 
 from areabench.engine.events import State
+from areabench.experiment.method_records import Area, FedBuff, MethodSettings
 from areabench.experiment.problem_records import Logistic
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    Experiment,
-    FedBuff,
-    MethodSettings,
-    NormalRates,
-    RateSettings,
-    Record,
-    Stop,
-    UniformRates,
-)
+from areabench.experiment.records import Clients, Experiment, NormalRates, RateSettings, Record, Stop, UniformRates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page, build_tables, setting_of
 from areabench.results.retention import named_rule

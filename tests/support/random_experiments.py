@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from hypothesis import strategies as st
 
 from areabench.experiment.fields import Limits, OwnMethod, OwnPart
+from areabench.experiment.method_records import FedBuff, SFedAvg
 from areabench.experiment.parse import hints_of, options_of
 from areabench.experiment.problem_records import (
     Digits,
@@ -28,9 +29,7 @@ from areabench.experiment.problem_records import (
 from areabench.experiment.records import (
     EveryUpdates,
     Experiment,
-    FedBuff,
     ListedRates,
-    SFedAvg,
     Theorem1Schedule,
     Theorem2Schedule,
     TraceDelays,

@@ -13,15 +13,9 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.events import Reason
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
+from areabench.experiment.method_records import AsFedAvg
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    AsFedAvg,
-    Clients,
-    EveryUpdates,
-    Experiment,
-    Record,
-    Stop,
-)
+from areabench.experiment.records import Clients, EveryUpdates, Experiment, Record, Stop
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
 from areabench.transports.server_loop import Recall

@@ -22,6 +22,7 @@ from tests.sweeps.conftest import SameProcess
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ConfigError, RunFailure, RunFileError, WriteFailure
+from areabench.experiment.method_records import Area, FedBuff, SFedAvg
 from areabench.experiment.parse import load_experiment, parse_experiment, to_toml
 from areabench.experiment.problem_records import (
     Dirichlet,
@@ -30,15 +31,7 @@ from areabench.experiment.problem_records import (
     Logistic,
     NearlyIid,
 )
-from areabench.experiment.records import (
-    Area,
-    Experiment,
-    FedBuff,
-    NormalRates,
-    SFedAvg,
-    TraceDelays,
-    UniformRates,
-)
+from areabench.experiment.records import Experiment, NormalRates, TraceDelays, UniformRates
 from areabench.host import peak_bytes
 from areabench.progress import Style, SweepProgress, duration
 from areabench.sweeps.file import read_sweep_file

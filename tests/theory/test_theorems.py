@@ -11,6 +11,7 @@ import pytest
 from areabench.cli.main import main
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area, FedBuff, SFedAvg
 from areabench.experiment.parse import load_experiment
 from areabench.experiment.problem_records import (
     Hinge,
@@ -22,17 +23,14 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import (
     AggregationSettings,
-    Area,
     Clients,
     ConstantSchedule,
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    FedBuff,
     FixedDelays,
     ListedRates,
     PoissonAggregation,
-    SFedAvg,
     Stop,
     Theorem1Schedule,
     Theorem2Schedule,

@@ -15,6 +15,7 @@ from areabench.engine.events import State, Status
 from areabench.engine.lanes import MOST_LANES, _dimension, _lane_method, group_lanes, lane_scenario
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import (
     DataSettings,
     Digits,
@@ -26,19 +27,14 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import (
     AggregationSettings,
-    Area,
-    AsFedAvg,
     Clients,
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    FedBuff,
     InverseSchedule,
-    MethodSettings,
     NormalRates,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
 )
 from areabench.progress import ProgressLine, Style

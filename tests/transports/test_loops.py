@@ -31,18 +31,10 @@ from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import CLIENT, Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import Scenario, build_scenario
+from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import (
-    Area,
-    EveryPeriod,
-    Experiment,
-    MethodSettings,
-    Record,
-    SFedAvg,
-    Stop,
-    UniformRates,
-)
+from areabench.experiment.records import EveryPeriod, Experiment, Record, Stop, UniformRates
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder

@@ -14,21 +14,17 @@ from areabench.engine.events import Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.engine.server import Removal
 from areabench.errors import RunFailure
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
     Clients,
     EveryUpdates,
     Experiment,
     Faults,
-    FedBuff,
     FixedDelays,
     ListedRates,
-    MethodSettings,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
 )
 from areabench.methods.area import area

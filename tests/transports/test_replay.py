@@ -14,6 +14,7 @@ from tests.support.edited import edited
 from areabench.engine.events import Kind, Reason, State
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, UserError
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import (
     DataSettings,
     DrawnSettings,
@@ -29,18 +30,13 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import (
     AggregationSettings,
-    Area,
-    AsFedAvg,
     Clients,
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    FedBuff,
     InverseSchedule,
-    MethodSettings,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
 )
 from areabench.problems import logistic_optimum

@@ -19,6 +19,7 @@ from areabench.cli import main as cli
 from areabench.engine.events import State, Status
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, WriteFailure
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import (
     DrawnSettings,
@@ -34,21 +35,16 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import (
     AggregationSettings,
-    Area,
-    AsFedAvg,
     Clients,
     EveryPeriod,
     EveryUpdates,
     Experiment,
     Faults,
-    FedBuff,
     FixedDelays,
     InverseSchedule,
-    MethodSettings,
     NormalRates,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
     TraceDelays,
 )

@@ -18,8 +18,9 @@ from areabench.engine.events import CLIENT, Kind, State
 from areabench.engine.messages import Flag, Update
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ClientsLost
+from areabench.experiment.method_records import FedBuff
 from areabench.experiment.parse import to_toml
-from areabench.experiment.records import EveryPeriod, FedBuff, Stop
+from areabench.experiment.records import EveryPeriod, Stop
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder

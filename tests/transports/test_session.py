@@ -14,15 +14,13 @@ from tests.support.edited import edited
 from areabench.engine.events import Kind, State, Status
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import ClientsLost, RunFailure, RunFileError, WriteFailure
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
 from areabench.experiment.problem_records import Iid, Logistic, Median, Quadratic, Synthetic
 from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
     Clients,
     EveryUpdates,
     Experiment,
     Faults,
-    FedBuff,
     FixedDelays,
     ListedRates,
     Record,

@@ -18,24 +18,20 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
 from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
     Clients,
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    FedBuff,
     FixedDelays,
     InverseSchedule,
     ListedRates,
-    MethodSettings,
     NormalRates,
     PoissonAggregation,
     Record,
-    SFedAvg,
     Stop,
     UniformRates,
 )

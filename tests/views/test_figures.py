@@ -17,24 +17,14 @@ from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnMethod
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, SFedAvg
 from areabench.experiment.problem_records import (
     Dirichlet,
     Iid,
     Quadratic,
     Synthetic,
 )
-from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
-    Clients,
-    EveryUpdates,
-    FedBuff,
-    NormalRates,
-    RateSettings,
-    SFedAvg,
-    Stop,
-    UniformRates,
-)
+from areabench.experiment.records import Clients, EveryUpdates, NormalRates, RateSettings, Stop, UniformRates
 from areabench.problems import datasets
 from areabench.problems.splits import count_labels
 from areabench.results.grouping import arrange, choose

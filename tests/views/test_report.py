@@ -18,14 +18,9 @@ from tests.support.results import PAPER, counts, made
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
+from areabench.experiment.method_records import Area, FedBuff, MethodSettings
 from areabench.experiment.problem_records import Synthetic
-from areabench.experiment.records import (
-    Area,
-    Clients,
-    FedBuff,
-    MethodSettings,
-    Stop,
-)
+from areabench.experiment.records import Clients, Stop
 from areabench.results.statistics import Band
 from areabench.sweeps.read import Result
 from areabench.views.report.details import participation_of

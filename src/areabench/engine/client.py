@@ -7,34 +7,102 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from areabench.arrays import Vector
+from areabench.engine.messages import Order
 from areabench.errors import UserError
-from areabench.methods.base import Method
+from areabench.methods.base import Method, Work
 from areabench.problems.base import LocalProblem
+
+
+class LocalRound:
+    """A client's round under way, one local step at a time."""
+
+    def __init__(self, method: Method, local: LocalProblem, memory: Vector | None, order: Order) -> None:
+        self._method, self._local, self._memory = method, local, memory
+        begin, model, attached = method.begin, order.model, order.attached
+        start = model if begin is None else begin(memory, model, attached)
+        self.work = Work(model, order.step_size, 0, start, start, attached)
+        self.before = self.work  # before the last step
+        self._velocity: Vector | None = None
+
+    def step(self) -> None:
+        """One more local step."""
+        self.before, made = self.work, self.work.steps + 1
+        self.work = self.work._replace(local=self._next(), steps=made)
+
+    def _next(self) -> Vector:
+        method, work = self._method, self.work
+        if method.correct is None and not method.momentum:
+            return self._local.descend(work.local, work.step_size, 1)
+        direction = self._local.gradient(work.local)
+        if method.correct is not None:
+            direction = method.correct(self._memory, work, direction)
+        if method.momentum:
+            held = self._velocity
+            direction = self._velocity = direction if held is None else method.momentum * held + direction
+        return np.asarray(work.local - work.step_size * direction)
 
 
 class Client:
     """Client i: answers the r-th order with its r-th round of local steps."""
 
-    def __init__(self, method: Method, local: LocalProblem, start: Vector) -> None:
+    def __init__(self, method: Method, local: LocalProblem, start: Vector, *, stepwise: bool = False) -> None:
+        """`stepwise` clients make one step at a time, whether they are interrupted or not."""
         self._method, self._local = method, local
+        plain = method.begin is None and method.correct is None and not method.momentum
+        self._at_once = plain and not stepwise
         self.memory = self._before = method.remember(start)
         self.round = 0
 
-    def work(self, model: Vector, step_size: float) -> Vector:
-        """M local steps from `model`, none in a first round without training; returns what goes to the server."""
-        if self.round or self._method.trains_first:
-            local = self._local.descend(model, step_size)
-        else:
-            self._local.skip(1)  # so that each later round has the samples that it always has
-            local = model.copy()  # the transport may use the array again
-        report = self._method.report(self.memory, model, local)
-        self._before, self.memory = self.memory, report.memory
+    def work(self, order: Order, made: int | None = None) -> Vector:
+        """The local steps of an order, or the first `made` of them; returns what goes to the server."""
+        steps = order.local_steps if made is None else made
+        if self._at_once and self.trains:
+            model, step_size = order.model, order.step_size
+            local = self._local.descend(model, step_size, steps) if steps else model
+            return self.finish(order, Work(model, step_size, steps, model, local, order.attached))
+        begun = self.begin(order)
+        while begun.work.steps < steps and self.trains:
+            begun.step()
+        return self.finish(order, begun.work)
+
+    def begin(self, order: Order) -> LocalRound:
+        """Begin a round, to be made step by step."""
+        return LocalRound(self._method, self._local, self.memory, order)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the next round makes local steps."""
+        return self.round > 0 or self._method.trains_first
+
+    def finish(self, order: Order, work: Work, computed: int | None = None) -> Vector:
+        """End a round with `work`; returns what goes to the server.
+
+        A round takes the samples of all local steps that were ordered; `computed` are those that were made, where they
+        are more than those of `work`.
+        """
+        if left := order.local_steps - (work.steps if computed is None else computed):
+            self._local.skip(left)
+        if work.local is order.model:
+            work = work._replace(local=order.model.copy())  # the transport may use the array again
+        report = self._method.report(self.memory, work)
+        memory = report.memory
+        if memory is not None and np.may_share_memory(memory, order.model):
+            memory = memory.copy()
+        self._before, self.memory = self.memory, memory
         self.round += 1
         return report.payload
 
+    def cancel(self, order: Order, made: int = 0) -> None:
+        """Drop a round after `made` of its local steps."""
+        self._local.skip(order.local_steps - made)
+        self._before = self.memory
+        self.round += 1
+
     def take_back(self) -> None:
-        """The server has refused the last update: remember what was remembered before it, as the server does."""
+        """The server does not use the last update: remember what was remembered before it, as the server does."""
         self.memory = self._before
 
     def memory_at(self, number: int) -> Vector | None:
@@ -42,9 +110,9 @@ class Client:
         assert number in (self.round, self.round - 1), f"round {number} was asked for, the next is {self.round}"
         return self.memory if number == self.round else self._before
 
-    def resume(self, rounds: int, memory: Vector | None) -> None:
-        """Continue after this many rounds."""
-        self._local.skip(rounds)
+    def resume(self, rounds: int, local_steps: int, memory: Vector | None) -> None:
+        """Continue after this many rounds, which took the samples of this many local steps."""
+        self._local.skip(local_steps)
         self.round, self.memory, self._before = rounds, memory, memory
 
 

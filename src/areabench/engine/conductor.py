@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 from areabench.arrays import Vector
@@ -18,9 +19,9 @@ from areabench.engine.events import (
     State,
     Status,
 )
-from areabench.engine.messages import Order, Update, UpdateHeader, digest
+from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader, digest
 from areabench.engine.server import Server
-from areabench.engine.state import OpenOrders, RunState, Tally, refusal_reason
+from areabench.engine.state import OpenOrder, OpenOrders, RunState, Tally, refusal_reason
 from areabench.errors import RunFailure
 from areabench.experiment.records import Experiment
 from areabench.methods.criteria import Criterion
@@ -104,11 +105,13 @@ class Conductor:
         watch: TargetWatch,
         deliver: Callable[[Order], None],
         clock: Callable[[], float],
+        payload: Vector | None = None,
     ) -> None:
+        """`payload` has the shape and type of every payload; None: updates of many lanes, which are not checked."""
         self._stop, self._record, self._faults = experiment.stop, experiment.record, experiment.faults
         self._clients = experiment.clients.count
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
-        self._deliver, self._clock = deliver, clock
+        self._deliver, self._clock, self._payload = deliver, clock, payload
         self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
         self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of the grid's next point
         self._iterations = math.inf if self._stop.iterations is None else self._stop.iterations
@@ -122,37 +125,54 @@ class Conductor:
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
         self._lost: list[int] = []
         self._removed = 0  # of those that are lost
-        self._short = 0  # by how many updates the round of a synchronous method is shorter than it should be
+        self._cancelled: dict[int, OpenOrder] = {}  # by client, the last order that the rule has cancelled
+        self._unnoted: list[OpenOrder] = []  # cancelled by the current event
+        self._wake_s = math.inf  # when the rule wants to step by the clock
 
     @property
     def timer_s(self) -> float:
         """When the server steps next by the clock; infinite where updates decide."""
-        return self._criterion.next_s
+        return min(self._criterion.next_s, self._wake_s)
 
     def start(self) -> None:
         """Send the starting model out."""
         self._send(self._server.begin(), 0.0)
+        self._wake_s = self._server.wake_s
 
     def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
         """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so."""
         self.pass_time(time_s)
         server, client = self._server, update.header.client
         open_order = self._open_orders.out.get(client)
-        if reason := refusal_reason(update, open_order):
-            self.refuse(client, reason, time_s, update)
+        if reason := refusal_reason(update, open_order, self._payload):
+            if not self._was_cancelled(update.header):
+                self.refuse(client, reason, time_s, update)
             return
-        self._open_orders.end(client)
-        self._send(server.receive(client, update.payload), time_s)
+        assert open_order is not None
+        self._end_round(client, update.header.local_steps, time_s)
+        self._send(server.receive(update, open_order.order, time_s), time_s)
         self.updates += 1
         self.handling = Handling(queue_s, self._clock() - time_s)
-        assert open_order is not None
         self._note(
             Kind.UPDATE, update.header, time_s, open_order.order.step_size, digest_of=update, handling=self.handling
         )
         if self._refusals:
             self._refusals.pop(client, None)
         self._check_end()
-        self._step_if_due(time_s)
+        if not self._step_if_due(time_s):
+            self._send(server.replies(), time_s)
+            self._settle(time_s)
+
+    def _end_round(self, client: int, made: int, time_s: float, flag: Flag = Flag.REPLY) -> None:
+        """A client is free again; it gets the next order that waits for it, as a reply if it has sent an update."""
+        self._open_orders.end(client, made)
+        if self._open_orders.queued and (order := self._open_orders.release(client, time_s, flag)) is not None:
+            self._deliver(order)
+
+    def _was_cancelled(self, header: UpdateHeader) -> bool:
+        """Whether an update answers an order that was cancelled while it was in flight."""
+        cancelled = self._cancelled.get(header.client)
+        return cancelled is not None and header.round <= cancelled.round
 
     def refuse(self, client: int, reason: Reason, time_s: float, update: Update | None = None) -> None:
         """Refuse an update, and send its client a new order; without `update`, the message could not be read.
@@ -160,8 +180,8 @@ class Conductor:
         The client restores the memory from before that update, as the server has it.
         """
         self.pass_time(time_s)
-        open_order = self._open_orders.end(client)
         header = UpdateHeader(client, -1, -1) if update is None else update.header._replace(client=client)
+        open_order = self._open_orders.end(client, header.local_steps)
         step_size = math.nan if open_order is None else open_order.order.step_size
         self._note(Kind.REFUSED, header, time_s, step_size, digest_of=update, reason=reason)
         what = f"an update of client {client} has {reason.text}"
@@ -169,7 +189,7 @@ class Conductor:
             raise RunFailure(f'{what}; look for the cause, or continue without it: faults.bad_update = "refuse"')
         if open_order is not None:
             self._refusals[client] = self._refusals.get(client, 0) + 1
-            self._send([self._server.again(client)], time_s)
+            self._send([self._server.again(open_order.order, time_s)], time_s)
             self._end_if_all_refused(reason, what)
 
     def _end_if_all_refused(self, reason: Reason, what: str) -> None:
@@ -191,14 +211,14 @@ class Conductor:
                 self._lose(client, time_s)
         if len(self._lost) == self._clients:
             raise RunFailure("all clients are lost")
-        self._step_if_due(time_s)
+        if not self._step_if_due(time_s):
+            self._settle(time_s)
 
     def _lose(self, client: int, time_s: float) -> None:
-        at_work = self._open_orders.out.pop(client, None) is not None
+        open_orders = self._open_orders.drop(client)
         self._lost.append(client)
         self._refusals.pop(client, None)
-        orders = self._server.lose(client, at_work=at_work)
-        self._short += self._server.synchronous and at_work and not orders
+        orders = self._server.lose(client, open_orders, time_s)
         self._note(Kind.LOST, UpdateHeader(client, self._open_orders.rounds.get(client, 0), -1), time_s, math.nan)
         self._send(orders, time_s)
 
@@ -217,6 +237,10 @@ class Conductor:
         """How many lost clients are to be taken out of the average."""
         wanted = self._faults.lost_client == "remove" and self._server.removes
         return len(self._lost) - self._removed if wanted else 0
+
+    def round_of(self, client: int) -> int:
+        """The number of a client's current or next round."""
+        return self._open_orders.rounds.get(client, 0)
 
     @property
     def rounds_under_way(self) -> dict[int, int]:
@@ -239,15 +263,23 @@ class Conductor:
     def timer(self, time_s: float) -> None:
         """The server steps by the clock."""
         self.pass_time(time_s)
-        self._criterion.advance()
+        if self._criterion.next_s <= self._wake_s:
+            self._criterion.advance()
         self._step(time_s)
+        if self._wake_s <= time_s:
+            raise RunFailure(
+                f'method "{self._server.name}" asks at {time_s:g} s to be woken at {self._wake_s:g} s, which is over; '
+                "let `wake` return a later time after each step by the clock"
+            )
 
     def discard(self, update: Update, time_s: float) -> None:
         """Count an update that arrived after the end; it is logged as refused if something is wrong with it."""
-        open_order = self._open_orders.end(update.header.client)
+        if self._was_cancelled(update.header):
+            return
+        open_order = self._open_orders.end(update.header.client, update.header.local_steps)
         used, reason = (
             math.nan if open_order is None else open_order.order.step_size,
-            refusal_reason(update, open_order),
+            refusal_reason(update, open_order, self._payload),
         )
         kind = Kind.REFUSED if reason else Kind.DISCARDED
         self._note(kind, update.header, time_s, used, digest_of=update, reason=reason)
@@ -288,20 +320,20 @@ class Conductor:
 
     def run_state(self, time_s: float) -> RunState:
         """Everything that is needed to continue from here, except what the clients remember."""
-        recorder = self._recorder
+        recorder, orders = self._recorder, self._open_orders
         return RunState(
-            time_s, self._server.run_state(), dict(self._open_orders.rounds), tuple(self._open_orders.out.values()),
-            dict(self._refusals), tuple(self._lost), self._removed, self._short, self._grid_number, self._shown_s,
-            self._criterion.passed, recorder.tally.copy(), recorder.snapshots,
+            time_s, self._server.run_state(), dict(orders.rounds), dict(orders.local_steps), tuple(orders.out.values()),
+            tuple(chain.from_iterable(orders.queued.values())), dict(self._refusals), tuple(self._lost),
+            self._removed, self._grid_number, self._shown_s, self._criterion.passed, recorder.tally.copy(),
+            recorder.snapshots,
         )  # fmt: skip
 
     def resume(self, run_state: RunState) -> None:
         """Continue from a saved state."""
-        self._server.resume(run_state.server)
-        self._open_orders.rounds = dict(run_state.rounds)
-        self._open_orders.out = run_state.orders_by_client()
+        self._server.resume(run_state.server, run_state.lost)
+        self._open_orders.resume(run_state)
         self._refusals, self._lost = dict(run_state.refusals), list(run_state.lost)
-        self._removed, self._short = run_state.removed, run_state.short
+        self._removed, self._wake_s = run_state.removed, self._server.wake_s
         self._grid_number, self._shown_s = run_state.grid_number, run_state.shown_s
         if self._record.snapshots == "grid":
             self._grid_s = self._grid_number * self._record.interval_s
@@ -309,25 +341,37 @@ class Conductor:
             self._criterion.advance()
         self.updates = run_state.tally.status(State.RUNNING, "").updates
 
-    def _step_if_due(self, time_s: float) -> None:
-        """Step if enough updates have arrived."""
-        server = self._server
-        if self._criterion.counted(server.updates_since_step + self._short) and server.iteration < self._iterations:
-            self._step(time_s)
+    def _step_if_due(self, time_s: float) -> bool:
+        """Step if the rule says so, or enough updates have arrived; returns whether it was due."""
+        server, due = self._server, self._server.due
+        if due is None:
+            due = self._criterion.counted(server.updates_since_step)
+        if not due or server.iteration >= self._iterations:
+            return False
+        self._step(time_s)
+        return True
 
     def _step(self, time_s: float) -> None:
         begun_s, server = self._clock(), self._server
-        orders = server.aggregate()
+        orders = server.aggregate(time_s)
         self._send(orders, time_s)
-        if self._lost and self._server.synchronous:  # there may be fewer clients left than a round should have
-            self._short = (self._criterion.updates or 0) - len(orders)
         step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
-        self._note(Kind.STEP, _NO_UPDATE, time_s, step_size, handling=handling)
-        self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
+        kind = Kind.STEP if server.stepped else Kind.NO_STEP
+        self._note(kind, _NO_UPDATE, time_s, step_size, handling=handling)
+        if server.stepped:
+            self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         self._check_end()
+        self._settle(time_s)
         self._recorder.relieve()
-        if self._record.snapshots == "aggregations":
+        if server.stepped and self._record.snapshots == "aggregations":
             self._snapshot(time_s)
+
+    def _settle(self, time_s: float) -> None:
+        """After an event: note which orders it has cancelled, and ask the rule when to wake it."""
+        while self._unnoted:
+            order, number, _ = self._unnoted.pop(0)
+            self._note(Kind.CANCELLED, UpdateHeader(order.client, number, order.version), time_s, order.step_size)
+        self._wake_s = self._server.wake_s
 
     def _note(
         self,
@@ -366,8 +410,22 @@ class Conductor:
 
     def _send(self, orders: list[Order], time_s: float) -> None:
         for order in orders:
-            self._open_orders.begin(order, time_s)
-            self._deliver(order)
+            if order.flags in INTERRUPTS:
+                self._interrupt(order, time_s)
+            elif self._open_orders.begin(order, time_s):
+                self._deliver(order)
+
+    def _interrupt(self, order: Order, time_s: float) -> None:
+        """Cancel a client's current order, or contact the client; the round is named in place of the version."""
+        client, open_order = order.client, self._open_orders.out.get(order.client)
+        if open_order is None:
+            does = "cancels the order of" if order.flags is Flag.CANCEL else "contacts"
+            raise RunFailure(f'method "{self._server.name}" {does} client {client}, which has no order; call it first')
+        self._deliver(order._replace(version=open_order.round))
+        if order.flags is Flag.CANCEL:
+            self._cancelled[client] = open_order
+            self._unnoted.append(open_order)
+            self._end_round(client, 0, time_s, Flag.NONE)
 
 
 def _digest(content: Update | Vector) -> int:

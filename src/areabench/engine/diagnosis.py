@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from areabench.engine.fairness import expected_updates
 from areabench.engine.messages import Flag
-from areabench.experiment.records import Experiment, ExponentialDelays, SFedAvg
+from areabench.experiment.method_records import SFedAvg
+from areabench.experiment.records import Experiment, ExponentialDelays
 from areabench.host import Footprint, fullest_host
 
 TOLERANCE = 0.03  # cycles longer by this share on average still count as long as their delays

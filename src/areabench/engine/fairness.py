@@ -13,13 +13,8 @@ from numpy.typing import NDArray
 
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.records import (
-    Experiment,
-    ExponentialDelays,
-    FixedDelays,
-    SFedAvg,
-    TraceDelays,
-)
+from areabench.experiment.method_records import SFedAvg
+from areabench.experiment.records import Experiment, ExponentialDelays, FixedDelays, TraceDelays
 from areabench.experiment.traces import read_trace
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be

@@ -1,31 +1,34 @@
-"""Lanes: runs that differ in method and step size only, simulated together in one pass.
+"""Lanes: runs that differ in method, step size and aggregation criterion only, simulated together in one pass.
 
-Asynchronous methods call clients in the same order, and no random draw depends on method or step size; so all their
-runs of one trial have the same events and the same mini-batches. Their models are the rows of one array, shape
-(lanes, dimension), and one wide matrix product computes the gradients of all.
+Client-driven methods answer every update with an order to the same client, and no random draw depends on method or step
+size. So all their runs of one trial have the same arrivals and the same mini-batches, and one wide matrix product
+computes the gradients of all. Runs that differ in step size only are a part, which has a server of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.engine.client import Client
-from areabench.engine.scenario import Scenario, build_method
+from areabench.engine.messages import Order
+from areabench.engine.scenario import Scenario, given_of
 from areabench.engine.server import Server
-from areabench.experiment.fields import OwnMethod, OwnPart
+from areabench.experiment.fields import OwnPart
+from areabench.experiment.method_records import Area, AsyncFedEd, AsyncSgd, FedAsync, FedBuffPublished, Local, SFedAvg
 from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
-from areabench.experiment.records import Area, Experiment, FedBuff, SFedAvg
-from areabench.methods.base import Method, Report, Step
-from areabench.methods.fedbuff import fedbuff
+from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment
+from areabench.methods.base import Method, Work
+from areabench.methods.catalogue import build_method
+from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.schedules import build_schedule
-from areabench.problems.logistic import FLOAT, LogisticProblem
+from areabench.problems.logistic import FLOAT, LogisticLanes, LogisticProblem
 
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
@@ -36,13 +39,13 @@ MOST_BYTES = 10**9  # of the models that a pass holds
 
 
 def group_lanes(experiments: Sequence[Experiment]) -> list[tuple[int, ...]]:
-    """Which experiments can share a pass, as positions; the lanes of a pass are sorted by method."""
+    """Which experiments can share a pass, as positions; the lanes of a pass are sorted by part."""
     groups: dict[Experiment | int, list[int]] = {}
     for number, experiment in enumerate(experiments):
         groups.setdefault(_shared(experiment) if _can_share(experiment) else number, []).append(number)
     passes = []
     for members in groups.values():
-        members.sort(key=lambda number: experiments[number].method.name)
+        members.sort(key=lambda number: _part_key(experiments[number]))
         width = _width(experiments[members[0]])
         passes += [tuple(members[first : first + width]) for first in range(0, len(members), width)]
     return passes
@@ -79,8 +82,8 @@ def _can_share(experiment: Experiment) -> bool:
     stop, record = experiment.stop, experiment.record
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
-    if experiment.faults.lost or isinstance(experiment.method, OwnMethod):
-        return False  # an own method need not take stacks of models, nor call the clients in the same order
+    if experiment.faults.lost or not _has_plain_rounds(experiment):
+        return False
     if isinstance(experiment.data, OwnPart):  # the memory of a lane is not known
         return False
     if record.snapshots == "none":
@@ -88,71 +91,130 @@ def _can_share(experiment: Experiment) -> bool:
     return record.snapshots == "grid" and (stop.horizon_s or math.inf) / record.interval_s <= MOST_SNAPSHOTS
 
 
-def _shared(experiment: Experiment) -> Experiment:
-    """What the lanes of a pass have in common: the experiment but for its name, step size and asynchronous method.
+def _has_plain_rounds(experiment: Experiment) -> bool:
+    """Whether every round is M plain local steps, none is interrupted, and who works depends on no model.
 
-    Clients that do not train first have a pass of their own.
+    An own method need not take stacks of models.
+    """
+    method, clients = experiment.method, experiment.clients
+    if isinstance(method, AsyncFedEd) or (isinstance(method, FedAsync) and method.prox and clients.local_steps > 1):
+        return False
+    if experiment.local != Local() or clients.work != "fixed" or experiment.delays.per == "step":
+        return False
+    return method.client_driven or isinstance(method, SFedAvg | AsyncSgd | FedBuffPublished)
+
+
+def _shared(experiment: Experiment) -> Experiment:
+    """What the lanes of a pass have in common: the experiment but for its name, method and aggregation criterion.
+
+    Clients that do not train first have a pass of their own, and so have methods that choose clients themselves.
     """
     method = experiment.method
-    common = replace(method, step_size=1.0) if isinstance(method, Area | SFedAvg) else Area(step_size=1.0)
-    return replace(experiment, name="lanes", method=common)
+    if not method.client_driven:
+        return replace(experiment, name="lanes", method=replace(method, step_size=1.0))
+    first = method.first_message if isinstance(method, Area) else "trained"
+    return replace(
+        experiment, name="lanes", method=Area(step_size=1.0, first_message=first), aggregation=EveryUpdates(updates=1)
+    )
 
 
-# ------------------------------------------------------------------------------------------- many methods as one
+# ---------------------------------------------------------------------------------------------------- a pass
+
+
+class LaneStepSizes(NamedTuple):
+    """The step sizes of a part's lanes: as they are, shape (lanes,), and as a rule multiplies by them, (lanes, 1)."""
+
+    exact: NDArray[np.float64]
+    column: Vector
 
 
 @dataclass(frozen=True)
 class Part:
-    """A method and the lanes that it has."""
+    """Lanes that differ in step size only: one rule for all, whose vectors are stacks of shape (lanes, dimension)."""
 
+    experiment: Experiment  # of the first lane
     lanes: slice
     method: Method
+    start: Vector
+    step_sizes: NDArray[np.float64]
+    theorem: Callable[[int], float] | None
+
+    def server(self) -> Server:
+        """The server, before its first event; orders carry the step sizes of all lanes."""
+        settings, clients = self.experiment.schedule, self.experiment.clients
+        schedule: Any = build_schedule(settings, cast(Any, self.step_sizes), self.theorem)
+        constant = _lane_step_sizes(self.step_sizes) if isinstance(settings, ConstantSchedule) else None
+
+        def step_sizes(iteration: int, time_s: float) -> Any:
+            return constant or _lane_step_sizes(schedule(iteration, time_s))
+
+        return Server(self.method, step_sizes, self.start, clients.count, clients.local_steps)
+
+    def criterion(self) -> Criterion:
+        """The aggregation criterion, before its first time."""
+        return build_criterion(self.experiment, self.method)
 
 
-class LaneState(NamedTuple):
-    """The server's models, shape (lanes, dimension), and the state of each part."""
-
-    model: Vector
-    parts: tuple[Any, ...]
+def _lane_step_sizes(exact: NDArray[np.float64]) -> LaneStepSizes:
+    return LaneStepSizes(exact, exact.astype(FLOAT)[:, None])
 
 
-def together(parts: Sequence[Part]) -> Method:
-    """Several methods as one whose vectors are stacks of lanes; their updates travel as tuples, one entry per part."""
+@dataclass(frozen=True)
+class LanePass:
+    """Runs with the same arrivals and the same mini-batches: the parts of a scenario, each with a server of its own."""
 
-    def remember(start: Vector) -> Any:
-        return tuple(part.method.remember(start[part.lanes]) for part in parts)
+    scenario: Scenario  # of any of the runs
+    parts: tuple[Part, ...]
 
-    def report(memory: Any, base: Vector, local: Vector) -> Report:
-        reports = [
-            part.method.report(held, base[part.lanes], local[part.lanes])
-            for part, held in zip(parts, memory, strict=True)
-        ]
-        payload: Any = tuple(report.payload for report in reports)
-        kept: Any = tuple(_own(report.memory, held) for report, held in zip(reports, memory, strict=True))
-        return Report(payload, kept)
+    @property
+    def lanes(self) -> int:
+        """How many runs there are."""
+        return self.parts[-1].lanes.stop
 
-    def start(model: Vector) -> Step:
-        return gather(model, [part.method.start(model[part.lanes]) for part in parts])
-
-    def receive(state: LaneState, client: int, payload: Any) -> Step:
-        trios = zip(parts, state.parts, payload, strict=True)
-        return gather(state.model, [part.method.receive(inner, client, sent) for part, inner, sent in trios])
-
-    def aggregate(state: LaneState) -> Step:
-        steps = [part.method.aggregate(inner) for part, inner in zip(parts, state.parts, strict=True)]
-        return gather(np.concatenate([step.state.model for step in steps]), steps)
-
-    first = parts[0].method
-    return Method(
-        "lanes", remember, report, start, receive, aggregate, first.updates_per_step, trains_first=first.trains_first
-    )
+    def client(self, number: int) -> LaneClient:
+        """Client `number`, before its first round."""
+        assert isinstance(self.scenario.problem, LogisticProblem)
+        return LaneClient(self.parts, self.scenario.problem.lanes(number, self.lanes))
 
 
-def gather(model: Vector, steps: Sequence[Step]) -> Step:
-    """One step out of those of all parts, which call the same clients."""
-    calls = steps[0].calls
-    assert all(step.calls == calls for step in steps)
-    return Step(LaneState(model, tuple(step.state for step in steps)), calls)
+class LaneClient:
+    """A client of all lanes: it computes them together, and reports to the server of each part."""
+
+    def __init__(self, parts: Sequence[Part], local: LogisticLanes) -> None:
+        self._parts, self._local = parts, local
+        self._memories = [part.method.remember(part.start) for part in parts]
+        self._step_sizes: tuple[Any, ...] = ()
+        self._together = np.empty(0)
+        self.round = 0
+
+    def work(self, orders: Sequence[Order]) -> list[Vector]:
+        """M local steps from the orders of all parts; what goes to the server of each part."""
+        models, trains = [order.model for order in orders], self.round or self._parts[0].method.trains_first
+        self.round += 1
+        if trains:
+            made, local = orders[0].local_steps, self._local.descend(models, self._all_step_sizes(orders))
+        else:
+            self._local.skip(orders[0].local_steps)
+            made, local = 0, np.concatenate(models)
+        return [self._report(place, order, made, local) for place, order in enumerate(orders)]
+
+    def _all_step_sizes(self, orders: Sequence[Order]) -> NDArray[np.float64]:
+        """The step sizes of all lanes: the same array as before where they have not changed."""
+        given: tuple[Any, ...] = tuple(order.step_size for order in orders)
+        if len(given) != len(self._step_sizes) or any(
+            new is not old for new, old in zip(given, self._step_sizes, strict=True)
+        ):
+            self._step_sizes = given
+            self._together = np.concatenate([each.exact for each in given])
+        return self._together
+
+    def _report(self, place: int, order: Order, made: int, local: Vector) -> Vector:
+        part, sizes = self._parts[place], cast(LaneStepSizes, order.step_size)
+        own = local[part.lanes]
+        work = Work(order.model, cast(Any, sizes.column), made, order.model, own)
+        report = part.method.report(self._memories[place], work)
+        self._memories[place] = _own(report.memory, self._memories[place])
+        return report.payload
 
 
 def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
@@ -163,51 +225,29 @@ def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
     return before
 
 
-# ---------------------------------------------------------------------------------------------------- scenario
-
-
-@dataclass(frozen=True)
-class LaneScenario(Scenario):
-    """The parts of one pass: a scenario whose models are stacks."""
-
-    step_sizes: Any  # one per lane, shape (lanes,); elsewhere a step size is a single number
-
-    def server(self) -> Server:
-        """The server, before its first event."""
-        schedule = build_schedule(self.experiment.schedule, self.step_sizes, self.theorem)
-        return Server(self.method, schedule, self.start)
-
-    def client(self, number: int) -> Client:
-        """Client `number`, before its first round."""
-        assert isinstance(self.problem, LogisticProblem)
-        local: Any = self.problem.lanes(number, len(self.step_sizes))
-        return Client(self.method, local, self.start)
-
-
-def lane_scenario(one: Scenario, experiments: Sequence[Experiment]) -> LaneScenario:
-    """The scenario of a pass, from that of any of its experiments; they are sorted by method."""
-    start = np.repeat(one.start[None], len(experiments), axis=0)
-    start.flags.writeable = False
-    step_sizes = np.array([experiment.method.step_size for experiment in experiments])
-    method = together(_parts(experiments))
-    return LaneScenario(one.experiment, one.problem, method, start, one.rates, one.samples, one.data, step_sizes)
-
-
-def _parts(experiments: Sequence[Experiment]) -> list[Part]:
-    """The methods of a pass, each with its lanes."""
-    parts, first = [], 0
-    for _, group in groupby(experiments, key=lambda experiment: experiment.method.name):
+def build_pass(one: Scenario, experiments: Sequence[Experiment]) -> LanePass:
+    """The pass of experiments that `group_lanes` has put together, from the scenario of any of them."""
+    parts: list[Part] = []
+    first = 0
+    for _, group in groupby(experiments, key=_part_of):
         members = list(group)
-        parts.append(Part(slice(first, first + len(members)), _lane_method(members)))
-        first += len(members)
-    return parts
+        lanes = slice(first, first + len(members))
+        first = lanes.stop
+        start = np.repeat(one.start[None], len(members), axis=0)
+        start.flags.writeable = False
+        step_sizes = np.array([experiment.method.step_size for experiment in members])
+        column = step_sizes.astype(FLOAT)[:, None]
+        given = given_of(members[0], one.rates, one.samples, column)
+        method, theorem = build_method(members[0].method, given), replace(one, experiment=members[0]).theorem
+        parts.append(Part(members[0], lanes, method, start, step_sizes, theorem))
+    return LanePass(one, tuple(parts))
 
 
-def _lane_method(experiments: Sequence[Experiment]) -> Method:
-    """One method for lanes that differ in step size."""
-    if not isinstance(experiments[0].method, FedBuff):
-        return build_method(experiments[0])
-    methods = [experiment.method for experiment in experiments if isinstance(experiment.method, FedBuff)]
-    steps = [method.server_step_size or method.step_size for method in methods]
-    column: Any = np.array(steps, dtype=FLOAT)[:, None]
-    return fedbuff(experiments[0].clients.count, column)
+def _part_key(experiment: Experiment) -> tuple[str, str]:
+    """Sorts the lanes of a pass, so that those of a part are together."""
+    return experiment.method.name, repr(_part_of(experiment))
+
+
+def _part_of(experiment: Experiment) -> tuple[Any, ...]:
+    """What the lanes of a part have in common."""
+    return replace(experiment.method, step_size=1.0), experiment.aggregation

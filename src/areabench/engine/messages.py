@@ -1,7 +1,8 @@
 """The protocol between server and clients: tags, headers and the content of each message.
 
     tag     from -> to         content
-    ORDER   server -> client   an order header and the model in one message, or a header alone (stop)
+    ORDER   server -> client   an order header, the model and what is attached to it in one message, or a header alone
+                               (stop, cancel, contact, question)
     UPDATE  client -> server   an update header and the payload in one message, or a header alone (farewell, failure)
     FAILURE client -> server   the text that belongs to a failure, pickled: the only message that is
     MEMORY  client -> server   a header and what the client remembers, when it is asked to recall it; `round` is the
@@ -17,15 +18,13 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum, IntFlag
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from areabench.arrays import Vector, crc32
 from areabench.engine.events import Reason
 from areabench.errors import UserError
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 LARGEST_MESSAGE_BYTES = 2**31 - 1  # MPI counts in 32 bits
 _TAGS_A_CLIENT = 16
 HEADER_BYTES = 64  # both headers are padded to this; keeps the payload behind it aligned
@@ -45,13 +44,29 @@ def tag_of(kind: Tag, client: int) -> int:
     return kind + _TAGS_A_CLIENT * client
 
 
-def check_limits(clients: int, dimension: int, dtype: np.dtype[Any], highest_tag: int) -> None:
+class Shapes(NamedTuple):
+    """Arrays with the shapes and types of what travels: models, what goes with them, updates, and memories."""
+
+    model: Vector
+    attached: Vector | None
+    payload: Vector
+    memory: Vector | None
+
+    @property
+    def largest_bytes(self) -> int:
+        """The size of the largest message."""
+        order = self.model.nbytes + (0 if self.attached is None else self.attached.nbytes)
+        memory = 0 if self.memory is None else self.memory.nbytes
+        return HEADER_BYTES + max(order, self.payload.nbytes, memory)
+
+
+def check_limits(clients: int, shapes: Shapes, highest_tag: int) -> None:
     """A model must fit into one message, and the clients' tags into the range of this MPI."""
-    size = HEADER_BYTES + dimension * dtype.itemsize
+    size, model = shapes.largest_bytes, shapes.model
     if size > LARGEST_MESSAGE_BYTES:
         raise UserError(
-            f"a model of {dimension:,} parameters ({dtype.name}) is a message of {size:,} bytes, MPI takes at most "
-            f"{LARGEST_MESSAGE_BYTES:,}; use a smaller model or a shorter type, or `areabench simulate`"
+            f"a model of {model.size:,} parameters ({model.dtype.name}) is a message of {size:,} bytes, MPI takes at "
+            f"most {LARGEST_MESSAGE_BYTES:,}; use a smaller model or a shorter type, or `areabench simulate`"
         )
     most = (highest_tag + 1) // _TAGS_A_CLIENT
     if clients > most:
@@ -72,14 +87,28 @@ class Flag(IntFlag):
     RESUMED = 128  # server: an order of before the run was stopped; its delay began when the checkpoint says
     SHRUNK = 256  # server, with STOP: ranks were lost, so the others meet without them
     FIRST = 512  # server: goes out at the start, from which the client's delay runs
+    CANCEL = 1024  # server: drop the round named by `version`; no model
+    CONTACT = 2048  # server: send at once what the local steps of the round named by `version` have led to; no model
+    WAITS = 4096  # server: keep the update until you are contacted
 
 
 AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
-_FLAGS = tuple(Flag(value) for value in range(1024))  # looked up, not made: that takes a third of a microsecond
+INTERRUPTS = (Flag.CANCEL, Flag.CONTACT)
+
+
+class _Flags(dict[int, Flag]):
+    """Flags by number: looked up, not made, which takes a third of a microsecond."""
+
+    def __missing__(self, value: int) -> Flag:
+        self[value] = flag = Flag(value)
+        return flag
+
+
+_FLAGS = _Flags()
 
 
 class Order(NamedTuple):
-    """The server tells a client to work."""
+    """The server tells a client to work; or, with a flag and without a model, to drop its round or to send it now."""
 
     client: int
     model: Vector
@@ -87,6 +116,9 @@ class Order(NamedTuple):
     version: int  # number of server steps that led to `model`
     iteration: int  # k when the order went out
     flags: Flag = Flag.NONE
+    local_steps: int = 0  # to make; 0: the client chooses
+    attached: Vector | None = None  # goes with the model
+    given: bool = False  # whether the rule itself gave the model or the step size
 
 
 class UpdateHeader(NamedTuple):
@@ -100,6 +132,7 @@ class UpdateHeader(NamedTuple):
     reply_s: float = 0.0  # from its last update until the reply to it was here; NaN where the order was no reply
     compute_s: float = 0.0
     flags: Flag = Flag.NONE
+    local_steps: int = 0  # that the update is made of
 
 
 class Update(NamedTuple):
@@ -116,13 +149,13 @@ class OrderHeader(NamedTuple):
     version: int
     iteration: int
     flags: Flag
+    local_steps: int = 0
 
 
-_ORDER = struct.Struct("<HHIqqd")  # protocol version, flags, nothing, version, iteration, step size
-_UPDATE = struct.Struct("<HHIqqqdddd")  # protocol version, flags, payload's bytes, client, round, version, four times
-
-
-_START = struct.Struct("<HHIq")  # of an update: protocol version, flags, payload's bytes, client
+_ORDER = struct.Struct("<HHIqqd")  # protocol version, flags, local steps, version, iteration, step size
+# protocol version, flags, payload's bytes, client, local steps, round, version, four times
+_UPDATE = struct.Struct("<HHIIIqqdddd")
+_START = struct.Struct("<HHII")  # of an update: protocol version, flags, payload's bytes, client
 _FROM_CLIENTS = frozenset((0, 1, 2, 4))  # flags of an update, a farewell and a failure
 
 
@@ -132,29 +165,32 @@ class ProtocolError(RuntimeError):
 
 def pack_order(buffer: bytearray | memoryview, header: OrderHeader | Order) -> None:
     """Write an order's header to the front of a buffer."""
-    _ORDER.pack_into(buffer, 0, PROTOCOL_VERSION, header.flags, 0, header.version, header.iteration, header.step_size)
+    _ORDER.pack_into(
+        buffer, 0, PROTOCOL_VERSION, header.flags, header.local_steps, header.version, header.iteration,
+        header.step_size,
+    )  # fmt: skip
 
 
 def unpack_order(buffer: bytearray | memoryview) -> OrderHeader:
     """Read an order header from the front of a buffer."""
-    protocol, flags, _, version, iteration, step_size = _ORDER.unpack_from(buffer)
+    protocol, flags, local_steps, version, iteration, step_size = _ORDER.unpack_from(buffer)
     _check_protocol(protocol)
-    return OrderHeader(step_size, version, iteration, _FLAGS[flags])
+    return OrderHeader(step_size, version, iteration, _FLAGS[flags], local_steps)
 
 
 def pack_update(buffer: bytearray | memoryview, header: UpdateHeader, payload_bytes: int = 0) -> None:
     """Write an update header to the front of a buffer."""
     _UPDATE.pack_into(
-        buffer, 0, PROTOCOL_VERSION, header.flags, payload_bytes, header.client, header.round, header.base_version,
-        header.drawn_delay_s, header.realised_delay_s, header.reply_s, header.compute_s,
+        buffer, 0, PROTOCOL_VERSION, header.flags, payload_bytes, header.client, header.local_steps, header.round,
+        header.base_version, header.drawn_delay_s, header.realised_delay_s, header.reply_s, header.compute_s,
     )  # fmt: skip
 
 
 def unpack_update(buffer: bytearray | memoryview) -> UpdateHeader:
     """Read an update header from the front of a buffer."""
-    protocol, flags, _, *values = _UPDATE.unpack_from(buffer)
+    protocol, flags, _, client, local_steps, *values = _UPDATE.unpack_from(buffer)
     _check_protocol(protocol)
-    return UpdateHeader._make((*values, _FLAGS[flags]))
+    return UpdateHeader._make((client, *values, _FLAGS[flags], local_steps))
 
 
 def message_refusal_reason(buffer: bytearray | memoryview, client: int, payload_bytes: int) -> Reason:

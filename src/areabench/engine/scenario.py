@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client, Placement
 from areabench.engine.data import ClientData, load_data, split_rows
 from areabench.engine.events import CLIENT
+from areabench.engine.messages import Order, Shapes
 from areabench.engine.plugins.load import check_parts, refuse
 from areabench.engine.plugins.parts import (
     guarded_method,
@@ -40,43 +41,50 @@ from areabench.experiment.problem_records import (
     TorchModule,
 )
 from areabench.experiment.records import (
-    Area,
-    AsFedAvg,
     Clients,
     DelaySettings,
+    EveryPeriod,
+    EveryUpdates,
     Experiment,
     ExponentialDelays,
-    FedBuff,
     FixedDelays,
+    PoissonAggregation,
     Theorem1Schedule,
     Theorem2Schedule,
 )
-from areabench.methods.area import area
-from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Method
+from areabench.methods.base import Given, Method
+from areabench.methods.catalogue import build_method
 from areabench.methods.criteria import Criterion, build_criterion
-from areabench.methods.fedbuff import fedbuff
-from areabench.methods.s_fedavg import s_fedavg
-from areabench.methods.schedules import Schedule, build_schedule
+from areabench.methods.local import with_local
+from areabench.methods.schedules import build_schedule
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
-from areabench.timing.delays import Delays
+from areabench.timing.delays import Delays, RoundTime, chosen_steps
 from areabench.timing.rates import client_rates
 
 
-def build_method(experiment: Experiment) -> Method:
-    """The experiment's method."""
-    settings, count = experiment.method, experiment.clients.count
-    if isinstance(settings, Area):
-        return area(count, trains_first=settings.first_message == "trained")
-    if isinstance(settings, AsFedAvg):
-        return as_fedavg(count)
-    if isinstance(settings, FedBuff):
-        return fedbuff(count, settings.server_step_size or settings.step_size)
-    if isinstance(settings, OwnMethod):
-        return own_method(settings, experiment)
-    return s_fedavg(count, settings.clients_per_round, experiment.seed)
+def given_of(
+    experiment: Experiment, rates: NDArray[np.float64], samples: NDArray[np.int64], step_size: Any = None
+) -> Given:
+    """What the experiment's method may want to know; `step_size` stands for that of the settings, as a column."""
+    clients, aggregation = experiment.clients, experiment.aggregation
+    updates = aggregation.updates if isinstance(aggregation, EveryUpdates) else None
+    period_s = aggregation.period_s if isinstance(aggregation, EveryPeriod) else None
+    if isinstance(aggregation, PoissonAggregation):
+        period_s = 1 / aggregation.rate
+    alpha = experiment.method.step_size if step_size is None else step_size
+    return Given(clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s)
+
+
+def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:
+    """The experiment's method: one of areabench's, or the user's own, which is tried first and checked in each run."""
+    settings = experiment.method
+    if not isinstance(settings, OwnMethod):
+        return build_method(settings, given, experiment.local)
+    try_method(settings, given, start)
+    method = guarded_method(settings, own_method(settings, given), start)
+    return with_local(method, experiment.local, given.clients)
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Scenario:
             )
 
     @cached_property
-    def theorem(self) -> Schedule | None:
+    def theorem(self) -> Callable[[int], float] | None:
         """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
         if not isinstance(self.experiment.schedule, Theorem1Schedule | Theorem2Schedule):
             return None
@@ -119,15 +127,42 @@ class Scenario:
         """The server, before its first event."""
         schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size, self.theorem)
         mean = ErgodicMean(self.start) if self.experiment.record.average else None
-        return Server(self.method, schedule, self.start, mean)
+        return Server(self.method, schedule, self.start, self.experiment.clients.count, self._ordered_steps, mean)
+
+    @property
+    def _ordered_steps(self) -> int:
+        """The local steps that an order asks for; 0 where the clients choose."""
+        clients = self.experiment.clients
+        return clients.local_steps if clients.work == "fixed" else 0
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether clients make their local steps one at a time, so that they can be interrupted."""
+        return self.method.interrupts or self.experiment.delays.per == "step"
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
-        return Client(self.method, self.problem.local(number), self.start)
+        return Client(self.method, self.problem.local(number), self.start, stepwise=self.stepwise)
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
         return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
+
+    def begin_round(self, delays: Delays, order: Order, number: int) -> tuple[Order, RoundTime]:
+        """An order with its local steps, which the client may choose, and the time of its round `number`."""
+        if order.local_steps or self.experiment.clients.work == "fixed":
+            return order, delays.round_time(order.client, order.local_steps)
+        clients, seed, delay_s = self.experiment.clients, self.experiment.seed, delays.next_s(order.client)
+        steps = chosen_steps(clients, seed, order.client, number, delay_s)
+        return order._replace(local_steps=steps), RoundTime(delay_s, steps)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shapes and types of what travels between server and clients."""
+        method, start = self.method, self.start
+        attached = None if method.attach is None else method.attach(method.start(start).state)
+        payload = start if method.payload_like is None else method.payload_like(start)
+        return Shapes(start, attached, payload, method.remember(start))
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""
@@ -184,10 +219,7 @@ def build_scenario(
     problem, samples = _build_problem(experiment, held)
     start = problem.start()
     start.flags.writeable = False
-    method = build_method(experiment)
-    if isinstance(experiment.method, OwnMethod):
-        try_method(experiment.method, experiment, start)
-        method = guarded_method(experiment.method, method, count, start)
+    method = method_of(experiment, given_of(experiment, rates, samples), start)
     if isinstance(experiment.delays, OwnPart):
         try_delays(experiment.delays, rates, experiment.seed)
     data = None if held is None else held.data

@@ -1,19 +1,23 @@
 """The server's side of a run, without clock or wire: counters around a method's rule.
 
-Algorithm 1 of the paper: k grows by one for each update received and by one for each server step. An order carries
-the model from before a step that the same update triggers, and the step size of its iteration.
+Algorithm 1 of the paper: k grows by one for each update received and by one for each server step. A reply carries
+the model from before a step that the same update triggers, unless the method replies after it, and the step size of
+its iteration.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.engine.messages import AGAIN, Flag, Order
+from areabench.engine.messages import AGAIN, Flag, Order, Update
 from areabench.engine.state import ServerState
-from areabench.methods.base import Method, Step
+from areabench.errors import RunFailure
+from areabench.methods.base import Arrival, Call, Method, Step
 from areabench.methods.schedules import Schedule
 
 
@@ -40,12 +44,27 @@ class ErgodicMean:
 class Server:
     """Counts iterations and model versions, and turns the rule's calls into orders."""
 
-    def __init__(self, method: Method, schedule: Schedule, start: Vector, mean: ErgodicMean | None = None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        schedule: Schedule,
+        start: Vector,
+        clients: int,
+        local_steps: int = 0,
+        mean: ErgodicMean | None = None,
+    ) -> None:
+        """`local_steps` is what an order asks for unless the rule says otherwise; 0: the client chooses."""
         self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
+        self._clients, self._local_steps = clients, local_steps
         self._state: Any = None
+        self._reply: Step | None = None  # goes out after the server step that the same update may trigger
+        self._sender = -1  # the client whose update that was
+        self._lost: set[int] = set()
         self.iteration = 0  # k
         self.version = 0  # server steps so far
         self.updates_since_step = 0
+        self.time_s = 0.0  # of the current event
+        self.stepped = True  # whether the last `aggregate` was a server step
 
     @property
     def model(self) -> Vector:
@@ -63,39 +82,82 @@ class Server:
         """The rule's own state."""
         return self._state
 
+    @property
+    def name(self) -> str:
+        """The name of the method."""
+        return self._method.name
+
+    @property
+    def due(self) -> bool | None:
+        """Whether the rule wants to step now; None where the experiment's criterion decides."""
+        method = self._method
+        if method.due is not None:
+            return method.due(self._state)
+        return None if method.wake is None else False
+
+    @property
+    def wake_s(self) -> float:
+        """When the rule wants to step by the clock."""
+        return math.inf if self._method.wake is None else self._method.wake(self._state)
+
     def begin(self) -> list[Order]:
         """Start: x_{s,0} and alpha_0 go to the clients that work first."""
         return self._follow(self._method.start(self._start), Flag.FIRST)
 
-    def receive(self, client: int, payload: Vector) -> list[Order]:
-        """An update arrived."""
+    def receive(self, update: Update, order: Order, time_s: float) -> list[Order]:
+        """An update arrived as the answer to an order; with `reply = "after"` see `replies` for the answer."""
         self.iteration += 1
         self.updates_since_step += 1
-        return self._follow(self._method.receive(self._state, client, payload), Flag.REPLY)
+        self.time_s = time_s
+        header, payload = update
+        arrival = Arrival(
+            header.client, payload, header.round, order.version, order.model, self.version - order.version,
+            order.step_size, header.local_steps, time_s,
+        )  # fmt: skip
+        step = self._method.receive(self._state, arrival)
+        if self._method.reply == "before":
+            return self._follow(step, sender=header.client)
+        self._state, self._reply, self._sender = step.state, step, header.client
+        return []
 
-    def aggregate(self) -> list[Order]:
-        """The aggregation criterion is satisfied: the server steps."""
-        self.iteration += 1
-        self.version += 1
-        self.updates_since_step = 0
-        if self._mean is not None:
-            self._mean.leave(self.model, self.iteration)
-        return self._follow(self._method.aggregate(self._state), Flag.NONE)
+    def replies(self) -> list[Order]:
+        """What the last update is answered with after a server step, or instead of one."""
+        if self._reply is None:
+            return []
+        step, self._reply = self._reply._replace(state=self._state), None
+        return self._follow(step, sender=self._sender)
 
-    def again(self, client: int) -> Order:
-        """A client's update was refused: it forgets that update and works again, from the current model."""
-        return Order(client, self.model, self._schedule(self.iteration), self.version, self.iteration, AGAIN)
+    def aggregate(self, time_s: float) -> list[Order]:
+        """The aggregation criterion is met: the server steps, unless the rule does not."""
+        self.time_s = time_s
+        step = self._method.aggregate(self._state)
+        self.stepped = step.stepped
+        if step.stepped:
+            self.iteration += 1
+            self.version += 1
+            self.updates_since_step = 0
+            if self._mean is not None:
+                self._mean.leave(self.model, self.iteration)
+        self._state = step.state
+        return self.replies() + self._follow(step)
 
-    def lose(self, client: int, *, at_work: bool) -> list[Order]:
-        """A client is lost; the orders to those who work in its place."""
+    def again(self, order: Order, time_s: float) -> Order:
+        """The update that answers an order was refused: its client forgets it and works again, from the current model.
+
+        What the rule itself gave with the order stays as it was.
+        """
+        self.time_s = time_s
+        if order.given:
+            return order._replace(iteration=self.iteration, flags=AGAIN | (order.flags & Flag.WAITS))
+        return self._order(Call(order.client, local_steps=order.local_steps), AGAIN | (order.flags & Flag.WAITS))
+
+    def lose(self, client: int, orders: int, time_s: float) -> list[Order]:
+        """A client is lost with this many open orders; the orders to those who work in its place."""
+        self.time_s = time_s
+        self._lost.add(client)
         if self._method.lose is None:
             return []
-        return self._follow(self._method.lose(self._state, client, at_work), Flag.NONE)
-
-    @property
-    def synchronous(self) -> bool:
-        """Whether the method's own rounds decide when it steps."""
-        return self._method.updates_per_step is not None
+        return self._follow(self._method.lose(self._state, client, orders))
 
     @property
     def removes(self) -> bool:
@@ -117,17 +179,75 @@ class Server:
         mean = None if self._mean is None else (self._mean.total, self._mean.since)
         return ServerState(self._state, self.iteration, self.version, self.updates_since_step, mean)
 
-    def resume(self, run_state: ServerState) -> None:
+    def resume(self, run_state: ServerState, lost: Iterable[int] = ()) -> None:
         """Continue from a saved state."""
         self._state, self.iteration, self.version = run_state.state, run_state.iteration, run_state.version
         self.updates_since_step = run_state.updates_since_step
+        self._lost.update(lost)
         if self._mean is not None and run_state.mean is not None:
             self._mean.total, self._mean.since = run_state.mean
 
-    def _follow(self, step: Step, flags: Flag) -> list[Order]:
+    def _follow(self, step: Step, flags: Flag = Flag.NONE, sender: int = -1) -> list[Order]:
+        """Take over the state, and turn what clients are told into orders; that to `sender` is a reply."""
         self._state = step.state
-        model, step_size = step.state.model, self._schedule(self.iteration)
-        return [Order(client, model, step_size, self.version, self.iteration, flags) for client in step.calls]
+        orders = [self._order(call, Flag.REPLY if _client(call) == sender else flags) for call in step.calls]
+        if not step.cancels and not step.contacts:
+            return orders
+        cancels = [self._interrupt(client, Flag.CANCEL) for client in step.cancels]
+        return cancels + orders + [self._interrupt(client, Flag.CONTACT) for client in step.contacts]
+
+    def _order(self, call: int | Call, flags: Flag) -> Order:
+        """An order for what the rule has called; a bare client is called with all that is usual."""
+        client = _client(call)
+        self._check(client, "calls")
+        attached = None if self._method.attach is None else self._method.attach(self._state)
+        step_size = self._schedule(self.iteration, self.time_s)
+        order = Order(
+            client, self._state.model, step_size, self.version, self.iteration, flags, self._local_steps, attached
+        )
+        return _as_called(order, call) if isinstance(call, Call) else order
+
+    def _interrupt(self, client: int, flag: Flag) -> Order:
+        """A message without a model to a client that works."""
+        self._check(client, "cancels" if flag is Flag.CANCEL else "contacts")
+        if not self._local_steps:
+            raise RunFailure(
+                f'method "{self.name}" interrupts client {client}, which chooses its local steps itself; '
+                'use clients.work = "fixed"'
+            )
+        return Order(client, _NO_MODEL, 0.0, self.version, self.iteration, flag)
+
+    def _check(self, client: int, does: str) -> None:
+        """A RunFailure for a client that the rule must not name."""
+        if type(client) is not int or not 0 <= client < self._clients:
+            raise RunFailure(
+                f'method "{self.name}" {does} client {client!r}, which does not exist; name clients from 0 to '
+                f"{self._clients - 1}"
+            )
+        if self._lost and client in self._lost:
+            raise RunFailure(
+                f'method "{self.name}" {does} client {client}, which is lost; let its function `lose` note the lost '
+                "clients, and call others"
+            )
+
+
+_NO_MODEL = np.empty(0)
+
+
+def _client(call: int | Call) -> int:
+    return call.client if isinstance(call, Call) else call
+
+
+def _as_called(order: Order, call: Call) -> Order:
+    """The order with what the rule says about it."""
+    given = call.model is not None or call.step_size is not None
+    return order._replace(
+        model=order.model if call.model is None else call.model,
+        step_size=order.step_size if call.step_size is None else call.step_size,
+        local_steps=order.local_steps if call.local_steps is None else call.local_steps,
+        flags=order.flags | Flag.WAITS if call.waits else order.flags,
+        given=given,
+    )
 
 
 class Removal:

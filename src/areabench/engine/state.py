@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, Reason, State, Status
-from areabench.engine.messages import Order, Update
+from areabench.engine.messages import Flag, Order, Update
 
 
 class OpenOrder(NamedTuple):
@@ -28,41 +28,79 @@ class OpenOrder(NamedTuple):
 
 
 class OpenOrders:
-    """All open orders; a client has one at most."""
+    """All open orders: a client works on one, and others wait for it in a queue."""
 
     def __init__(self) -> None:
         self.out: dict[int, OpenOrder] = {}
-        self.rounds: dict[int, int] = {}  # that each client has completed
+        self.queued: dict[int, deque[Order]] = {}
+        self.rounds: dict[int, int] = {}  # that each client has ended
+        self.local_steps: dict[int, int] = {}  # that these rounds took of the client's samples
 
-    def begin(self, order: Order, time_s: float) -> None:
-        """An order is sent."""
-        self.out[order.client] = OpenOrder(order, self.rounds.get(order.client, 0), time_s)
+    def begin(self, order: Order, time_s: float) -> bool:
+        """An order is given; returns whether its client is free and gets it now, and not from the queue later."""
+        client = order.client
+        if client in self.out:
+            self.queued.setdefault(client, deque()).append(order)
+            return False
+        self.out[client] = OpenOrder(order, self.rounds.get(client, 0), time_s)
+        return True
 
-    def end(self, client: int) -> OpenOrder | None:
-        """A client has answered; its order, if it had one."""
+    def end(self, client: int, made: int = 0) -> OpenOrder | None:
+        """A client's round is over; its order, if it had one. `made` are the steps that it chose to make itself."""
         open_order = self.out.pop(client, None)
         if open_order is not None:
             self.rounds[client] = open_order.round + 1
+            taken = self.local_steps.get(client, 0)
+            self.local_steps[client] = taken + (open_order.order.local_steps or made)
         return open_order
 
+    def release(self, client: int, time_s: float, flag: Flag) -> Order | None:
+        """The next order of a client that is free again, with this flag; None if none waits."""
+        waiting = self.queued.get(client)
+        if not waiting:
+            return None
+        order = waiting.popleft()
+        order = order._replace(flags=flag | (order.flags & Flag.WAITS))
+        if not waiting:
+            del self.queued[client]
+        self.begin(order, time_s)
+        return order
 
-def refusal_reason(update: Update, open_order: OpenOrder | None) -> Reason:
-    """Why an update cannot be used as the answer to an order; NONE if it can."""
+    def resume(self, run_state: RunState) -> None:
+        """Continue with the orders of a saved state."""
+        self.rounds, self.local_steps = dict(run_state.rounds), dict(run_state.local_steps)
+        self.out = run_state.orders_by_client()
+        for order in run_state.queued:
+            self.queued.setdefault(order.client, deque()).append(order)
+
+    def drop(self, client: int) -> int:
+        """A client is lost; how many orders it had."""
+        return (self.out.pop(client, None) is not None) + len(self.queued.pop(client, ()))
+
+
+def refusal_reason(update: Update, open_order: OpenOrder | None, like: Vector | None) -> Reason:
+    """Why an update cannot be used as the answer to an order; NONE if it can.
+
+    `like` has the shape and type of every payload; None for lanes: a lane whose model is not finite in the end is run
+    again alone.
+    """
     header, payload = update
     if open_order is None or header.round != open_order.round:
         return Reason.ROUND
     if header.base_version != open_order.order.version:
         return Reason.BASE_VERSION
-    if isinstance(payload, tuple):  # of many lanes: a lane whose model is not finite in the end is run again alone
+    if like is None:
         return Reason.NONE
-    if payload.shape != open_order.order.model.shape:
+    if payload.shape != like.shape:
         return Reason.LENGTH
     return Reason.NONE if _finite(payload) else Reason.NOT_FINITE
 
 
 def _finite(payload: Vector) -> bool:
     """Whether all entries are finite; the sum of their squares nearly always decides, in a tenth of the time."""
-    return math.isfinite(np.dot(payload, payload)) or bool(np.isfinite(payload).all())
+    if payload.ndim == 1 and payload.dtype.kind == "f":
+        return math.isfinite(np.dot(payload, payload)) or bool(np.isfinite(payload).all())
+    return bool(np.isfinite(payload).all())
 
 
 class Tally:
@@ -150,11 +188,12 @@ class RunState:
     time_s: float
     server: ServerState
     rounds: dict[int, int]  # that each client has completed; they say where its random streams are
+    local_steps: dict[int, int]  # that these rounds took of each client's samples
     open_orders: tuple[OpenOrder, ...]
+    queued: tuple[Order, ...]  # behind the open ones, each client's in its order
     refusals: dict[int, int]  # in a row, by client
     lost: tuple[int, ...]
     removed: int  # lost clients that were taken out of the average
-    short: int  # updates by which the current round is shorter than it should be
     grid_number: int  # the next point of the grid of snapshots
     shown_s: float  # the time of the last snapshot
     timers_passed: int  # steps by the clock so far

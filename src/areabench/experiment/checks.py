@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnPart
+from areabench.experiment.method_records import FedBuff, SFedAvg
 from areabench.experiment.problem_records import (
     SMALLEST,
     Dirichlet,
@@ -22,13 +23,11 @@ from areabench.experiment.records import (
     EveryUpdates,
     Experiment,
     ExponentialDelays,
-    FedBuff,
     FixedDelays,
     ListedRates,
     LognormalRates,
     NormalRates,
     PoissonAggregation,
-    SFedAvg,
     Stop,
     UniformRates,
 )

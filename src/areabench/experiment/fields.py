@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ class OwnPart:
 class OwnMethod:
     """A function of the user's own, which is executed."""
 
+    client_driven: ClassVar[bool] = False  # it need not be
     name: str = SAMPLE_PATH
     step_size: float = key("step size alpha of the clients", above=0)
     settings: Settings = key(_SETTINGS, NO_SETTINGS)

@@ -8,15 +8,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from areabench.experiment.fields import Settings
+from areabench.experiment.method_records import MethodSettings
 from areabench.experiment.problem_records import SplitSettings
-from areabench.experiment.records import (
-    Experiment,
-    ListedRates,
-    LognormalRates,
-    MethodSettings,
-    RateSettings,
-    UniformRates,
-)
+from areabench.experiment.records import Experiment, ListedRates, LognormalRates, RateSettings, UniformRates
 
 SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder names them
 

@@ -113,7 +113,10 @@ def to_toml(experiment: Experiment) -> str:
     """The resolved experiment as TOML; reading it again gives an equal record."""
     values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
     top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
-    sections = {name: value for name, value in values.items() if is_dataclass(value)}
+    known = {item.name: item for item in fields(experiment)}
+    sections = {
+        name: value for name, value in values.items() if is_dataclass(value) and _is_written(known[name], experiment)
+    }
     blocks = [block(top)]
     for name, record in sections.items():
         entries = {item.name: getattr(record, item.name) for item in fields(record) if _is_written(item, record)}

@@ -1,7 +1,8 @@
 """The experiment as frozen records: every key of the TOML file, with its unit, range and default.
 
 A field's metadata has its limits (`fields.key`); `parse` enforces them, so a record that was read is valid. A section
-with several variants is a union of records that differ in `name`. `problem_records` has [problem], [data] and [split].
+with several variants is a union of records that differ in `name`. `method_records` has [method] and [local],
+`problem_records` has [problem], [data] and [split].
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.experiment.fields import OwnMethod, OwnPart, key
+from areabench.experiment.fields import OwnPart, key
+from areabench.experiment.method_records import Local, MethodSettings
 from areabench.experiment.problem_records import DataSettings, ProblemSettings, SplitSettings
 
 
@@ -38,7 +40,13 @@ class Clients:
     """The clients, and how much each computes between two messages."""
 
     count: int = key("number of clients n", minimum=1, maximum=1_000_000)
-    local_steps: int = key("local gradient steps M per round", 1, minimum=1)
+    local_steps: int = key("local gradient steps M per round; at most so many, where `work` is not fixed", 1, minimum=1)
+    work: Literal["fixed", "uniform", "ticks"] = key(
+        "local steps of a round: M; 1 to M, drawn by the client; or as many ticks as its delay has, at most M",
+        "fixed",
+        written=False,
+    )
+    tick_s: float | None = key('duration of a local step of work = "ticks"', None, unit="s", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +86,15 @@ class ListedRates:
 RateSettings = UniformRates | NormalRates | LognormalRates | ListedRates
 
 
+PER = "what a delay is for: a round, or each local step of it; rates are then local steps per second"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExponentialDelays:
     """Exp(rate) between two updates of a client, computing included."""
 
     name: Literal["exponential"] = "exponential"
+    per: Literal["round", "step"] = key(PER, "round", written=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +102,7 @@ class FixedDelays:
     """Exactly 1/rate between two updates of a client, computing included."""
 
     name: Literal["fixed"] = "fixed"
+    per: Literal["round", "step"] = key(PER, "round", written=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +111,17 @@ class TraceDelays:
 
     name: Literal["trace"] = "trace"
     file: str = key("path of the CSV file, relative to the experiment file")
+    per: Literal["round", "step"] = key(PER, "round", written=False)
 
 
-DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OwnPart
+@dataclass(frozen=True, kw_only=True)
+class OwnDelays(OwnPart):
+    """A function of the user's own, which is executed."""
+
+    per: Literal["round", "step"] = key(PER, "round", written=False)
+
+
+DelaySettings = ExponentialDelays | FixedDelays | TraceDelays | OwnDelays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,52 +136,7 @@ class Clock:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- method
-
-
-@dataclass(frozen=True, kw_only=True)
-class Area:
-    """AREA, the paper's Algorithms 1 and 2: residuals against a client-side memory."""
-
-    name: Literal["area"] = "area"
-    step_size: float = key(
-        "step size alpha; of iteration 0 with a schedule, a factor with a theorem's schedule", above=0
-    )
-    first_message: Literal["trained", "zero"] = key(
-        "a client's first message: from M local steps on x_s0, as in Algorithm 2, or zero, as in the paper's appendix, "
-        "where x_i0 = x_s0 and a client first trains on the reply to it",
-        "trained",
-        written=False,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class AsFedAvg:
-    """Asynchronous FedAvg: the server takes the plain mean of the buffered models."""
-
-    name: Literal["as-fedavg"] = "as-fedavg"
-    step_size: float = key("step size alpha", above=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FedBuff:
-    """FedBuff: buffered pseudo-gradients, applied with a server step size."""
-
-    name: Literal["fedbuff"] = "fedbuff"
-    step_size: float = key("step size alpha of the clients", above=0)
-    server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SFedAvg:
-    """Synchronous FedAvg: each round waits for all clients that it drew."""
-
-    name: Literal["s-fedavg"] = "s-fedavg"
-    step_size: float = key("step size alpha", above=0)
-    clients_per_round: int = key("clients drawn per round, uniformly without replacement", 4, minimum=1)
-
-
-MethodSettings = Area | AsFedAvg | FedBuff | SFedAvg | OwnMethod
+# ---------------------------------------------------------------------------------------------------- server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +160,22 @@ class InverseRootSchedule:
 
     name: Literal["1/sqrt(k)"] = "1/sqrt(k)"
     offset: float = key("iterations until the squared step size has halved", 1.0, unit="iterations", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseTimeSchedule:
+    """alpha(t) = alpha / (1 + t/offset_s), t the time at which the order goes out."""
+
+    name: Literal["1/t"] = "1/t"
+    offset_s: float = key("time until the step size has halved", 1.0, unit="s", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InverseRootTimeSchedule:
+    """alpha(t) = alpha / sqrt(1 + t/offset_s), t the time at which the order goes out."""
+
+    name: Literal["1/sqrt(t)"] = "1/sqrt(t)"
+    offset_s: float = key("time until the squared step size has halved", 1.0, unit="s", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +208,15 @@ class Theorem2Schedule:
     )
 
 
-ScheduleSettings = ConstantSchedule | InverseSchedule | InverseRootSchedule | Theorem1Schedule | Theorem2Schedule
+ScheduleSettings = (
+    ConstantSchedule
+    | InverseSchedule
+    | InverseRootSchedule
+    | InverseTimeSchedule
+    | InverseRootTimeSchedule
+    | Theorem1Schedule
+    | Theorem2Schedule
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +290,7 @@ class Experiment:
     problem: ProblemSettings
     data: DataSettings | None = None
     split: SplitSettings | None = None
+    local: Local = key("", Local(), written=False)
     rates: RateSettings = UniformRates()
     delays: DelaySettings = ExponentialDelays()
     clock: Clock = Clock()

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.methods.base import Buffer, Method, Report, Step
+from areabench.experiment.method_records import Area
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work
 
 
 class AreaState(NamedTuple):
@@ -41,14 +42,14 @@ def area(clients: int, trains_first: bool = True) -> Method:
     def remember(start: Vector) -> Vector:  # Algorithm 2, initialization: y_i = x_{s,0}
         return start
 
-    def report(memory: Vector | None, _base: Vector, local: Vector) -> Report:
-        return Report(local - memory, local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
+    def report(memory: Vector, work: Work) -> Report:
+        return Report(work.local - memory, work.local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
 
     def start(model: Vector) -> Step:  # Algorithm 1, initialization: u = 0, broadcast x_{s,0}
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
-    def receive(state: AreaState, client: int, payload: Vector) -> Step:  # u <- u + m_i/n; x_s goes back to client i
-        return Step(state._replace(residuals=state.residuals.add(payload)), (client,))
+    def receive(state: AreaState, arrival: Arrival) -> Step:  # u <- u + m_i/n; x_s goes back to client i
+        return Step(state._replace(residuals=state.residuals.add(arrival.payload)), (arrival.client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         return Step(AreaState(state.model + state.aggregator, Buffer(), state.clients))
@@ -74,3 +75,8 @@ def remove(state: AreaState, count: int, memories: Vector) -> AreaState:
     shift = count * state.model - memories
     total, size = state.residuals
     return AreaState(state.model, Buffer(shift if total is None else total + shift, size), state.clients - count)
+
+
+def build(settings: Area, given: Given) -> Method:
+    """The method that an experiment names."""
+    return area(given.clients, trains_first=settings.first_message == "trained")

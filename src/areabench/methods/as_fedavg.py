@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Buffer, Method, Report, Step
+from areabench.experiment.method_records import AsFedAvg
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_nothing
 
 
 class AveragingState(NamedTuple):
@@ -22,21 +23,18 @@ class AveragingState(NamedTuple):
 def as_fedavg(clients: int) -> Method:
     """AS-FedAvg with `clients` clients."""
 
-    def remember(_start: Vector) -> None:
-        return None
-
     def start(model: Vector) -> Step:
         return Step(AveragingState(model, Buffer()), tuple(range(clients)))
 
-    def receive(state: AveragingState, client: int, payload: Vector) -> Step:
-        return Step(AveragingState(state.model, state.buffer.add(payload)), (client,))
+    def receive(state: AveragingState, arrival: Arrival) -> Step:
+        return Step(AveragingState(state.model, state.buffer.add(arrival.payload)), (arrival.client,))
 
-    return Method("as-fedavg", remember, send_model, start, receive, aggregate_models)
+    return Method("as-fedavg", remember_nothing, send_model, start, receive, aggregate_models)
 
 
-def send_model(_memory: Vector | None, _base: Vector, local: Vector) -> Report:
+def send_model(_memory: None, work: Work) -> Report:
     """A client of plain averaging sends its model x_i^M and remembers nothing."""
-    return Report(payload=local, memory=None)
+    return Report(work.local, memory=None)
 
 
 def aggregate_models(state: AveragingState) -> Step:
@@ -44,3 +42,8 @@ def aggregate_models(state: AveragingState) -> Step:
     if state.buffer.size == 0:
         return Step(state)
     return Step(AveragingState(state.buffer.mean(), Buffer()))
+
+
+def build(_settings: AsFedAvg, given: Given) -> Method:
+    """The method that an experiment names."""
+    return as_fedavg(given.clients)

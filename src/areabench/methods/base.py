@@ -1,17 +1,30 @@
-"""What a method is: a client rule and a server rule. It knows no clock, no rank and no file.
+"""What a method is: a client rule and a server rule. It owns no clock, no rank and no file.
 
-A method is a value: a record of functions. Server states are named tuples of vectors, numbers, tuples of numbers and
-other such states, so that a checkpoint can hold any of them. The arrays in them are replaced, never changed, so a model
-that was sent stays as it was.
+A method is a value: a record of functions. Server states are named tuples of arrays, numbers, tuples of numbers and
+other such states, so that a checkpoint can hold any of them. Arrays are replaced, never changed, so a model that was
+sent stays as it was; only a table that the state alone holds may change a row in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from areabench.arrays import Vector
+
+
+class Work(NamedTuple):
+    """A client's round: what it was sent, and what it made of it so far."""
+
+    model: Vector  # that the order carried
+    step_size: float
+    steps: int  # local steps made
+    start: Vector  # where they began
+    local: Vector  # where they led
+    attached: Vector | None = None  # what the order carried besides the model
 
 
 class Report(NamedTuple):
@@ -21,41 +34,105 @@ class Report(NamedTuple):
     memory: Vector | None
 
 
+class Arrival(NamedTuple):
+    """An update as the server's rule gets it; `payload` is valid during the call only."""
+
+    client: int
+    payload: Vector
+    round: int  # of this client, from 0
+    version: int  # of the model that the client was sent
+    model: Vector  # that model
+    staleness: int  # server steps since it was sent
+    step_size: float
+    local_steps: int  # that the client made
+    time_s: float
+
+
+class Call(NamedTuple):
+    """An order that the rule gives; what is None is as usual. A busy client takes its orders one after the other."""
+
+    client: int
+    model: Vector | None = None  # the server's
+    step_size: float | None = None  # the schedule's
+    local_steps: int | None = None  # the experiment's M
+    waits: bool = False  # whether the client keeps its update until it is contacted
+
+
 class Step(NamedTuple):
-    """The server's state after an event, and the clients that get an order next, in this sequence."""
+    """The server's state after an event, and what clients are told, in this sequence: cancels, calls, contacts.
+
+    A call is a client, or a `Call`. Only `aggregate` uses `stepped`: False where this was no server step.
+    """
 
     state: Any
-    calls: tuple[int, ...] = ()
+    calls: tuple[int | Call, ...] = ()
+    stepped: bool = True
+    contacts: tuple[int, ...] = ()  # clients that send at once what they have
+    cancels: tuple[int, ...] = ()  # clients that drop their current order
+
+
+def remember_nothing(_start: Vector) -> None:
+    """A client without a memory."""
+    return
 
 
 @dataclass(frozen=True)
 class Method:
-    """One federated method.
+    """One federated method: five functions, and others for what only some methods do.
 
-    remember  (x0) -> memory: what a client starts with
-    report    (memory, base, local) -> Report: after M local steps led from `base` to `local`
+    remember  (x0) -> memory: what a client starts with; every later memory has its shape and type
+    report    (memory, work) -> Report: after the local steps of a round
     start     (x0) -> Step: the server's first state (it has an attribute `model`) and who works first
-    receive   (state, client, payload) -> Step: an update arrived; `payload` is valid during the call only
-    aggregate (state) -> Step: the aggregation criterion is satisfied
+    receive   (state, arrival) -> Step: an update arrived
+    aggregate (state) -> Step: the aggregation criterion is met, or `due` or `wake` say so
 
-    and, for methods that a lost client concerns:
+    When the server steps:
 
-    lose      (state, client, at_work) -> Step: the client is lost, with an order or without; who works instead
+    reply     whether the calls of `receive` leave before or after the server step that the same update triggers
+    due       (state) -> whether to step now, asked after every update, in place of the experiment's criterion
+    wake      (state) -> the time (s) at which to step by the clock; infinite: never. Asked after every event.
+
+    What clients do:
+
+    begin     (memory, model, attached) -> where the local steps start; otherwise at the order's model
+    correct   (memory, work, gradient) -> what takes the place of the gradient at `work.local`
+    momentum  of the local steps within a round: v <- momentum·v + gradient
+    attach    (state) -> an array that goes out with every model
+    payload_like (x0) -> an array with the shape and type of every payload; otherwise they are like the model
+    trains_first whether a client's first round makes local steps; else it reports what it was sent
+    interrupts whether clients are cancelled or contacted, so that they look for messages between local steps
+
+    For methods that a lost client concerns:
+
+    lose      (state, client, orders) -> Step: the client is lost with this many open orders; who works instead
     recalled  (state) -> the sum of the memories of all clients in the average, in double precision
     remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
     """
 
     name: str
     remember: Callable[[Vector], Vector | None]
-    report: Callable[[Vector | None, Vector, Vector], Report]
+    report: Callable[[Any, Work], Report]
     start: Callable[[Vector], Step]
-    receive: Callable[[Any, int, Vector], Step]
+    receive: Callable[[Any, Arrival], Step]
     aggregate: Callable[[Any], Step]
-    updates_per_step: int | None = None  # set if the method itself decides when to step
-    lose: Callable[[Any, int, bool], Step] | None = None
+    reply: Literal["before", "after"] = "before"
+    due: Callable[[Any], bool] | None = None
+    wake: Callable[[Any], float] | None = None
+    begin: Callable[[Any, Vector, Any], Vector] | None = None
+    correct: Callable[[Any, Work, Vector], Vector] | None = None
+    momentum: float = 0.0
+    attach: Callable[[Any], Vector] | None = None
+    payload_like: Callable[[Vector], Vector] | None = None
+    trains_first: bool = True
+    interrupts: bool = False
+    lose: Callable[[Any, int, int], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
-    trains_first: bool = True  # whether a client's first round makes local steps; else it reports what it was sent
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rule itself says when the server steps."""
+        return self.due is not None or self.wake is not None
 
 
 class Buffer(NamedTuple):
@@ -72,3 +149,22 @@ class Buffer(NamedTuple):
         """The plain mean of the updates; the buffer must not be empty."""
         assert self.total is not None
         return self.total / self.size
+
+
+class Given(NamedTuple):
+    """What a method may want to know of its experiment."""
+
+    clients: int
+    seed: int
+    step_size: Any  # alpha; of several lanes a column, shape (lanes, 1)
+    local_steps: int
+    rates: Any  # updates per second of each client, shape (clients,)
+    samples: Any  # training samples of each client, shape (clients,)
+    updates: int | None  # Delta; None where the server steps by the clock
+    period_s: float | None  # between two steps by the clock, on average; None where updates decide
+
+    @property
+    def weights(self) -> Any:
+        """Each client's share of the samples; equal where there are none."""
+        total = self.samples.sum()
+        return self.samples / total if total else np.full(self.clients, 1 / self.clients)

@@ -35,10 +35,10 @@ class Criterion:
 
 
 def build_criterion(experiment: Experiment, method: Method) -> Criterion:
-    """The experiment's criterion; a synchronous method brings its own."""
+    """The experiment's criterion; never met where the method itself decides."""
     settings = experiment.aggregation
-    if method.updates_per_step is not None:
-        return Criterion(method.updates_per_step, iter(()))
+    if method.decides:
+        return Criterion(None, iter(()))
     if isinstance(settings, EveryUpdates):
         return Criterion(settings.updates, iter(()))
     if isinstance(settings, EveryPeriod):

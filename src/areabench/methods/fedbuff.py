@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from areabench.arrays import Vector
-from areabench.methods.base import Buffer, Method, Report, Step
+from areabench.experiment.method_records import FedBuff
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_nothing
 
 
 class FedBuffState(NamedTuple):
@@ -22,17 +23,11 @@ class FedBuffState(NamedTuple):
 def fedbuff(clients: int, server_step_size: float) -> Method:
     """FedBuff with `clients` clients and the server step size eta."""
 
-    def remember(_start: Vector) -> None:
-        return None
-
-    def report(_memory: Vector | None, base: Vector, local: Vector) -> Report:
-        return Report(payload=base - local, memory=None)  # the pseudo-gradient
-
     def start(model: Vector) -> Step:
         return Step(FedBuffState(model, Buffer()), tuple(range(clients)))
 
-    def receive(state: FedBuffState, client: int, payload: Vector) -> Step:
-        return Step(FedBuffState(state.model, state.buffer.add(payload)), (client,))
+    def receive(state: FedBuffState, arrival: Arrival) -> Step:
+        return Step(FedBuffState(state.model, state.buffer.add(arrival.payload)), (arrival.client,))
 
     def aggregate(state: FedBuffState) -> Step:  # x_s <- x_s - eta · mean of the buffer
         if state.buffer.size == 0:
@@ -40,4 +35,14 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         model = state.model - server_step_size * state.buffer.mean()
         return Step(FedBuffState(model, Buffer()))
 
-    return Method("fedbuff", remember, report, start, receive, aggregate)
+    return Method("fedbuff", remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+
+
+def send_pseudo_gradient(_memory: None, work: Work) -> Report:
+    """A client without a memory sends its pseudo-gradient D_i = x^b - x_i."""
+    return Report(work.model - work.local, memory=None)
+
+
+def build(settings: FedBuff, given: Given) -> Method:
+    """The method that an experiment names."""
+    return fedbuff(given.clients, settings.server_step_size or given.step_size)

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from areabench.arrays import Vector
+from areabench.experiment.method_records import SFedAvg
 from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_model
-from areabench.methods.base import Buffer, Method, Step
+from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
 from areabench.streams import Purpose, stream
 
 
 class RoundState(NamedTuple):
-    """The state of plain averaging, the number of the current round, the clients drawn for it, and the lost ones."""
+    """The state of plain averaging, the current round, the clients drawn for it and how many are still at work."""
 
     model: Vector
     buffer: Buffer
     round: int
     drawn: tuple[int, ...]
+    awaited: int
     lost: tuple[int, ...] = ()
 
 
@@ -32,32 +34,35 @@ def s_fedavg(clients: int, clients_per_round: int, seed: int) -> Method:
         count = min(clients_per_round, clients - len(lost))
         return tuple(stream(seed, Purpose.SELECTION, round_number).choice(left, count, replace=False).tolist())
 
-    def remember(_start: Vector) -> None:
-        return None
-
     def start(model: Vector) -> Step:
         drawn = draw(0)
-        return Step(RoundState(model, Buffer(), round=0, drawn=drawn), drawn)
+        return Step(RoundState(model, Buffer(), round=0, drawn=drawn, awaited=len(drawn)), drawn)
 
-    def receive(state: RoundState, _client: int, payload: Vector) -> Step:
-        return Step(state._replace(buffer=state.buffer.add(payload)))  # no client gets an order until the round is full
+    def receive(state: RoundState, arrival: Arrival) -> Step:  # no client gets an order until the round is full
+        return Step(state._replace(buffer=state.buffer.add(arrival.payload), awaited=state.awaited - 1))
 
     def aggregate(state: RoundState) -> Step:
         averaged: AveragingState = aggregate_models(AveragingState(state.model, state.buffer)).state
         number = state.round + 1
         drawn = draw(number, state.lost)
-        return Step(RoundState(*averaged, round=number, drawn=drawn, lost=state.lost), drawn)
+        return Step(RoundState(*averaged, number, drawn, len(drawn), state.lost), drawn)
 
-    def lose(state: RoundState, client: int, at_work: bool) -> Step:
+    def due(state: RoundState) -> bool:
+        return state.awaited == 0
+
+    def lose(state: RoundState, client: int, orders: int) -> Step:
         """Draw another client for the round, uniformly from those not drawn yet, if there is one."""
         state = state._replace(lost=(*state.lost, client))
         taken = {*state.drawn, *state.lost}
         generator = stream(seed, Purpose.REPLACEMENT, state.round)
         others = [other for other in generator.permutation(clients).tolist() if other not in taken]
-        if not at_work or not others:
-            return Step(state)
+        if not orders or not others:
+            return Step(state._replace(awaited=state.awaited - orders))
         return Step(state._replace(drawn=(*state.drawn, others[0])), (others[0],))
 
-    return Method(
-        "s-fedavg", remember, send_model, start, receive, aggregate, updates_per_step=clients_per_round, lose=lose
-    )
+    return Method("s-fedavg", remember_nothing, send_model, start, receive, aggregate, due=due, lose=lose)
+
+
+def build(settings: SFedAvg, given: Given) -> Method:
+    """The method that an experiment names."""
+    return s_fedavg(given.clients, settings.clients_per_round, given.seed)

@@ -11,10 +11,10 @@ import numpy as np
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area
 from areabench.experiment.problem_records import Hinge, Logistic
 from areabench.experiment.records import (
     AggregationSettings,
-    Area,
     ConstantSchedule,
     EveryPeriod,
     EveryUpdates,

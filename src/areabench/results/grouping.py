@@ -24,7 +24,8 @@ from areabench.experiment.labels import (
     titles,
     without_step_size,
 )
-from areabench.experiment.records import Area, Experiment, MethodSettings, RateSettings, UniformRates
+from areabench.experiment.method_records import Area, MethodSettings
+from areabench.experiment.records import Experiment, RateSettings, UniformRates
 from areabench.results.cells import Cell
 from areabench.results.retention import Choice, Rule, named_rule
 from areabench.results.statistics import DECIMALS, Quantity

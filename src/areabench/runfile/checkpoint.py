@@ -4,9 +4,9 @@ A checkpoint is written under another name and renamed when it is complete, so t
 numbers and one text, the experiment; nothing in it is executed.
 
     /            attributes: format, version, experiment (TOML), and the numbers of `RunState`
-    /clients     rounds that each client has completed, refusals in a row
-    /flights     open orders, one row each; `model` is a row of /models
-    /models      the models that they carry
+    /clients     rounds that each client has ended, local steps that these took, refusals in a row
+    /flights     open orders, one row each, and behind them those in queues; `model` is a row of /models
+    /models      the models that they carry; /attached what goes with the model of each order, where something does
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
     /tally       counts so far
     /remembering clients whose memories follow behind all this, in this order: vectors of the model's type
@@ -19,7 +19,6 @@ The last four bytes of the file are the CRC-32 of all others.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,20 +31,23 @@ import numpy as np
 from areabench.arrays import Vector, crc32
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
-from areabench.errors import RunFileError, UncheckedFile, WriteFailure
+from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.layout import Held, checkpoint_path
 
-FORMAT, VERSION, VERSION_WITHOUT_CHECKSUM = "areabench-checkpoint", 2, 1
+FORMAT, VERSION = "areabench-checkpoint", 3
 _CHECKSUM_BYTES, _BYTES_AT_ONCE = 4, 2**24
-_CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
+_CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("local_steps", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
         ("client", "<i8"), ("model", "<i8"), ("step_size", "<f8"), ("version", "<i8"), ("iteration", "<i8"),
-        ("flags", "<i8"), ("round", "<i8"), ("since_s", "<f8"),
+        ("flags", "<i8"), ("round", "<i8"), ("since_s", "<f8"), ("local_steps", "<i8"), ("given", "<i8"),
     ]
 )  # fmt: skip
-_PENDING = np.dtype([("time_s", "<f8"), ("sequence", "<i8"), ("delay_s", "<f8"), ("client", "<i8")])
-NUMBERS = ("time_s", "removed", "short", "grid_number", "shown_s", "timers_passed", "snapshots")
+_PENDING = np.dtype(
+    [("time_s", "<f8"), ("sequence", "<i8"), ("delay_s", "<f8"), ("client", "<i8"), ("local_steps", "<i8")]
+)
+_QUEUED = -1  # in place of a round: the order waits
+NUMBERS = ("time_s", "removed", "grid_number", "shown_s", "timers_passed", "snapshots")
 
 
 class Pending(NamedTuple):
@@ -55,6 +57,7 @@ class Pending(NamedTuple):
     sequence: int
     delay_s: float
     client: int
+    local_steps: int  # that the update is made of
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,8 @@ def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> 
     run_state = checkpoint.run_state
     with h5py.File("checkpoint", "w", driver="core", backing_store=False) as file:
         _write_numbers(file, checkpoint, clients)
-        _write_open_orders(file, run_state.open_orders)
+        waiting = [OpenOrder(order, _QUEUED, 0.0) for order in run_state.queued]
+        _write_open_orders(file, [*run_state.open_orders, *waiting])
         _write_state(file.create_group("state"), run_state.server.state)
         if run_state.server.mean is not None:
             file["mean"], file.attrs["mean_since"] = run_state.server.mean
@@ -173,25 +177,29 @@ def _write_numbers(file: h5py.File, checkpoint: Checkpoint, clients: int) -> Non
     file.attrs.update({name: getattr(run_state, name) for name in NUMBERS})
     file.attrs.update({"iteration": server.iteration, "model_version": server.version})
     file.attrs.update({"updates_since_step": server.updates_since_step, "sequence": checkpoint.sequence})
-    rows = [(each, run_state.rounds.get(each, 0), run_state.refusals.get(each, 0)) for each in range(clients)]
+    counts = (run_state.rounds, run_state.local_steps, run_state.refusals)
+    rows = [(each, *(count.get(each, 0) for count in counts)) for each in range(clients)]
     file["clients"], file["lost"] = np.array(rows, _CLIENT), np.array(run_state.lost, np.int64)
     group = file.create_group("tally")
     group["kinds"], group["staleness"], group["served"] = tally.kinds, tally.staleness, tally.served(clients)
     group.attrs["last_time_s"] = tally.last_time_s
 
 
-def _write_open_orders(file: h5py.File, open_orders: Iterable[OpenOrder]) -> None:
-    """Orders of one version carry one model, which is written once."""
+def _write_open_orders(file: h5py.File, open_orders: Sequence[OpenOrder]) -> None:
+    """Orders may carry the same model, which is written once."""
     rows, models, places = [], list[Vector](), dict[int, int]()
     for order, number, since_s in open_orders:
-        row = places.setdefault(order.version, len(models))
+        row = places.setdefault(id(order.model), len(models))
         if row == len(models):
             models.append(order.model)
         numbers = (order.step_size, order.version, order.iteration, int(order.flags), number, since_s)
-        rows.append((order.client, row, *numbers))
+        rows.append((order.client, row, *numbers, order.local_steps, order.given))
     file["flights"] = np.array(rows, _OPEN_ORDER)
     if models:
         file["models"] = np.stack(models)
+    attached = [order.attached for order, _, _ in open_orders if order.attached is not None]
+    if attached:
+        file["attached"] = np.stack(attached)
 
 
 def _write_state(group: h5py.Group, state: Any) -> None:
@@ -230,35 +238,34 @@ def require_checkpoint(run_file: Path) -> Path:
     return path
 
 
-def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
-    """The checkpoint of a run file; `state` is any state of its method, whose form defines what to read."""
+def read_checkpoint(run_file: Path, state: Any, memory: Vector | None) -> Checkpoint:
+    """The checkpoint of a run file; `state` and `memory` are any of its method: their form defines what to read."""
     path = require_checkpoint(run_file)
     try:
         with h5py.File(path, "r") as file:
-            version = file.attrs["version"]
-            if file.attrs["format"] != FORMAT or version not in (VERSION, VERSION_WITHOUT_CHECKSUM):
-                raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
-            if version == VERSION:
-                _verify(path)
-            else:
-                warnings.warn(UncheckedFile(path), stacklevel=2)
-            behind = _CHECKSUM_BYTES if version == VERSION else 0
-            memories = _read_memories(path, file["remembering"][:].tolist(), state.model, behind)
+            if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
+                raise RunFileError(
+                    f"{path}: is no checkpoint of this version of areabench; resume with the version that wrote it"
+                )
+            _verify(path)
+            memories = _read_memories(path, file["remembering"][:].tolist(), memory)
             return _read(file, state, memories)
     except _DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
 
 
 def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
-    attributes, clients = dict(file.attrs), file["clients"][:].tolist()
+    attributes, clients, open_orders = dict(file.attrs), file["clients"][:].tolist(), _read_open_orders(file)
     numbers = {name: attributes[name].item() for name in NUMBERS}
     mean = (file["mean"][:], int(attributes["mean_since"])) if "mean" in file else None
     counts = [int(attributes[name]) for name in ("iteration", "model_version", "updates_since_step")]
     run_state = RunState(
         server=ServerState(_read_state(file["state"], state), counts[0], counts[1], counts[2], mean),
-        rounds={client: rounds for client, rounds, _ in clients if rounds},
-        open_orders=_read_open_orders(file),
-        refusals={client: refusals for client, _, refusals in clients if refusals},
+        rounds={client: rounds for client, rounds, _, _ in clients if rounds},
+        local_steps={client: steps for client, rounds, steps, _ in clients if rounds},
+        open_orders=tuple(each for each in open_orders if each.round != _QUEUED),
+        queued=tuple(each.order for each in open_orders if each.round == _QUEUED),
+        refusals={client: refusals for client, _, _, refusals in clients if refusals},
         lost=tuple(file["lost"][:].tolist()),
         tally=_read_tally(file["tally"]),
         **numbers,
@@ -290,11 +297,14 @@ def _number(stored: Any, form: Any) -> Any:
 
 
 def _read_open_orders(file: h5py.File) -> tuple[OpenOrder, ...]:
-    models = _vectors(file, "models")
-    return tuple(
-        OpenOrder(Order(client, models[row], step_size, version, iteration, Flag(flags)), number, since_s)
-        for client, row, step_size, version, iteration, flags, number, since_s in file["flights"][:].tolist()
-    )
+    models, attached = _vectors(file, "models"), _vectors(file, "attached")
+    rows = file["flights"][:].tolist()
+    found = []
+    for place, (client, row, step_size, version, iteration, flags, number, since_s, steps, given) in enumerate(rows):
+        with_it = attached[place] if attached else None
+        order = Order(client, models[row], step_size, version, iteration, Flag(flags), steps, with_it, bool(given))
+        found.append(OpenOrder(order, number, since_s))
+    return tuple(found)
 
 
 def _read_tally(group: h5py.Group) -> Tally:
@@ -313,12 +323,14 @@ def _verify(path: Path) -> None:
             raise ValueError("it does not have its checksum")
 
 
-def _read_memories(path: Path, clients: Sequence[int], model: Vector, behind: int) -> dict[int, Vector]:
-    """What stands at the end of the file, `behind` bytes before it: a vector like `model` for each of these clients."""
-    size = len(clients) * model.nbytes
+def _read_memories(path: Path, clients: Sequence[int], memory: Vector | None) -> dict[int, Vector]:
+    """What stands at the end of the file, before its checksum: an array like `memory` for each of these clients."""
+    if memory is None or not clients:
+        return {}
+    size = len(clients) * memory.nbytes
     with path.open("rb") as file:
-        file.seek(-size - behind, os.SEEK_END)
-        rows = np.frombuffer(file.read(size), model.dtype).reshape(len(clients), len(model))
+        file.seek(-size - _CHECKSUM_BYTES, os.SEEK_END)
+        rows = np.frombuffer(file.read(size), memory.dtype).reshape(len(clients), *memory.shape)
     return dict(zip(clients, rows, strict=True))
 
 

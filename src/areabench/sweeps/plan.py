@@ -17,17 +17,10 @@ from typing import Any
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import slug
+from areabench.experiment.method_records import SFedAvg
 from areabench.experiment.parse import read_experiment, to_toml
 from areabench.experiment.problem_records import DrawnSettings
-from areabench.experiment.records import (
-    Experiment,
-    ListedRates,
-    LognormalRates,
-    NormalRates,
-    RateSettings,
-    SFedAvg,
-    TraceDelays,
-)
+from areabench.experiment.records import Experiment, ListedRates, LognormalRates, NormalRates, RateSettings, TraceDelays
 from areabench.experiment.toml import literal
 from areabench.experiment.traces import check_trace
 from areabench.sweeps.file import (

@@ -9,18 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
+from areabench.experiment.method_records import Area, SFedAvg
 from areabench.experiment.records import (
-    Area,
     EveryPeriod,
     EveryUpdates,
     Experiment,
-    SFedAvg,
     Theorem1Schedule,
     Theorem2Schedule,
     TraceDelays,
 )
 from areabench.experiment.traces import read_trace
-from areabench.methods.schedules import Schedule
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.theory.constants import Constants, LipschitzConstants
@@ -85,7 +83,7 @@ def convention_of(experiment: Experiment) -> Convention:
 # ---------------------------------------------------------------------------------------------------- step sizes
 
 
-def theorem_steps(experiment: Experiment, problem: Problem, rates: Rates) -> Schedule | None:
+def theorem_steps(experiment: Experiment, problem: Problem, rates: Rates) -> Callable[[int], float] | None:
     """The step sizes of the theorem that the experiment's schedule names; None where it names none."""
     settings = experiment.schedule
     if isinstance(settings, Theorem1Schedule):

@@ -1,4 +1,4 @@
-"""Delays: how long each round of each client takes.
+"""Delays: how long each round of each client takes, and how many local steps it has where the client chooses.
 
 Durations are drawn per client and in the order of its rounds, so a simulated and a real run have the same durations.
 """
@@ -6,14 +6,16 @@ Durations are drawn per client and in the order of its rounds, so a simulated an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.experiment.fields import OwnPart
 from areabench.experiment.records import (
+    Clients,
     DelaySettings,
     ExponentialDelays,
     FixedDelays,
@@ -23,6 +25,36 @@ from areabench.experiment.traces import read_trace
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
+
+
+def chosen_steps(settings: Clients, seed: int, client: int, number: int, delay_s: float) -> int:
+    """How many local steps a client makes in its round `number`, whose delay is given, where it chooses itself."""
+    if settings.work == "ticks":
+        assert settings.tick_s is not None
+        return int(min(delay_s / settings.tick_s, settings.local_steps))
+    generator = stream(seed, Purpose.WORK, client + (number << 32))  # no draw depends on earlier rounds
+    return int(generator.integers(1, settings.local_steps, endpoint=True))
+
+
+class RoundTime(NamedTuple):
+    """The duration of a round, and when each of its local steps ends; seconds since its begin."""
+
+    duration_s: float
+    local_steps: int
+    step_ends_s: tuple[float, ...] = ()  # empty: the steps are equally long
+
+    def step_end_s(self, number: int) -> float:
+        """When local step `number`, counted from 1, ends."""
+        if self.step_ends_s:
+            return self.step_ends_s[number - 1]
+        return self.duration_s * (number / self.local_steps)
+
+    def steps_in(self, elapsed_s: float) -> int:
+        """How many local steps have ended after this time."""
+        made = 0
+        while made < self.local_steps and self.step_end_s(made + 1) <= elapsed_s:
+            made += 1
+        return made
 
 
 class Delays:
@@ -39,18 +71,30 @@ class Delays:
         self._settings, self._rates, self._seed = settings, rates, seed
         self._traces = read_trace(Path(settings.file), len(rates)) if isinstance(settings, TraceDelays) else []
         self._own = own
+        self.per_step = settings.per == "step"
         self._durations: dict[int, Iterator[float]] = {}
 
+    def round_time(self, client: int, local_steps: int) -> RoundTime:
+        """The time of the client's next round of this many local steps."""
+        if not self.per_step:
+            return RoundTime(self.next_s(client), local_steps)
+        ends_s = tuple(accumulate(self.next_s(client) for _ in range(local_steps)))
+        return RoundTime(ends_s[-1] if ends_s else 0.0, local_steps, ends_s)
+
+    def skip_rounds(self, client: int, rounds: int, local_steps: int) -> None:
+        """Skip this number of the client's rounds, which had this number of local steps together."""
+        self.skip(client, local_steps if self.per_step else rounds)
+
     def next_s(self, client: int) -> float:
-        """The duration of the client's next round, in seconds."""
+        """The client's next duration, in seconds."""
         durations = self._durations.get(client)
         if durations is None:
             durations = self._durations[client] = self._open(client)
         return next(durations)
 
-    def skip(self, client: int, rounds: int) -> None:
-        """Skip this number of the client's rounds."""
-        for _ in range(rounds):
+    def skip(self, client: int, count: int) -> None:
+        """Skip this number of the client's durations."""
+        for _ in range(count):
             self.next_s(client)
 
     def _open(self, client: int) -> Iterator[float]:

@@ -69,7 +69,8 @@ class ResumePoint:
     """Where the clients of a resumed run continue."""
 
     time_s: float
-    rounds: Mapping[int, int]  # that each client has completed
+    rounds: Mapping[int, int]  # that each client has ended
+    local_steps: Mapping[int, int]  # that these took of its samples
     since_s: Mapping[int, float]  # when the delay of each order in flight began
     remembering: frozenset[int]  # clients that get their memories back
 
@@ -159,7 +160,7 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
 def _build_scenario(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
     """The parts of the run, if this MPI can carry its models."""
     scenario = build_scenario(experiment, cache, folders, prepared=True)
-    check_limits(experiment.clients.count, scenario.problem.dimension, scenario.problem.dtype, world.highest_tag)
+    check_limits(experiment.clients.count, scenario.shapes, world.highest_tag)
     return scenario
 
 
@@ -192,26 +193,28 @@ def _host_clients(context: RankContext) -> dict[int, HostedClient]:
     """The clients of this rank, each with its own delays."""
     scenario, delays = context.scenario, context.scenario.delays()
     numbers = context.placement.hosted(context.world.rank)
-    return {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in numbers}
+    begin = partial(scenario.begin_round, delays)
+    return {number: HostedClient(scenario.client(number), begin, scenario.stepwise) for number in numbers}
 
 
 def _restore_clients(context: RankContext, hosted: Mapping[int, HostedClient], point: ResumePoint) -> None:
     """Bring the clients of this rank to where they were when the run stopped."""
-    problem, delays = context.scenario.problem, context.scenario.delays()
+    delays = context.scenario.delays()
     remembering = [number for number in hosted if number in point.remembering]
-    memories = receive_memories(context.world, remembering, problem.dimension, problem.dtype)
+    memories = receive_memories(context.world, remembering, context.scenario.shapes.memory)
     for number, each in hosted.items():
         if rounds := point.rounds.get(number, 0):
-            each.client.resume(rounds, memories.get(number))
-            delays.skip(number, rounds)
-            each.next_delay_s = partial(delays.next_s, number)
+            steps = point.local_steps[number]
+            each.client.resume(rounds, steps, memories.get(number))
+            delays.skip_rounds(number, rounds, steps)
+        each.begin_round = partial(context.scenario.begin_round, delays)
         each.sent_s = point.since_s.get(number, 0.0)
 
 
 def _work(context: RankContext, hosted: Mapping[int, HostedClient], starts_at_s: float) -> None:
     """Host clients until the server stops them, and report a failure to it."""
-    world, experiment, problem = context.world, context.scenario.experiment, context.scenario.problem
-    link = world.together(lambda: MpiWorkerLink(world, list(hosted), problem.dimension, problem.dtype))
+    world, experiment, shapes = context.world, context.scenario.experiment, context.scenario.shapes
+    link = world.together(lambda: MpiWorkerLink(world, list(hosted), shapes))
     sharpen_sleep()
     clock, server_gone = RealClock(experiment.clock.stretch, starts_at_s), world.liveness.server_gone
     world.barrier()

@@ -15,9 +15,11 @@ from areabench.engine.client import Placement
 from areabench.engine.events import Reason
 from areabench.engine.messages import (
     HEADER_BYTES,
+    INTERRUPTS,
     Flag,
     Order,
     OrderHeader,
+    Shapes,
     Tag,
     Update,
     message_refusal_reason,
@@ -31,13 +33,15 @@ _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK
 
 
 class MessageBuffer:
-    """Memory of one message: a header, and a vector behind it."""
+    """Memory of one message: a header, an array like `like` behind it, and another one like `attached`."""
 
-    def __init__(self, dimension: int, dtype: np.dtype[Any]) -> None:
-        size = HEADER_BYTES + dimension * dtype.itemsize
+    def __init__(self, like: Vector, attached: Vector | None = None) -> None:
+        end = HEADER_BYTES + like.nbytes
+        size = end + (0 if attached is None else attached.nbytes)
         self.whole = np.full(size, 0, np.uint8)  # filled, so that no page is first touched on the clock
         self.header = self.whole[:HEADER_BYTES].data
-        self.vector: Vector = self.whole[HEADER_BYTES:].view(dtype)
+        self.vector: Vector = self.whole[HEADER_BYTES:end].view(like.dtype).reshape(like.shape)
+        self.attached = None if attached is None else self.whole[end:].view(attached.dtype).reshape(attached.shape)
 
 
 def completed(requests: Sequence[MPI.Request]) -> list[int]:
@@ -48,31 +52,31 @@ def completed(requests: Sequence[MPI.Request]) -> list[int]:
 class MpiServerLink:
     """Rank 0's end: one persistent receive and one persistent send per client, each with its own buffer."""
 
-    def __init__(self, world: World, placement: Placement, dimension: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, world: World, placement: Placement, shapes: Shapes) -> None:
         self._comm, clients = world.comm, range(placement.clients)
         self._ranks = [placement.rank(client) for client in clients]
-        incoming = [MessageBuffer(dimension, dtype) for _ in clients]
+        incoming = [MessageBuffer(shapes.payload) for _ in clients]
         self._updates = [buffer.header for buffer in incoming]
         self._payloads = [buffer.vector for buffer in incoming]
         self._receives = [
             self._comm.Recv_init([buffer.whole, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
             for client, buffer in enumerate(incoming)
         ]
-        outgoing = [MessageBuffer(dimension, dtype) for _ in clients]
-        self._orders = [buffer.header for buffer in outgoing]
-        self._models = [buffer.vector for buffer in outgoing]
+        outgoing = [MessageBuffer(shapes.model, shapes.attached) for _ in clients]
+        self._orders, self._shapes = outgoing, shapes
         self._sends = [
             self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
             for client, buffer in enumerate(outgoing)
         ]
         self.shrunk = False  # whether the stop told the workers that ranks were lost
-        self._world, self._payload_bytes = world, dimension * dtype.itemsize
-        self._headers: list[tuple[MPI.Request, bytearray]] = []  # stops and questions in flight
+        self._world, self._payload_bytes = world, shapes.payload.nbytes
+        self._headers: list[tuple[MPI.Request, Any]] = []  # in flight: stops, questions, and orders after a cancel
         self._armed = [True] * placement.clients  # whether the receive is posted
         self._dead: set[int] = set()  # clients whose rank has died
         self._lost: list[int] = []  # of those, the ones that `lost` has not returned yet
         self._unreadable: list[tuple[int, Reason]] = []
-        self.recall = MpiRecall(self._comm, self._ranks, MessageBuffer(dimension, dtype), self._send_header)
+        memory = MessageBuffer(shapes.model if shapes.memory is None else shapes.memory)
+        self.recall = MpiRecall(self._comm, self._ranks, memory, self._send_header)
         MPI.Prequest.Startall(self._receives)
 
     def arrivals(self) -> list[Update]:
@@ -142,13 +146,20 @@ class MpiServerLink:
 
     def order(self, order: Order) -> None:
         """Send header and model without waiting for the client."""
-        if order.client in self._dead:
+        client = order.client
+        if client in self._dead:
             return
-        send = self._sends[order.client]
-        send.Wait()  # complete already: the client has answered
-        pack_order(self._orders[order.client], order)
-        np.copyto(self._models[order.client], order.model)
-        send.Start()
+        if order.flags in INTERRUPTS:
+            self._send_header(client, OrderHeader(0.0, order.version, order.iteration, order.flags))
+            return
+        send = self._sends[client]
+        if send.Test():  # nearly always: the client has answered
+            _fill(self._orders[client], order)
+            send.Start()
+        else:  # the order before was cancelled, and is still in flight
+            spare = MessageBuffer(self._shapes.model, self._shapes.attached)
+            _fill(spare, order)
+            self._send_whole(client, spare.whole)
 
     def stop_all(self) -> None:
         """Tell every client to stop, and receive the last message of each."""
@@ -164,9 +175,13 @@ class MpiServerLink:
         if client not in self._dead:
             packed = bytearray(HEADER_BYTES)
             pack_order(packed, header)
-            request = self._comm.Isend([packed, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-            self._headers = [sent for sent in self._headers if not _is_over(sent[0])]
-            self._headers.append((request, packed))
+            self._send_whole(client, packed)
+
+    def _send_whole(self, client: int, message: Any) -> None:
+        """Send a message from a buffer of its own."""
+        request = self._comm.Isend([message, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
+        self._headers = [sent for sent in self._headers if not _is_over(sent[0])]
+        self._headers.append((request, message))
 
     def failure(self, client: int) -> str:
         """The text that a client that has failed sends about it."""
@@ -184,6 +199,14 @@ class MpiServerLink:
         for client, request in enumerate(self._receives + self._sends):
             if client % len(self._receives) not in self._dead:
                 request.Free()
+
+
+def _fill(buffer: MessageBuffer, order: Order) -> None:
+    """Write an order into a buffer."""
+    pack_order(buffer.header, order)
+    np.copyto(buffer.vector, order.model)
+    if buffer.attached is not None:
+        np.copyto(buffer.attached, order.attached)
 
 
 def _is_over(request: MPI.Request) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from areabench.arrays import Vector
 from areabench.engine.messages import (
+    INTERRUPTS,
     Flag,
     Order,
+    Shapes,
     Tag,
     UpdateHeader,
     pack_update,
@@ -27,11 +28,12 @@ from areabench.transports.world import World
 _LONGEST_WAIT_S = 0.5  # inside MPI, without a look at anything else
 
 
-def receive_memories(world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> dict[int, Vector]:
-    """On a worker's rank, before the start of a resumed run: the memories of these clients."""
-    memories = {}
+def receive_memories(world: World, clients: Sequence[int], like: Vector | None) -> dict[int, Vector]:
+    """On a worker's rank, before the start of a resumed run: the memories of these clients, each like `like`."""
+    memories: dict[int, Vector] = {}
     for client in clients:
-        memories[client] = np.empty(dimension, dtype)
+        assert like is not None
+        memories[client] = np.empty_like(like)
         world.wait(world.comm.Irecv([memories[client], MPI.BYTE], 0, tag_of(Tag.MEMORY, client)))
     return memories
 
@@ -43,15 +45,15 @@ class _ClientChannel:
     other, so that a stop is noticed.
     """
 
-    def __init__(self, comm: MPI.Intracomm, client: int, dimension: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, comm: MPI.Intracomm, client: int, shapes: Shapes) -> None:
         self.client, self.stopped, self.shrunk, self.failed = client, False, False, False
         self.question: tuple[int, int] | None = None  # the round that is asked about, and the number of the question
-        self._buffers = [MessageBuffer(dimension, dtype) for _ in range(2)]
+        self._buffers = [MessageBuffer(shapes.model, shapes.attached) for _ in range(2)]
         self._receives = [
             comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
             for buffer in self._buffers
         ]
-        self.outgoing, self._turn = MessageBuffer(dimension, dtype), 0
+        self.outgoing, self._turn = MessageBuffer(shapes.payload), 0
         self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
         self.next_order.Start()
 
@@ -71,9 +73,13 @@ class _ClientChannel:
             self.question = (header.version, header.iteration)
             self.next_order.Start()
             return None
-        self._turn = 1 - self._turn
+        if header.flags not in INTERRUPTS:  # those carry no model: the buffer is free
+            self._turn = 1 - self._turn
         self.next_order.Start()
-        return Order(self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags)
+        return Order(
+            self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags,
+            header.local_steps, buffer.attached,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Free the requests."""
@@ -84,9 +90,9 @@ class _ClientChannel:
 class MpiWorkerLink:
     """A worker rank's end, for all clients that it hosts."""
 
-    def __init__(self, world: World, clients: Sequence[int], dimension: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, world: World, clients: Sequence[int], shapes: Shapes) -> None:
         self._comm, self._yielded = world.comm, world.cores.yielded
-        self._channels = [_ClientChannel(world.comm, client, dimension, dtype) for client in clients]
+        self._channels = [_ClientChannel(world.comm, client, shapes) for client in clients]
         self._by_client = {channel.client: channel for channel in self._channels}
         self._next_orders = [channel.next_order for channel in self._channels]
         self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in flight
@@ -127,7 +133,7 @@ class MpiWorkerLink:
 
     def answer(self, client: int, memory: Vector) -> None:
         """Send the memory of a client that was asked for it."""
-        buffer = MessageBuffer(len(memory), memory.dtype)
+        buffer = MessageBuffer(memory)
         np.copyto(buffer.vector, memory)
         self._answer(client, buffer, Flag.NONE)
 
@@ -178,7 +184,7 @@ class MpiWorkerLink:
     def _decline_questions(self) -> None:
         """Answer questions that came too late without a memory: the server waits for every answer."""
         for client, _ in self.questions():
-            self._answer(client, MessageBuffer(0, np.dtype(np.uint8)), Flag.FAILED)
+            self._answer(client, MessageBuffer(np.empty(0, np.uint8)), Flag.FAILED)
 
     def _send_last_message(self, channel: _ClientChannel, flag: Flag) -> None:
         channel.send.Wait()

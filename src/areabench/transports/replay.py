@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import Kind, State
-from areabench.engine.lanes import lane_scenario
-from areabench.engine.messages import Order, digest
+from areabench.engine.lanes import build_pass
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader, digest
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
+from areabench.engine.state import OpenOrders
 from areabench.errors import RunFileError
 from areabench.problems.base import Problem
 from areabench.progress import ProgressLine
 from areabench.runfile.layout import evaluated_at_once, metric_rows
 from areabench.runfile.read import Run
 from areabench.runfile.schema import METRIC, SNAPSHOT
-from areabench.transports.simulator import LaneEnd, play_lanes
+from areabench.transports.simulator import LaneEnd, play_alone, play_lanes
 
 
 @dataclass(frozen=True)
@@ -149,9 +150,12 @@ class Replay:
         self._run, self._scenario, self._progress = run, scenario, progress
         self._server = scenario.server()
         self._clients = ClientPool(scenario)
-        self._orders: dict[int, Order] = {}
+        self._orders = OpenOrders()
+        self._cancelled: list[tuple[int, int]] = []  # client and round of orders whose row is still to come
+        self._criterion = scenario.criterion()
         self._lost: list[int] = []
         self._removal: Removal | None = None
+        self._number = 0  # the current row
         self._next_snapshot = 0
         self._last_only = run.experiment.record.models == "last"
         self._models: list[Vector] = []  # of the snapshots so far, if the file keeps the last model only
@@ -176,6 +180,7 @@ class Replay:
         events = self._run.events_array
         number = 0
         while difference is None and number < len(events):
+            self._number = number
             difference = self._event(number, events[number]) or self._check_snapshots(number + 1)
             number += 1
             self._progress(float(events[number - 1]["time_s"]), number)
@@ -190,6 +195,8 @@ class Replay:
         return {
             Kind.UPDATE: self._update,
             Kind.STEP: self._step,
+            Kind.NO_STEP: self._step,
+            Kind.CANCELLED: self._cancel,
             Kind.DISCARDED: self._update,
             Kind.REFUSED: self._refusal,
             Kind.LOST: self._loss,
@@ -197,41 +204,72 @@ class Replay:
         }
 
     def _step(self, row: np.void) -> str | None:
-        self._keep(self._server.aggregate())
+        self._keep(self._server.aggregate(float(row["time_s"])), row)
+        if self._server.stepped != (row["kind"] == Kind.STEP):
+            return "the rule steps" if self._server.stepped else "the rule does not step"
         return self._compare(row, self._server.model, "the model after the server step") or self._count(row)
 
     def _update(self, row: np.void) -> str | None:
-        number = int(row["client"])
-        order = self._orders.pop(number, None)
-        if order is None:
+        number, made = int(row["client"]), int(row["local_steps"])
+        open_order = self._orders.out.get(number)
+        if open_order is None:
             return f"an update of client {number}, which had no order"
-        client = self._clients[number]
+        order, client = open_order.order, self._clients[number]
         if (client.round, order.version, order.step_size) != (row["round"], row["base_version"], row["step_size"]):
             return (
                 f"client {number} is at round {client.round}, version {order.version}, step size {order.step_size:g}; "
                 f"recorded are {row['round']}, {row['base_version']}, {row['step_size']:g}"
             )
-        payload = client.work(order.model, order.step_size)
+        payload = self._work(order, row)
+        self._end_round(number, made, row)
         if row["kind"] == Kind.UPDATE:
-            self._keep(self._server.receive(number, payload))
+            header = UpdateHeader(number, int(row["round"]), order.version, local_steps=made)
+            self._keep(self._server.receive(Update(header, payload), order, float(row["time_s"])), row)
+            if not self._steps_next:
+                self._keep(self._server.replies(), row)
         return self._compare(row, payload, f"the update of client {number}, round {row['round']}") or self._count(row)
+
+    def _work(self, order: Order, row: np.void) -> Vector:
+        """Compute the round that a row is about; a client that chooses its local steps has made all that it chose."""
+        made, client = int(row["local_steps"]), self._clients[order.client]
+        if not order.local_steps:
+            order = order._replace(local_steps=made)
+        return client.work(order, made if client.trains else order.local_steps)
+
+    def _end_round(self, client: int, made: int, row: np.void) -> None:
+        self._orders.end(client, made)
+        self._orders.release(client, float(row["time_s"]), Flag.REPLY)
+
+    @property
+    def _steps_next(self) -> bool:
+        """Whether the current row's update has triggered the server step of the next row."""
+        events, following, due = self._run.events_array, self._number + 1, self._server.due
+        if due is None:
+            due = self._criterion.counted(self._server.updates_since_step)
+        return due and following < len(events) and events[following]["kind"] in (Kind.STEP, Kind.NO_STEP)
 
     def _refusal(self, row: np.void) -> str | None:
         """The client has worked, but its update was refused; it works again."""
         number = int(row["client"])
-        order = self._orders.pop(number, None)
-        if order is not None:  # else the update belonged to no order, and was not answered
-            self._clients[number].work(order.model, order.step_size)
+        open_order = self._orders.out.get(number)
+        if open_order is not None:  # else the update belonged to no order, and was not answered
+            self._work(open_order.order, row)
             self._clients[number].take_back()
-            self._keep([self._server.again(number)])
+            self._orders.end(number, int(row["local_steps"]))
+            self._keep([self._server.again(open_order.order, float(row["time_s"]))], row)
         return self._count(row)
+
+    def _cancel(self, row: np.void) -> str | None:
+        """An event before has cancelled this order."""
+        expected = self._cancelled.pop(0) if self._cancelled else None
+        recorded = (int(row["client"]), int(row["round"]))
+        return None if expected == recorded else f"the rule cancels {expected}, recorded is {recorded}"
 
     def _loss(self, row: np.void) -> str | None:
         """A client is lost; its part of the average follows from the memories of the others at this moment."""
         number = int(row["client"])
-        at_work = self._orders.pop(number, None) is not None
         self._lost.append(number)
-        self._keep(self._server.lose(number, at_work=at_work))
+        self._keep(self._server.lose(number, self._orders.drop(number), float(row["time_s"])), row)
         if self._server.removes and self._scenario.experiment.faults.lost_client == "remove":
             self._removal = Removal(self._server.recalled())
             for other in range(self._scenario.experiment.clients.count):
@@ -290,8 +328,18 @@ class Replay:
         wanted = int(index[number]["event"])
         return Difference(events_done, f"snapshot {number} was taken after {wanted} events, {events_done} are recorded")
 
-    def _keep(self, orders: list[Order]) -> None:
-        self._orders.update({order.client: order for order in orders})
+    def _keep(self, orders: list[Order], row: np.void | None = None) -> None:
+        """Note orders as the conductor does."""
+        time_s = 0.0 if row is None else float(row["time_s"])
+        for order in orders:
+            if order.flags is Flag.CANCEL:
+                open_order = self._orders.end(order.client)
+                assert open_order is not None
+                self._clients[order.client].cancel(open_order.order)
+                self._cancelled.append((order.client, open_order.round))
+                self._orders.release(order.client, time_s, Flag.NONE)
+            elif order.flags is not Flag.CONTACT:
+                self._orders.begin(order, time_s)
 
 
 def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> ReplayResult:
@@ -311,10 +359,11 @@ def repeated(run: Run, scenario: Scenario, progress: Callable[[float, int], None
         raise RunFileError(
             f"{run.path}: is {run.status.state.text} and has no event log, so there is nothing to compare; run it again"
         )
-    if lanes > 1:
-        scenario = lane_scenario(scenario, [run.experiment] * lanes)
     with np.errstate(over="ignore", invalid="ignore"):
-        end = play_lanes(scenario, progress)[lane]
+        if lanes > 1:
+            end = play_lanes(build_pass(scenario, [run.experiment] * lanes), progress)[lane]
+        else:
+            end = play_alone(scenario, progress)
     if end is None:
         return Replayed(
             ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass")), [], None

@@ -128,7 +128,7 @@ class RealTimeServer:
         self._clock = RealClock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, link.order,
-            self._clock.now_s,
+            self._clock.now_s, scenario.shapes.payload,
         )  # fmt: skip
         self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors.triggers)
         self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
@@ -197,7 +197,7 @@ class RealTimeServer:
         self._conductor.resume(self._run_state)
         self._left.update(self._run_state.lost)
         for order, _, _ in self._run_state.open_orders:
-            self._link.order(order._replace(flags=Flag.RESUMED))
+            self._link.order(order._replace(flags=Flag.RESUMED | (order.flags & Flag.WAITS)))
 
     def _serve_arrivals(self) -> bool:
         """Handle all updates that are here. None starves: none is taken twice before the others."""

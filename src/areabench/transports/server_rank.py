@@ -86,7 +86,8 @@ def _resume_point(checkpoint: Checkpoint) -> ResumePoint:
     """What the workers must know of a checkpoint."""
     run_state = checkpoint.run_state
     since_s = {open_order.order.client: open_order.since_s for open_order in run_state.open_orders}
-    return ResumePoint(run_state.time_s, run_state.rounds, since_s, frozenset(checkpoint.memories))
+    remembering = frozenset(checkpoint.memories)
+    return ResumePoint(run_state.time_s, run_state.rounds, run_state.local_steps, since_s, remembering)
 
 
 class ServerRun:
@@ -119,7 +120,7 @@ class ServerRun:
         monitors = RunMonitors(target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant)
 
         def build() -> tuple[MpiServerLink, RealTimeServer]:
-            link = MpiServerLink(world, context.placement, problem.dimension, problem.dtype)
+            link = MpiServerLink(world, context.placement, context.scenario.shapes)
             return link, RealTimeServer(
                 context.scenario, link, self._recorder, monitors,
                 spare_cores=world.cores.spare, run_state=self._run_state,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from areabench.engine.evaluation import evaluate_blocks
 from areabench.engine.events import ENDED, Provenance, State, Status
-from areabench.engine.lanes import lane_scenario
+from areabench.engine.lanes import build_pass
 from areabench.engine.plugins.load import exit_failure
 from areabench.engine.plugins.modules import changes, loaded, modules_of, to_text
 from areabench.engine.scenario import Scenario, build_scenario, try_parts
@@ -104,7 +104,7 @@ def resumable(run: Run) -> None:
 def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     """The checkpoint of a run that has not ended; a RunFileError where it does not fit the run."""
     form = scenario.method.start(scenario.start).state
-    checkpoint = read_checkpoint(run.path, form)
+    checkpoint = read_checkpoint(run.path, form, scenario.shapes.memory)
     scenario.delays()  # before anything is written: a trace may be missing
     if changed := next(changes(run.provenance.modules, run.experiment), ""):
         raise RunFileError(f"{run.path}: {changed}; put the old one back, or run the experiment again")
@@ -139,7 +139,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     provenance = _simulator_provenance(scenario, options)
     progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
-        ends = play_lanes(lane_scenario(scenario, experiments), progress)
+        ends = play_lanes(build_pass(scenario, experiments), progress)
         whole = {lane: end for lane, end in enumerate(ends) if end is not None}
         progress.close("evaluating the snapshots")
         metrics = evaluate_lanes(scenario.problem, list(whole.values()), experiments[0].record.loss_every)

@@ -9,6 +9,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Recording, divergence
 from areabench.engine.evaluation import NoTarget, VirtualWatch, evaluate_models, loss_wanted
 from areabench.engine.events import Event, State, Status
-from areabench.engine.messages import AGAIN, Order, Update, UpdateHeader
+from areabench.engine.lanes import LaneClient, LanePass, Part
+from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
 from areabench.engine.state import Tally
@@ -26,15 +28,26 @@ from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import Held
 from areabench.runfile.record import Recorder
+from areabench.timing.delays import RoundTime
 
 
-class Arrival(NamedTuple):
-    """An update in flight; arrivals compare by time, then by sequence number."""
+class Flight(NamedTuple):
+    """An update in flight; flights compare by time, then by sequence number."""
 
     time_s: float
     sequence: int
     delay_s: float
+    made: int  # local steps that the update is made of
     order: Order
+
+
+class RoundUnderWay(NamedTuple):
+    """What a client works on: its order, since when, how long, and the sequence number of its flight (0: it waits)."""
+
+    order: Order
+    begun_s: float
+    time: RoundTime
+    sequence: int
 
 
 class Simulator:
@@ -52,14 +65,16 @@ class Simulator:
         self._scenario, self._progress = scenario, progress
         self._delays = scenario.delays()
         self._clients = ClientPool(scenario)
-        self._heap: list[Arrival] = []
+        self._heap: list[Flight] = []  # with flights that are over, of rounds that were interrupted
+        self._rounds: dict[int, RoundUnderWay] = {}
         self._now_s, self._sequence = 0.0, 0
         self._pause = pause
         self._resumed = False
         self._losses = sorted(zip(faults.lost_at_s, faults.lost, strict=True), reverse=True)  # the next one last
         self._conductor = Conductor(
-            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._dispatch, self._clock
-        )
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._deliver, self._clock,
+            scenario.shapes.payload,
+        )  # fmt: skip
 
     def run(self) -> Status:
         """Simulate to the end, or until `pause`, called before every event, returns a status; returns how it ended."""
@@ -67,7 +82,7 @@ class Simulator:
         if not self._resumed:
             conductor.start()
         while True:
-            arrival_s, timer_s = heap[0].time_s if heap else math.inf, conductor.timer_s
+            arrival_s, timer_s = heap[0].time_s if heap else math.inf, max(conductor.timer_s, self._now_s)
             loss_s = self._losses[-1][0] if self._losses else math.inf
             following_s = min(arrival_s, timer_s, loss_s)
             if ended := conductor.ended(following_s):
@@ -81,12 +96,15 @@ class Simulator:
                 conductor.timer(timer_s)
             else:
                 self._arrive(heapq.heappop(heap))
+            self._drop_old_flights()
             self._progress(self._now_s, conductor.updates)
 
     def checkpoint(self, held: Held) -> Checkpoint:
         """The state of the run, for a checkpoint."""
         pending = tuple(
-            Pending(time_s, sequence, delay_s, order.client) for time_s, sequence, delay_s, order in self._heap
+            Pending(flight.time_s, flight.sequence, flight.delay_s, flight.order.client, flight.made)
+            for flight in self._heap
+            if self._is_open(flight)
         )
         memories = {number: client.memory for number, client in self._clients.items() if client.memory is not None}
         run_state = self._conductor.run_state(self._now_s)
@@ -96,20 +114,27 @@ class Simulator:
         """Continue from a checkpoint."""
         run_state = checkpoint.run_state
         self._resumed, self._now_s, self._sequence = True, run_state.time_s, checkpoint.sequence
-        orders = {client: open_order.order for client, open_order in run_state.orders_by_client().items()}
         self._conductor.resume(run_state)
-        self._heap[:] = [Arrival(*pending[:3], orders[pending.client]) for pending in checkpoint.heap]
         for number, rounds in run_state.rounds.items():
-            self._clients[number].resume(rounds, checkpoint.memories.get(number))
-        for number in range(self._scenario.experiment.clients.count):
-            self._delays.skip(number, run_state.rounds.get(number, 0) + (number in orders))
+            steps = run_state.local_steps[number]
+            self._clients[number].resume(rounds, steps, checkpoint.memories.get(number))
+            self._delays.skip_rounds(number, rounds, steps)
+        for number, (order, round_number, since_s) in run_state.orders_by_client().items():
+            begun, time = self._scenario.begin_round(self._delays, order, round_number)
+            self._rounds[number] = RoundUnderWay(begun, since_s, time, 0)
+        for pending in checkpoint.heap:
+            under_way = self._rounds[pending.client]
+            self._rounds[pending.client] = under_way._replace(sequence=pending.sequence)
+            self._heap.append(
+                Flight(pending.time_s, pending.sequence, pending.delay_s, pending.local_steps, under_way.order)
+            )
+        heapq.heapify(self._heap)
         self._losses = self._losses[: len(self._losses) - len(run_state.lost)]
 
     def _lose(self, client: int) -> None:
         """A client is lost, and its update with it."""
         conductor = self._conductor
-        self._heap[:] = [arrival for arrival in self._heap if arrival.order.client != client]
-        heapq.heapify(self._heap)
+        self._rounds.pop(client, None)
         conductor.lose([client], self._now_s)
         if conductor.to_remove:
             removal = Removal(conductor.recalled())
@@ -119,19 +144,56 @@ class Simulator:
                 removal.take(memory)
             conductor.remove(removal.left(self._scenario.problem.dtype), self._now_s)
 
-    def _arrive(self, arrival: Arrival) -> None:
-        order = arrival.order
+    def _arrive(self, flight: Flight) -> None:
+        """Compute the round of an update that arrives now."""
+        order = flight.order
         client = self._clients[order.client]
-        header = UpdateHeader(order.client, client.round, order.version, arrival.delay_s, arrival.delay_s)
-        payload = client.work(order.model, order.step_size)
+        del self._rounds[order.client]
+        made = flight.made if client.trains else 0
+        header = UpdateHeader(
+            order.client, client.round, order.version, flight.delay_s, flight.delay_s, local_steps=made
+        )
+        payload = client.work(order, flight.made)
         self._conductor.update(Update(header, payload), self._now_s)
 
-    def _dispatch(self, order: Order) -> None:
-        if order.flags is AGAIN:
-            self._clients[order.client].take_back()
-        delay_s = self._delays.next_s(order.client)
+    def _deliver(self, order: Order) -> None:
+        """A client gets an order, or is interrupted."""
+        if order.flags in INTERRUPTS:
+            self._interrupt(order)
+            return
+        client = order.client
+        if Flag.AGAIN in order.flags:
+            self._clients[client].take_back()
+        order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
+        waits = Flag.WAITS in order.flags
+        self._rounds[client] = RoundUnderWay(order, self._now_s, time, 0)
+        if not waits:
+            self._send(client, self._now_s + time.duration_s, time.duration_s, time.local_steps)
+
+    def _interrupt(self, order: Order) -> None:
+        """A client drops its round, or sends at once what it has."""
+        client, under_way = order.client, self._rounds[order.client]
+        if order.flags is Flag.CANCEL:
+            del self._rounds[client]
+            self._clients[client].cancel(under_way.order)
+        else:
+            elapsed_s = self._now_s - under_way.begun_s
+            self._send(client, self._now_s, elapsed_s, under_way.time.steps_in(elapsed_s))
+
+    def _send(self, client: int, time_s: float, delay_s: float, made: int) -> None:
+        """A client's update takes off, in place of one that was to arrive later."""
         self._sequence += 1
-        heapq.heappush(self._heap, Arrival(self._now_s + delay_s, self._sequence, delay_s, order))
+        under_way = self._rounds[client] = self._rounds[client]._replace(sequence=self._sequence)
+        heapq.heappush(self._heap, Flight(time_s, self._sequence, delay_s, made, under_way.order))
+
+    def _is_open(self, flight: Flight) -> bool:
+        under_way = self._rounds.get(flight.order.client)
+        return under_way is not None and under_way.sequence == flight.sequence
+
+    def _drop_old_flights(self) -> None:
+        """Drop the next arrivals that belong to no round any more."""
+        while self._heap and not self._is_open(self._heap[0]):
+            heapq.heappop(self._heap)
 
     def _clock(self) -> float:
         return self._now_s
@@ -236,10 +298,94 @@ def _of_lane(snapshots: Sequence[Snapshot], lane: int) -> list[Snapshot]:
     return [snapshot._replace(models=snapshot.models[lane]) for snapshot in snapshots]
 
 
-def play_lanes(scenario: Scenario, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
+def play_alone(scenario: Scenario, progress: Callable[[float, int], None]) -> LaneEnd | None:
+    """Simulate a run to its end, in memory; None where its model is not finite any more."""
+    recorder = LaneRecorder(1)
+    return recorder.ends(Simulator(scenario, recorder, progress).run())[0]
+
+
+def play_lanes(lanes: LanePass, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
     """Simulate all lanes to the end; returns how each ended, None for a lane that must be run again alone."""
-    recorder = LaneRecorder(len(np.atleast_2d(scenario.start)))
-    return recorder.ends(Simulator(scenario, recorder, progress).run())
+    return LaneSimulator(lanes, progress).run()
+
+
+class LaneSimulator:
+    """Many runs on one virtual clock and with the same arrivals; each part of the pass has a conductor."""
+
+    def __init__(self, lanes: LanePass, progress: Callable[[float, int], None]) -> None:
+        self._lanes, self._progress = lanes, progress
+        self._delays = lanes.scenario.delays()
+        self._clients: dict[int, LaneClient] = {}
+        self._heap: list[tuple[float, int, float, int]] = []  # time, sequence number, delay, client
+        self._orders: dict[int, dict[int, Order]] = {}  # by client and part, of the client's next round
+        self._at_work: dict[int, dict[int, Order]] = {}
+        self._now_s, self._sequence = 0.0, 0
+        self._recorders = [LaneRecorder(part.lanes.stop - part.lanes.start) for part in lanes.parts]
+        self._conductors = [self._conductor(place, part) for place, part in enumerate(lanes.parts)]
+        self._running = dict(enumerate(self._conductors))
+
+    def _conductor(self, place: int, part: Part) -> Conductor:
+        return Conductor(
+            part.experiment, part.server(), part.criterion(), self._recorders[place], NoTarget(),
+            partial(self._deliver, place), self._clock,
+        )  # fmt: skip
+
+    def run(self) -> list[LaneEnd | None]:
+        """Simulate to the end of all parts."""
+        ends: dict[int, list[LaneEnd | None]] = {}
+        for conductor in self._conductors:
+            conductor.start()
+        while self._running:
+            arrival_s = self._heap[0][0] if self._heap else math.inf
+            timer_s = max(min(conductor.timer_s for conductor in self._running.values()), self._now_s)
+            following_s = min(arrival_s, timer_s)
+            for place, conductor in list(self._running.items()):
+                if ended := conductor.ended(following_s):
+                    ends[place] = self._recorders[place].ends(conductor.finish(ended))
+                    del self._running[place]
+            self._now_s = following_s
+            if timer_s < arrival_s:
+                self._step(timer_s)
+            elif self._running:
+                self._arrive(*heapq.heappop(self._heap))
+        return [end for place in range(len(self._conductors)) for end in ends[place]]
+
+    def _step(self, timer_s: float) -> None:
+        """Step by the clock where it is time."""
+        for conductor in self._running.values():
+            if conductor.timer_s <= timer_s:
+                conductor.timer(timer_s)
+
+    def _arrive(self, time_s: float, _sequence: int, delay_s: float, number: int) -> None:
+        """A client's updates arrive at the servers of all parts."""
+        orders, client = self._at_work.pop(number), self._client(number)
+        # A part that has ended gives no more orders; its lanes are computed with the others and not used.
+        self._orders[number] = {place: order for place, order in orders.items() if place not in self._running}
+        round_number = client.round
+        payloads = client.work([orders[place] for place in range(len(self._conductors))])
+        for place, conductor in self._running.items():
+            order = orders[place]
+            header = UpdateHeader(number, round_number, order.version, delay_s, delay_s, local_steps=order.local_steps)
+            conductor.update(Update(header, payloads[place]), time_s)
+        self._progress(time_s, next(iter(self._running.values())).updates)
+
+    def _deliver(self, place: int, order: Order) -> None:
+        """A client begins a round when the servers of all parts have given it an order."""
+        number, waiting = order.client, self._orders.setdefault(order.client, {})
+        waiting[place] = order
+        if len(waiting) == len(self._lanes.parts):
+            self._at_work[number] = self._orders.pop(number)
+            delay_s = self._delays.next_s(number)
+            self._sequence += 1
+            heapq.heappush(self._heap, (self._now_s + delay_s, self._sequence, delay_s, number))
+
+    def _client(self, number: int) -> LaneClient:
+        if number not in self._clients:
+            self._clients[number] = self._lanes.client(number)
+        return self._clients[number]
+
+    def _clock(self) -> float:
+        return self._now_s
 
 
 def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[Metrics]:

@@ -19,7 +19,7 @@ from areabench.problems.callables import load_callable, look_in, named, place_in
 
 # What the function of each section may take in addition to its settings, by name.
 GIVEN: Mapping[str, tuple[str, ...]] = {
-    "method": ("clients", "seed", "step_size"),
+    "method": ("clients", "seed", "step_size", "local_steps", "rates", "samples", "weights", "updates", "period_s"),
     "problem": ("clients", "local_steps", "seed", "data", "parts"),
     "data": ("cache",),
     "split": ("labels", "clients", "generator"),

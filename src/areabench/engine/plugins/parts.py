@@ -21,8 +21,8 @@ from areabench.engine.plugins.load import blaming, call, caller, refuse
 from areabench.errors import RunFailure
 from areabench.experiment.checks import check_enough
 from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.records import Clients, Experiment
-from areabench.methods.base import Method, Report, Step
+from areabench.experiment.records import Clients
+from areabench.methods.base import Arrival, Call, Given, Method, Report, Step, Work
 from areabench.problems.base import Metrics, Problem
 from areabench.problems.datasets import Dataset
 from areabench.streams import Purpose, stream
@@ -158,98 +158,129 @@ def try_delays(settings: OwnPart, rates: NDArray[np.float64], seed: int) -> None
 # ---------------------------------------------------------------------------------------------------- method
 
 
-def own_method(settings: OwnMethod, experiment: Experiment) -> Method:
+def own_method(settings: OwnMethod, given: Given) -> Method:
     """The method that the user's function makes."""
-    clients, seed = experiment.clients.count, experiment.seed
-    method = call("method", settings, clients=clients, seed=seed, step_size=settings.step_size)
+    method = call("method", settings, **given._asdict(), weights=given.weights)
     if not isinstance(method, Method):
         refuse("method", settings, f"returned {type(method).__name__}", "let it return areabench.extend.Method")
     return method
 
 
-def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> None:
+class _Checks:
+    """What a method may return; `fail` takes what is wrong and what to do, and raises."""
+
+    def __init__(self, method: Method, start: Vector, fail: Callable[[str, str], NoReturn]) -> None:
+        self._method, self._start, self._fail = method, start, fail
+        self._payload = start if method.payload_like is None else method.payload_like(start)
+        self._memory = method.remember(start)
+        if self._memory is not None and not isinstance(self._memory, np.ndarray):
+            fail(f"remember gave {type(self._memory).__name__}", "remember an array, or None")
+
+    def step(self, name: str, step: Any) -> Step:
+        """A step, with a model like the start and calls that are clients or calls of clients."""
+        if not isinstance(step, Step):
+            self._fail(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
+        self.state(name, step.state)
+        if not _are_calls(step.calls) or not _are_calls(step.contacts) or not _are_calls(step.cancels):
+            told = step.calls, *(each for each in (step.contacts, step.cancels) if each)
+            self._fail(f"{name} calls {told[0] if len(told) == 1 else told!r}", "give a tuple of clients, or of Call")
+        if (step.contacts or step.cancels) and not self._method.interrupts:
+            self._fail(f"{name} contacts or cancels clients", "let the Method have interrupts=True")
+        for each in step.calls:
+            if isinstance(each, Call) and each.model is not None and (wrong := _wrong_vector(each.model, self._start)):
+                self._fail(f"{name} gave client {each.client} a model that {wrong}", "send a vector like the model")
+        return step
+
+    def state(self, name: str, state: Any) -> Any:
+        """A state whose model is like the start."""
+        if wrong := _wrong_vector(getattr(state, "model", None), self._start):
+            self._fail(f"{name} gave a model that {wrong}", "keep the type and shape of the starting point")
+        return state
+
+    def report(self, report: Any) -> Report:
+        """A report whose payload and memory have the shapes and types that the method has said."""
+        if not isinstance(report, Report):
+            self._fail(f"report returned {type(report).__name__}", "let it return Report(payload, memory)")
+        if wrong := _wrong_vector(report.payload, self._payload):
+            own = self._method.payload_like is not None
+            self._fail(
+                f"report gave a payload that {wrong}",
+                "send an array like that of payload_like" if own else "send a vector like the model",
+            )
+        if (report.memory is None) != (self._memory is None):
+            self._fail(
+                "remembers something in some rounds only", "let `remember` and `report` both give an array, or None"
+            )
+        if self._memory is not None and (wrong := _wrong_vector(report.memory, self._memory)):
+            self._fail(f"report gave a memory that {wrong}", "remember an array like that of `remember`")
+        return report
+
+
+def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
     """Call a method's five functions in turn, with one update of the first client, and check all that they return."""
-    method, clients = own_method(settings, experiment), range(experiment.clients.count)
+    method, clients = own_method(settings, given), range(given.clients)
 
     def reject(trouble: str, remedy: str) -> NoReturn:
         refuse("method", settings, trouble, remedy)
 
-    def checked_step(name: str, step: Any, earlier: Any) -> Step:
-        if not isinstance(step, Step):
-            reject(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
-        if wrong := _wrong_state(step.state, start, earlier):
-            reject(f"{name} returned a state that {wrong}", "see docs/extending.md for what a state may hold")
-        if not _are_clients(step.calls, clients):
-            reject(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {len(clients) - 1}")
-        return step
-
-    def checked_memory(name: str, memory: Any) -> Vector | None:
-        if memory is not None and (wrong := _wrong_vector(memory, start)):
-            reject(f"{name} gave a memory that {wrong}", "remember a vector like the model, or None")
-        return memory  # type: ignore[no-any-return]  # a vector, or None
-
     with blaming("method", settings, _DRY_RUN):
-        first = checked_step("start", method.start(start), None)
-        if not first.calls:
+        checks = _Checks(method, start, reject)
+
+        def checked(name: str, step: Any, earlier: Any) -> Step:
+            found = checks.step(name, step)
+            if wrong := _wrong_state(found.state, start, earlier):
+                reject(f"{name} returned a state that {wrong}", "see docs/extending.md for what a state may hold")
+            if unknown := [each for each in map(_called, found.calls) if each not in clients]:
+                reject(f"{name} calls client {unknown[0]}", f"name clients from 0 to {len(clients) - 1}")
+            return found
+
+        first = checked("start", method.start(start), None)
+        if not first.calls and method.wake is None:
             reject("start calls no client, so none would ever work", "name clients in Step(state, calls)")
         local = (start + 1e-3).astype(start.dtype)  # an update of zero may be a special case
-        report = method.report(checked_memory("remember", method.remember(start)), start, local)
-        if not isinstance(report, Report):
-            reject(f"report returned {type(report).__name__}", "let it return Report(payload, memory)")
-        if wrong := _wrong_vector(report.payload, start):
-            reject(f"report gave a payload that {wrong}", "send a vector like the model")
-        checked_memory("report", report.memory)
-        received = checked_step("receive", method.receive(first.state, first.calls[0], report.payload), first.state)
-        checked_step("aggregate", method.aggregate(received.state), first.state)
+        attached = None if method.attach is None else method.attach(first.state)
+        work = Work(start, given.step_size, given.local_steps, start, local, attached)
+        report = checks.report(method.report(method.remember(start), work))
+        if not first.calls:
+            return
+        arrival = Arrival(
+            _called(first.calls[0]), report.payload, 0, 0, start, 0, given.step_size, given.local_steps, 0.0
+        )
+        received = checked("receive", method.receive(first.state, arrival), first.state)
+        if method.due is None or method.due(received.state):
+            checked("aggregate", method.aggregate(received.state), first.state)
 
 
-def _are_clients(calls: Any, clients: range) -> bool:
-    """Whether calls are a tuple of clients that exist; a negative number would count from the end."""
-    return isinstance(calls, tuple) and all(type(each) is int and each in clients for each in calls)
+def _called(call: int | Call) -> int:
+    return call.client if isinstance(call, Call) else call
 
 
-def guarded_method(settings: OwnMethod, method: Method, clients: int, model: Vector) -> Method:
+def _are_calls(calls: Any) -> bool:
+    """Whether calls are a tuple of clients, or of calls of clients."""
+    return isinstance(calls, tuple) and all(isinstance(each, Call) or type(each) is int for each in calls)
+
+
+def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method:
     """The method, whose every step and report is checked during a run: the dry run sees the first ones only."""
 
     def fail(what: str, remedy: str) -> NoReturn:
         raise RunFailure(f"method.name = {settings.name!r} {what}; {remedy}")
 
-    def state_of(name: str, state: Any) -> Any:
-        if wrong := _wrong_vector(getattr(state, "model", None), model):
-            fail(f"{name} gave a model that {wrong}", "keep the type and shape of the starting point")
-        return state
+    checks = _Checks(method, start, fail)
 
     def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
-        def step_of(*given: Any) -> Step:
-            step = function(*given)
-            if not isinstance(step, Step):
-                fail(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
-            state_of(name, step.state)
-            if not _are_clients(step.calls, range(clients)):
-                fail(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {clients - 1}")
-            return step
-
-        return step_of
-
-    def report(memory: Vector | None, base: Vector, local: Vector) -> Report:
-        found = method.report(memory, base, local)
-        if not isinstance(found, Report):
-            fail(f"report returned {type(found).__name__}", "let it return Report(payload, memory)")
-        if wrong := _wrong_vector(found.payload, model):
-            fail(f"report gave a payload that {wrong}", "send a vector like the model")
-        if found.memory is not None and (wrong := _wrong_vector(found.memory, model)):
-            fail(f"report gave a memory that {wrong}", "remember a vector like the model, or None")
-        return found
+        return lambda *given: checks.step(name, function(*given))
 
     remove = method.remove
     return replace(
         method,
-        report=report,
+        name=settings.name,
+        report=lambda memory, work: checks.report(method.report(memory, work)),
         start=guarded("start", method.start),
         receive=guarded("receive", method.receive),
         aggregate=guarded("aggregate", method.aggregate),
         lose=None if method.lose is None else guarded("lose", method.lose),
-        remove=None if remove is None else lambda *given: state_of("remove", remove(*given)),
+        remove=None if remove is None else lambda *given: checks.state("remove", remove(*given)),
     )
 
 

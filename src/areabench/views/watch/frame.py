@@ -12,7 +12,8 @@ from areabench.engine.events import Kind, State
 from areabench.engine.fairness import Expected, expected_updates
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.labels import describe_setting
-from areabench.experiment.records import Experiment, SFedAvg
+from areabench.experiment.method_records import SFedAvg
+from areabench.experiment.records import Experiment
 from areabench.views.watch.quality import Quality
 from areabench.views.watch.tail import Observation
 

@@ -1,0 +1,43 @@
+"""All methods by name: the module that has each, and what a user wants to know before choosing one.
+
+Every module of a method has `build(settings, given) -> Method`. It is imported where the method is built.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from areabench.experiment.method_records import Local
+from areabench.methods.base import Given, Method
+from areabench.methods.local import with_local
+
+
+class About(NamedTuple):
+    """A method in words."""
+
+    module: str
+    chooses: str  # who decides which client works next
+    limit: str  # where the method ends under uneven rates, without noise: "exact", or what it is biased towards
+    memory: str  # of the server, in vectors of the model's length d
+    paper: str
+
+
+CATALOGUE: dict[str, About] = {
+    "area": About(
+        "area", "clients", "exact", "2 d", "Iakovidou and Kim, Asynchronous Federated Stochastic Optimization"
+    ),
+    "as-fedavg": About("as_fedavg", "clients", "biased to fast clients", "2 d", "McMahan et al., AISTATS 2017"),
+    "fedbuff": About("fedbuff", "clients", "biased to fast clients", "2 d", "Nguyen et al., AISTATS 2022"),
+    "s-fedavg": About("s_fedavg", "server, uniformly", "exact for M = 1", "2 d", "McMahan et al., AISTATS 2017"),
+}
+
+
+_NOTHING_LOCAL = Local()
+
+
+def build_method(settings: Any, given: Given, local: Local = _NOTHING_LOCAL) -> Method:
+    """The method that `settings` name, one of areabench's own, with what [local] adds to it."""
+    module = import_module(f"areabench.methods.{CATALOGUE[settings.name].module}")
+    method: Method = module.build(settings, given)
+    return with_local(method, local, given.clients)
