@@ -17,7 +17,7 @@ docs/run-file.md documents every column with its unit. CLIENT is in engine/event
 in engine/diagnosis.py, where they are filled.
 
 A file, once written, can be read by every later version. Who changes the schema raises SCHEMA_VERSION, writes a reader
-for the older version and adds a file of it to the tests, as tests/runfile/test_schema6.py has them: never a refusal.
+for the older version and adds files of it to the tests, as tests/runfile/test_older_schemas.py has them: no refusal.
 """
 
 from __future__ import annotations
