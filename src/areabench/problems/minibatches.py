@@ -20,7 +20,7 @@ def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share
 
 
 class Minibatches:
-    """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement; a round has `steps` of them."""
+    """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement; a round takes `steps`."""
 
     def __init__(self, seed: int, client: int, samples: NDArray[np.int64], steps: int, batch_size: int) -> None:
         self._generator = stream(seed, Purpose.SAMPLES, client)

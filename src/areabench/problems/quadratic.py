@@ -160,7 +160,7 @@ class LocalQuadratic:
     def gradient(self, model: Vector) -> Vector:
         """H(x-c) + noise; a new array."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._bowl.gradient(model) + self._next_noise(1)[0]
+            return np.asarray(self._bowl.gradient(model) + self._next_noise(1)[0])
 
     def skip(self, steps: int) -> None:
         """Draw what this number of local steps draws."""
