@@ -16,8 +16,8 @@ from areabench.problems.base import LocalProblem
 class Client:
     """Client i: answers the r-th order with its r-th round of local steps."""
 
-    def __init__(self, method: Method, local: LocalProblem, start: Vector) -> None:
-        self._method, self._local = method, local
+    def __init__(self, method: Method, local: LocalProblem, start: Vector, local_steps: int) -> None:
+        self._method, self._local, self._local_steps = method, local, local_steps
         self.memory = self._before = method.remember(start)
         self.round = 0
 
@@ -26,7 +26,7 @@ class Client:
         if self.round or self._method.trains_first:
             local = self._local.descend(model, step_size)
         else:
-            self._local.skip(1)  # so that each later round has the samples that it always has
+            self._local.skip(self._local_steps)  # so that each later round has the samples that it always has
             local = model.copy()  # the transport may use the array again
         report = self._method.report(self.memory, model, local)
         self._before, self.memory = self.memory, report.memory
@@ -44,7 +44,7 @@ class Client:
 
     def resume(self, rounds: int, memory: Vector | None) -> None:
         """Continue after this many rounds."""
-        self._local.skip(rounds)
+        self._local.skip(rounds * self._local_steps)
         self.round, self.memory, self._before = rounds, memory, memory
 
 

@@ -25,7 +25,7 @@ from areabench.experiment.records import Area, Experiment, FedBuff, SFedAvg
 from areabench.methods.base import Method, Report, Step
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.schedules import build_schedule
-from areabench.problems.logistic import FLOAT, LogisticProblem
+from areabench.problems.logistic import FLOAT, LogisticLanes, LogisticProblem
 
 # Models that clients still compute with: four start from each version (the default), and it is held until the slowest
 # of them, with exponential delays, has answered: (1 + 1/2 + 1/3 + 1/4) / 4.
@@ -167,6 +167,21 @@ def _own(memory: Vector | None, before: Vector | None) -> Vector | None:
 
 
 @dataclass(frozen=True)
+class LocalStack:
+    """A client's objective for the models of all lanes in one array."""
+
+    lanes: LogisticLanes
+
+    def descend(self, models: Vector, step_sizes: Any) -> Vector:
+        """M local steps of each lane; valid until the next call."""
+        return self.lanes.descend([models], step_sizes)
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self.lanes.skip(steps)
+
+
+@dataclass(frozen=True)
 class LaneScenario(Scenario):
     """The parts of one pass: a scenario whose models are stacks."""
 
@@ -180,8 +195,8 @@ class LaneScenario(Scenario):
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
         assert isinstance(self.problem, LogisticProblem)
-        local: Any = self.problem.lanes(number, len(self.step_sizes))
-        return Client(self.method, local, self.start)
+        local: Any = LocalStack(self.problem.lanes(number, len(self.step_sizes)))
+        return Client(self.method, local, self.start, self.experiment.clients.local_steps)
 
 
 def lane_scenario(one: Scenario, experiments: Sequence[Experiment]) -> LaneScenario:

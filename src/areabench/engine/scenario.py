@@ -17,6 +17,7 @@ from areabench.engine.data import ClientData, load_data, split_rows
 from areabench.engine.events import CLIENT
 from areabench.engine.plugins.load import check_parts, refuse
 from areabench.engine.plugins.parts import (
+    OwnLocal,
     guarded_method,
     own_delays,
     own_method,
@@ -123,7 +124,14 @@ class Scenario:
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
-        return Client(self.method, self.problem.local(number), self.start)
+        local, settings, steps = (
+            self.problem.local(number),
+            self.experiment.problem,
+            self.experiment.clients.local_steps,
+        )
+        if isinstance(settings, OwnPart):
+            local = OwnLocal(settings, local, steps)
+        return Client(self.method, local, self.start, steps)
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
@@ -204,7 +212,7 @@ def try_parts(scenario: Scenario, cache: Path) -> None:
         refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
     if isinstance(settings, OwnPart):
         again = own_problem(settings, experiment.clients, experiment.seed, held)
-        try_problem(settings, scenario.problem, again, experiment.method.step_size)
+        try_problem(settings, scenario.problem, again, experiment.method.step_size, experiment.clients.local_steps)
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:
