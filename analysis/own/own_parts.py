@@ -82,18 +82,21 @@ class LocalMean:
         self._problem, self._centre = problem, problem.centres[client]
         self._generator = stream(problem.seed, Purpose.SAMPLES, client)
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        for noise in self._noise():
-            away = model - self._centre
-            model = model - step_size * (away / np.sqrt(1.0 + away**2) + noise)
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        for _ in range(self._problem.local_steps if steps is None else steps):
+            model = model - step_size * self.gradient(model)
         return model
 
-    def skip(self, rounds: int) -> None:
-        for _ in range(rounds):
+    def gradient(self, model: Vector) -> Vector:
+        away: Vector = model - self._centre
+        return away / np.sqrt(1.0 + away**2) + self._noise()
+
+    def skip(self, steps: int) -> None:
+        for _ in range(steps):
             self._noise()
 
     def _noise(self) -> Vector:
-        return self._problem.noise * self._generator.standard_normal((self._problem.local_steps, len(self._centre)))
+        return self._problem.noise * self._generator.standard_normal(len(self._centre))
 
 
 def robust_mean(clients: int, local_steps: int, seed: int, dimension: int = 10, noise: float = 0.1) -> RobustMean:
@@ -161,13 +164,16 @@ class LocalTwoLayers:
     def __init__(self, problem: TwoLayers, batches: Minibatches) -> None:
         self._problem, self._batches = problem, batches
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        for rows in self._batches.next_round():
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        for rows in self._batches.next_batches(self._problem.local_steps if steps is None else steps):
             model = model - step_size * self._problem.gradient(model, rows)
         return model
 
-    def skip(self, rounds: int) -> None:
-        self._batches.skip(rounds)
+    def gradient(self, model: Vector) -> Vector:
+        return self._problem.gradient(model, self._batches.next_batches(1)[0])
+
+    def skip(self, steps: int) -> None:
+        self._batches.skip_batches(steps)
 
 
 def two_layers(

@@ -105,7 +105,7 @@ def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: in
 
     def loop() -> None:
         for _ in range(rounds):
-            local.descend(models, rates)
+            local.descend([models], rates)
 
     return seconds(loop) / (rounds * problem.local_steps * len(rates))
 
@@ -194,16 +194,23 @@ class TimedLocal:
     def __init__(self, local: LocalLogistic, spent_s: list[float]) -> None:
         self._local, self._spent_s = local, spent_s
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """The client's round, timed."""
         begun_s = time.perf_counter()
-        result = self._local.descend(model, step_size)
+        result = self._local.descend(model, step_size, steps)
         self._spent_s[0] += time.perf_counter() - begun_s
         return result
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        self._local.skip(rounds)
+    def gradient(self, model: Vector) -> Vector:
+        """The client's gradient, timed."""
+        begun_s = time.perf_counter()
+        result = self._local.gradient(model)
+        self._spent_s[0] += time.perf_counter() - begun_s
+        return result
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self._local.skip(steps)
 
 
 class TimedProblem(LogisticProblem):

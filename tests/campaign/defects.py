@@ -111,10 +111,10 @@ from areabench.problems.{module} import {local}
 descend = {local}.descend
 victims = []  # the objects in the order in which they first work
 
-def bad(self, model, step_size):
+def bad(self, *given, **named):
     if self not in victims:
         victims.append(self)
-    result = descend(self, model, step_size)
+    result = descend(self, *given, **named)
     return numpy.full_like(result, numpy.nan) if victims.index(self) == VICTIM and due() else result
 
 {local}.descend = bad

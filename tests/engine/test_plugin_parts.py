@@ -50,6 +50,7 @@ METHODS: list[tuple[dict[str, str], str]] = [
         "failed in a dry run (ValueError: assignment destination is read-only at mine.py, line 21); correct it, or",
     ),
 ]  # fmt: skip
+TAKES_STEPS = {"steps": ", steps=None"}
 PROBLEMS: list[tuple[dict[str, str], str]] = [
     ({"problem": "None"}, "returned NoneType, which lacks dimension, dtype, start, local, evaluate"),
     ({"dtype": "np.dtype(np.int64)"}, "has the dtype dtype('int64'); take np.dtype(np.float32) or"),
@@ -64,6 +65,16 @@ PROBLEMS: list[tuple[dict[str, str], str]] = [
         "starts elsewhere each time it is made; draw from stream(seed, ...) only where it is made",
     ),
     ({"skip": "pass"}, "gives another second round after skip(1) than after a first one; let skip(rounds) draw"),
+    (
+        {**TAKES_STEPS, "skip": "self.generator.standard_normal((3 * rounds, 2))"},
+        "gives another second round after skip(1) than after a first one; let skip(steps) draw what that number of loc",
+    ),
+    (
+        {**TAKES_STEPS, "noise": "(steps == 1) + 0.1 * self.generator.standard_normal(2)"},
+        "another round with steps = 1",
+    ),
+    ({**TAKES_STEPS, "gradient": "return model"}, "gives another third step after skip(2) than after two; let skip("),
+    ({**TAKES_STEPS, "gradient": "return model[0]"}, "has a gradient() that returned what is float64, not an array"),
     ({"descend": "return model[0]"}, "has a descend() that returned what is float64, not an array"),
     ({"descend": "model += 1"}, "failed in a dry run (ValueError: output array is read-only at mine.py"),
     ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics"),

@@ -54,7 +54,7 @@ class Stage:
         problem = GivenQuadratic([np.eye(2)] * 3, [[0, 0], [4, 4], [8, 8]], START, local_steps=1)
         method = build_method(experiment)
         self.path, self.orders, self.now_s = path, dict[int, Order](), 0.0
-        self.clients = [Client(method, problem.local(number), START) for number in range(3)]
+        self.clients = [Client(method, problem.local(number), START, 1) for number in range(3)]
         self.server = Server(method, lambda _iteration: 0.5, START)
         self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
         self.recorder.begin(gather_provenance("simulator", "", "1", 0), np.zeros(3, CLIENT))

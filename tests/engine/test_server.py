@@ -119,7 +119,7 @@ def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
 
 def test_client_counts_rounds_and_keeps_its_memory() -> None:
     problem = GivenQuadratic([[[1, 0], [0, 1]]], [[4, 0]], [8, 8], 1)
-    client = Client(area(1), problem.local(0), START)
+    client = Client(area(1), problem.local(0), START, 1)
     np.testing.assert_array_equal(client.memory, START)
     np.testing.assert_array_equal(client.work(START, 0.5), [-2, -4])  # (6,4) - (8,8)
     np.testing.assert_array_equal(client.work(START, 0.25), [1, 2])  # (7,6) - (6,4)

@@ -35,9 +35,9 @@ from areabench.problems.quadratic import LocalQuadratic
 
 descend = LocalQuadratic.descend
 
-def dawdle(self, model, step_size):
+def dawdle(self, *given, **named):
     time.sleep(0.4)
-    return descend(self, model, step_size)
+    return descend(self, *given, **named)
 
 LocalQuadratic.descend = dawdle
 """

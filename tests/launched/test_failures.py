@@ -26,10 +26,10 @@ from areabench.problems.quadratic import LocalQuadratic
 
 descend, rounds = LocalQuadratic.descend, iter(range(10**6))
 
-def fail(self, model, step_size):
+def fail(self, *given, **named):
     if rank in {ranks} and next(rounds) == {round}:
         raise ArithmeticError("the sum is wrong" + {padding} * "!")
-    return descend(self, model, step_size)
+    return descend(self, *given, **named)
 
 LocalQuadratic.descend = fail
 """
@@ -71,7 +71,7 @@ from areabench.transports import server_loop as serve
 
 serve._STOP_LIMIT_S = 0.5
 
-def sleep(self, model, step_size):
+def sleep(self, *given, **named):
     time.sleep(1000)
 
 if rank == 2:
@@ -84,10 +84,10 @@ from areabench.problems.quadratic import LocalQuadratic
 
 descend, rounds = LocalQuadratic.descend, iter(range(10**6))
 
-def die(self, model, step_size):
+def die(self, *given, **named):
     if rank == 2 and next(rounds) == 5:
         os._exit(9)
-    return descend(self, model, step_size)
+    return descend(self, *given, **named)
 
 LocalQuadratic.descend = die
 """

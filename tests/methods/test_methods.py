@@ -37,7 +37,8 @@ class Table:
     def __init__(self, method: Method, problem: QuadraticProblem, delta: int, step_size: float = 0.5) -> None:
         start = problem.start()
         self.server = Server(method, lambda _iteration: step_size, start)
-        self.clients = [Client(method, problem.local(number), start) for number in range(problem.clients)]
+        steps, numbers = problem.local_steps, range(problem.clients)
+        self.clients = [Client(method, problem.local(number), start, steps) for number in numbers]
         self.delta = delta
         self.orders = {order.client: order for order in self.server.begin()}
 
@@ -135,8 +136,8 @@ def test_area_whose_first_messages_are_zero_by_hand() -> None:
 def test_first_round_without_training_leaves_later_rounds_their_noise() -> None:
     """The r-th round of a client has the same draws, whether the first one is trained or not."""
     problem = random_problem(1)
-    trained, zero = (Client(area(1, trains_first=first), problem.local(0), problem.start()) for first in (True, False))
-    base = problem.start()
+    base, methods = problem.start(), (area(1), area(1, trains_first=False))
+    trained, zero = (Client(method, problem.local(0), base, problem.local_steps) for method in methods)
     for client in (trained, zero):
         client.work(base, 0.1)
         client.work(base, 0.1)

@@ -184,7 +184,7 @@ def test_lanes_take_the_steps_of_a_model_alone_whatever_the_regulariser_keeps(lo
                 each.descend(model, step)
                 for each, model, step in zip(locals_alone, models, step_sizes.tolist(), strict=True)
             ]
-            np.testing.assert_allclose(wide.descend(models, step_sizes), alone, atol=3e-5, rtol=0)
+            np.testing.assert_allclose(wide.descend([models], step_sizes), alone, atol=3e-5, rtol=0)
             models = np.array(alone)
 
 
@@ -192,7 +192,33 @@ def test_lanes_leave_the_models_they_start_from_alone() -> None:
     logreg, step_sizes = problem(Logistic(batch_size=8), 3), np.array([0.1, 0.2])
     models = np.repeat(logreg.start()[None], 2, axis=0)
     before, local = models.copy(), logreg.lanes(0, 2)
-    first = local.descend(models, step_sizes)
+    first = local.descend([models], step_sizes)
     np.testing.assert_array_equal(models, before)
-    assert local.descend(models, step_sizes) is not models
-    assert np.shares_memory(first, local.descend(models, step_sizes))  # lent until the next call
+    assert not np.shares_memory(first, models)
+    assert np.shares_memory(first, local.descend([models], step_sizes))  # lent until the next call
+
+
+@pytest.mark.parametrize("local_steps", [1, 3])
+def test_lanes_of_several_arrays_are_those_of_one(local_steps: int) -> None:
+    logreg, step_sizes = problem(Logistic(batch_size=8), local_steps), np.array([0.1, 0.2, 0.5, 1.0])
+    models = np.stack([logreg.start() * np.float32(factor) for factor in (1, 2, -1, 3)])
+    whole = logreg.lanes(1, 4).descend([models], step_sizes).copy()
+    parts = logreg.lanes(1, 4).descend([models[:1].copy(), models[1:3].copy(), models[3:].copy()], step_sizes)
+    assert parts.shape == whole.shape == models.shape
+    np.testing.assert_allclose(parts, whole, atol=1e-6)
+
+
+def test_lanes_that_lack_a_model_are_refused() -> None:
+    logreg = problem(Logistic(batch_size=8))
+    with pytest.raises(AssertionError, match="1 models were given for 2 lanes"):
+        logreg.lanes(0, 2).descend([logreg.start()[None]], np.array([0.1, 0.2]))
+
+
+def test_lanes_skip_local_steps() -> None:
+    logreg, step_sizes = problem(Logistic(batch_size=8), 3), np.array([0.1, 0.2])
+    models = np.repeat(logreg.start()[None], 2, axis=0)
+    late, whole = logreg.lanes(0, 2), logreg.lanes(0, 2)
+    late.skip(3)
+    whole.descend([models], step_sizes)
+    second = whole.descend([models], step_sizes).copy()
+    np.testing.assert_array_equal(late.descend([models], step_sizes), second)

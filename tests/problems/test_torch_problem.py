@@ -271,6 +271,43 @@ def test_dropout_draws_again_in_each_round() -> None:
     assert len({client.descend(start, 0.5).tobytes() for _ in range(4)}) == 4
 
 
+def random_layers(local_steps: int) -> TorchProblem:
+    """A problem whose every step draws random numbers."""
+    return problem(TorchModule(module="zoo:dropout", batch_size=8), local_steps)
+
+
+def test_dropout_in_whole_rounds_draws_what_it_drew_in_earlier_versions() -> None:
+    module = random_layers(local_steps=2)
+    client, model = module.local(1), module.start()
+    for _ in range(3):
+        model = client.descend(model, 0.5)
+    np.testing.assert_allclose(model[:3], [-0.331262201, 0.00721835438, -0.294754952], rtol=1e-5)
+
+
+def test_dropout_of_two_rounds_at_once_is_that_of_two_rounds() -> None:
+    module = random_layers(local_steps=2)
+    apart, at_once, start = module.local(0), module.local(0), module.start()
+    second = apart.descend(apart.descend(start, 0.5), 0.5)
+    np.testing.assert_array_equal(at_once.descend(start, 0.5, 4), second)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 8])
+def test_dropout_after_skipped_steps(steps: int) -> None:
+    module = random_layers(local_steps=3)
+    late, whole, start = module.local(0), module.local(0), module.start()
+    late.skip(steps)
+    whole.descend(start, 0.5, steps)
+    for _ in range(3):
+        assert late.descend(start, 0.5, 2).tobytes() == whole.descend(start, 0.5, 2).tobytes()
+        assert late.gradient(start).tobytes() == whole.gradient(start).tobytes()
+
+
+def test_dropout_draws_again_in_each_step_of_a_round() -> None:
+    one_row = TorchProblem(TorchModule(module="zoo:dropout"), blobs(), [np.array([0])], 4, 5)
+    client, start = one_row.local(0), one_row.start()  # one row: every mini-batch is the same
+    assert len({client.gradient(start).tobytes() for _ in range(4)}) == 4
+
+
 # ---------------------------------------------------------------------------------------------------- evaluation
 
 

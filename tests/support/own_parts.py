@@ -58,10 +58,12 @@ class Bowl:
 class Local:
     def __init__(self, client, generator):
         self.client, self.generator = client, generator
-    def descend(self, model, step_size):
+    def descend(self, model, step_size{steps}):
         noise = {noise}
         {descend}
         return model - step_size * (model - self.client + noise)
+    def gradient(self, model):
+        {gradient}
     def skip(self, rounds):
         {skip}
 
@@ -74,7 +76,9 @@ PROBLEM_DEFAULTS = {
     "start": "np.array([3.0, -1.0])",
     "metrics": "Metrics.of([0.5 * float(model @ model) for model in models])",
     "noise": "0.1 * self.generator.standard_normal(2)",
+    "steps": "",
     "descend": "pass",
+    "gradient": "return model - self.client + 0.1 * self.generator.standard_normal(2)",
     "skip": "self.generator.standard_normal((rounds, 2))",
     "parameters": "width: int = 1",
     "problem": "Bowl(seed)",

@@ -99,10 +99,13 @@ class SlowBowl:
     def __init__(self, compute_s: float = 0.0) -> None:
         self.compute_s, self.begun_s = compute_s, list[float]()
 
-    def skip(self, rounds: int) -> None:
+    def skip(self, steps: int) -> None:
         """Nothing is drawn."""
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
+    def gradient(self, model: Vector) -> Vector:
+        return -np.ones_like(model)
+
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         self.begun_s.append(time.perf_counter())
         time.sleep(self.compute_s)
         return np.asarray(model + step_size)
@@ -156,4 +159,4 @@ def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
 
 def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
     """A client at its first round."""
-    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]))
+    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]), 1)

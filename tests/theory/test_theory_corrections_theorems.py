@@ -100,15 +100,19 @@ class Modulus:
     """f = |x| for M exact subgradient steps."""
 
     def __init__(self, local_steps: int) -> None:
-        self._steps = range(local_steps)
+        self._local_steps = local_steps
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """M steps."""
-        for _ in self._steps:
-            model = model - step_size * np.sign(model)
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """M or `steps` steps."""
+        for _ in range(self._local_steps if steps is None else steps):
+            model = model - step_size * self.gradient(model)
         return model
 
-    def skip(self, rounds: int) -> None:
+    def gradient(self, model: Vector) -> Vector:
+        """The sign."""
+        return np.sign(model)
+
+    def skip(self, steps: int) -> None:
         """There are no draws."""
 
 
@@ -116,7 +120,8 @@ def expected_gap(step_size: float, local_steps: int, iterations: int, server: fl
     """E f(mean of x_{s,0}..x_{s,K-1}) over all sequences of events: n = 1, x_{s,0} = 1, the appendix's start."""
     method, start, gap = area(1, trains_first=False), np.array([1.0]), 0.0
     for events in product((True, False), repeat=iterations - 1):
-        table, client = Server(method, lambda _k: step_size, start), Client(method, Modulus(local_steps), start)
+        table = Server(method, lambda _k: step_size, start)
+        client = Client(method, Modulus(local_steps), start, local_steps)
         (order,), models = table.begin(), [start]
         for steps in events:
             if steps:

@@ -324,7 +324,7 @@ def test_stop_is_noticed_while_waiting_for_an_order() -> None:
 
 def test_exception_of_the_local_problem_is_raised() -> None:
     class Broken(SlowBowl):
-        def descend(self, model: Vector, step_size: float) -> Vector:
+        def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
             raise ValueError("no gradient")
 
     with pytest.raises(ClientRoundFailure, match="ValueError: no gradient") as caught:

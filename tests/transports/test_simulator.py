@@ -392,9 +392,9 @@ class SpoiltRound(LocalQuadratic):
 
     rounds = 0
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         self.rounds += 1
-        return np.full_like(model, math.inf) if self.rounds == 2 else super().descend(model, step_size)
+        return np.full_like(model, math.inf) if self.rounds == 2 else super().descend(model, step_size, steps)
 
 
 class SpoiltQuadratic(GivenQuadratic):

@@ -80,10 +80,10 @@ def test_a_refused_update_is_taken_back_when_the_order_is_seen_not_when_its_turn
     class Watching(SlowBowl):
         """Looks at client 1 while client 0, whose turn comes first, computes."""
 
-        def descend(self, model: Vector, step_size: float) -> Vector:
+        def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
             assert refused.memory is not None
             seen.append(refused.memory.tolist())
-            return super().descend(model, step_size)
+            return super().descend(model, step_size, steps)
 
     refused = remembering()
     looks = [([order(client=1)], []), ([order(), order(AGAIN, client=1)], [(1, 1)]), ([], [(1, 1)])]

@@ -169,7 +169,7 @@ class LanePass:
     @property
     def lanes(self) -> int:
         """How many runs there are."""
-        return self.parts[-1].lanes.stop
+        return len(self.parts[-1].start) + int(self.parts[-1].lanes.start)
 
     def client(self, number: int) -> LaneClient:
         """Client `number`, before its first round."""

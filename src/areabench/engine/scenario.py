@@ -142,7 +142,10 @@ class Scenario:
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
-        return Client(self.method, self.problem.local(number), self.start, stepwise=self.stepwise)
+        local, settings = self.problem.local(number), self.experiment.problem
+        if isinstance(settings, OwnPart):
+            local = OwnLocal(settings, local, self.experiment.clients.local_steps)
+        return Client(self.method, local, self.start, stepwise=self.stepwise)
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
@@ -236,7 +239,7 @@ def try_parts(scenario: Scenario, cache: Path) -> None:
         refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
     if isinstance(settings, OwnPart):
         again = own_problem(settings, experiment.clients, experiment.seed, held)
-        try_problem(settings, scenario.problem, again, experiment.method.step_size)
+        try_problem(settings, scenario.problem, again, experiment.method.step_size, experiment.clients.local_steps)
 
 
 def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Problem, NDArray[np.int64]]:

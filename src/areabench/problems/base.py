@@ -35,14 +35,18 @@ class Metrics:
 
 
 class LocalProblem(Protocol):
-    """One client's objective. It owns the client's sample stream: each call is the client's next round."""
+    """One client's objective. It owns the client's sample stream, of which each local step takes one mini-batch."""
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """The model after the M local steps of the next round; a new array, `model` is not changed."""
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """The model after M local steps, or after `steps`; a new array, `model` is not changed."""
         ...
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws, without computing them, for a run that is resumed."""
+    def gradient(self, model: Vector) -> Vector:
+        """The stochastic gradient of what the client descends, on its next mini-batch; a new array like `model`."""
+        ...
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws, without computing them."""
         ...
 
 

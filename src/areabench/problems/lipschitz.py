@@ -41,16 +41,20 @@ class LocalSubgradient:
     def __init__(self, function: Subgradient, batches: Minibatches, weight: float = 1.0) -> None:
         self._function, self._batches, self._weight = function, batches, weight
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """M steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
         result = np.array(model, dtype=FLOAT)
-        for rows in self._batches.next_round():
+        for rows in self._batches.next_round() if steps is None else self._batches.next_batches(steps):
             result -= step_size * self._weight * self._function.subgradient(result, rows)
         return result
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        self._batches.skip(rounds)
+    def gradient(self, model: Vector) -> Vector:
+        """weight·(subgradient of the next mini-batch); a new array."""
+        return self._weight * self._function.subgradient(model, self._batches.next_batches(1)[0])
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self._batches.skip_batches(steps)
 
 
 # ---------------------------------------------------------------------------------------------------- drawn samples

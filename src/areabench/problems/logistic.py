@@ -252,32 +252,46 @@ class LocalLogistic:
     def __init__(self, problem: LogisticProblem, batches: Minibatches, weight: float) -> None:
         self._problem, self._batches, self._weight = problem, batches, weight
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """M steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """M or `steps` steps W <- W - alpha·weight·(mini-batch gradient + nu·W); a new array."""
+        batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
         before = model.reshape(self._problem.shape)
-        after = np.empty_like(before)
-        for rows in self._batches.next_round():
+        after = np.empty_like(before) if len(batches) else before.copy()
+        for rows in batches:
             self._step(before, after, rows, step_size * self._weight)
             before = after
         return after.reshape(-1)
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        self._batches.skip(rounds)
+    def gradient(self, model: Vector) -> Vector:
+        """weight·(gradient of the next mini-batch + nu·W); a new array."""
+        problem, weights = self._problem, model.reshape(self._problem.shape)
+        self._batch_gradient(weights, self._batches.next_batches(1)[0], self._weight)
+        result = weights * FLOAT.type(self._weight * problem.settings.regularisation)
+        np.add(result, problem.workspace.gradient, out=result)
+        return result.reshape(-1)
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self._batches.skip_batches(steps)
 
     def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
         """One step from `before` to `after`, which may be the same array."""
         problem, work = self._problem, self._problem.workspace
+        self._batch_gradient(before, rows, rate)
+        np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
+        np.subtract(after, work.gradient, out=after)
+
+    def _batch_gradient(self, model: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+        """Leave `rate` times the mini-batch gradient, without regulariser, in the workspace's gradient."""
+        problem, work = self._problem, self._problem.workspace
         scale = problem.data.scale
         work.load(problem.data, rows)
-        np.dot(before, work.inputs.T, out=work.scores)
+        np.dot(model, work.inputs.T, out=work.scores)
         np.multiply(work.scores, FLOAT.type(scale), out=work.scores)
         work.softmax()
         np.subtract(work.scores, work.one_hot, out=work.scores)
         np.multiply(work.scores, FLOAT.type(rate * scale / len(rows)), out=work.scores)
         np.dot(work.scores, work.inputs, out=work.gradient)
-        np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
-        np.subtract(after, work.gradient, out=after)
 
 
 # ---------------------------------------------------------------------------------------------------- many models
@@ -351,26 +365,30 @@ class LogisticLanes:
         self._step_sizes: NDArray[np.float64] | None = None
         self._steps: list[LaneStep] = []
 
-    def descend(self, models: NDArray[Any], step_sizes: NDArray[np.float64]) -> NDArray[Any]:
-        """M steps of each lane; models and result of shape (lanes, dimension), step sizes of shape (lanes,).
+    def descend(self, models: Sequence[NDArray[Any]], step_sizes: NDArray[np.float64]) -> NDArray[Any]:
+        """M steps of each lane; the result has the shape (lanes, dimension), step sizes have the shape (lanes,).
 
-        The result is valid until the next call for any client.
+        The lanes of all `models`, each of shape (some lanes, dimension), are all lanes in order. The result is valid
+        until the next call for any client.
         """
         if step_sizes is not self._step_sizes:
             self._step_sizes, self._steps = step_sizes, self._plan(step_sizes)
-        local, source = self._work.local, models.reshape(self._work.local.shape)
-        np.multiply(source, self._steps[0].shrink, out=local)  # reads in order, which loads the models into the cache
-        for rows, step in zip(self._batches.next_round(), self._steps, strict=True):
-            self._residuals(source, rows, step)
-            if step.first and source is local:
-                np.multiply(local, step.shrink, out=local)
+        local = self._work.local
+        for number, (rows, step) in enumerate(zip(self._batches.next_round(), self._steps, strict=True)):
+            self._problem.workspace.load(self._problem.data, rows)
+            if number == 0:
+                self._read(models, step)
+            else:
+                self._multiply(local, slice(None))
+                if step.first:
+                    np.multiply(local, step.shrink, out=local)
+            self._residuals(step)
             self._subtract()
-            source = local
-        return local.reshape(models.shape)
+        return local.reshape(len(local), -1)
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        self._batches.skip(rounds)
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self._batches.skip_batches(steps)
 
     def _plan(self, step_sizes: NDArray[np.float64]) -> list[LaneStep]:
         problem = self._problem
@@ -378,11 +396,24 @@ class LogisticLanes:
         kept, per_sample = 1 - rates * problem.settings.regularisation, rates / problem.settings.batch_size
         return plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
 
-    def _residuals(self, models: NDArray[Any], rows: NDArray[np.int64], step: LaneStep) -> None:
-        """Compute the small factor of all lanes' gradients into the workspace's scores."""
-        problem, shared, work = self._problem, self._problem.workspace, self._work
-        shared.load(problem.data, rows)
-        np.dot(models.reshape(-1, problem.shape[1]), shared.inputs.T, out=work.scores.reshape(-1, len(rows)))
+    def _read(self, models: Sequence[NDArray[Any]], step: LaneStep) -> None:
+        """Copy the models, times the first step's `shrink`, into the workspace, and multiply them by the samples."""
+        local, last = self._work.local, 0
+        for part in models:
+            lanes = slice(last, last := last + len(part))
+            source = part.reshape(-1, *local.shape[1:])
+            np.multiply(source, step.shrink[lanes], out=local[lanes])  # in order, which loads them into the cache
+            self._multiply(source, lanes)
+        assert last == len(local), f"{last} models were given for {len(local)} lanes"
+
+    def _multiply(self, models: NDArray[Any], lanes: slice) -> None:
+        """The products of some lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
+        inputs, scores = self._problem.workspace.inputs, self._work.scores[lanes]
+        np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=scores.reshape(-1, len(inputs)))
+
+    def _residuals(self, step: LaneStep) -> None:
+        """Turn the products into the small factor of all lanes' gradients, in the workspace's scores."""
+        shared, work = self._problem.workspace, self._work
         work.softmax(step.scale)
         np.subtract(work.by_class, shared.one_hot[:, None, :], out=work.by_class)
         np.multiply(work.by_class, step.factor, out=work.scores.transpose(1, 0, 2))

@@ -1,4 +1,4 @@
-"""Mini-batches: the samples of each round of a client, the same on every transport; and the clients' weights."""
+"""Mini-batches: the samples of each local step of a client, the same on every transport; and the clients' weights."""
 
 from __future__ import annotations
 
@@ -20,26 +20,44 @@ def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share
 
 
 class Minibatches:
-    """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement."""
+    """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement; a round takes `steps`."""
 
     def __init__(self, seed: int, client: int, samples: NDArray[np.int64], steps: int, batch_size: int) -> None:
         self._generator = stream(seed, Purpose.SAMPLES, client)
-        self._samples = samples
-        self._rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
-        self._shape = (self._rounds_ahead, steps, batch_size)
-        self._block = np.empty((0, steps, batch_size), dtype=np.int64)
+        self._samples, self._steps = samples, steps
+        rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
+        self._shape = (rounds_ahead * steps, batch_size)
+        self._block = np.empty((0, batch_size), dtype=np.int64)
         self._next = 0
 
     def next_round(self) -> NDArray[np.int64]:
         """Row numbers of the next round, shape (steps, batch_size)."""
-        if self._next >= len(self._block):
-            self._block = self._samples[self._generator.integers(0, len(self._samples), self._shape)]
-            self._next = 0
-        self._next += 1
-        rows: NDArray[np.int64] = self._block[self._next - 1]
-        return rows
+        return self.next_batches(self._steps)
+
+    def next_batches(self, count: int) -> NDArray[np.int64]:
+        """Row numbers of the next `count` mini-batches, shape (count, batch_size)."""
+        earlier = []
+        while count > (left := len(self._block) - self._next):
+            if left:
+                earlier.append(self._block[self._next :])
+            count -= left
+            self._draw()
+        rows: NDArray[np.int64] = self._block[self._next : self._next + count]
+        self._next += count
+        return np.concatenate([*earlier, rows]) if earlier else rows
 
     def skip(self, rounds: int) -> None:
         """Skip this number of rounds."""
-        for _ in range(rounds):
-            self.next_round()
+        self.skip_batches(rounds * self._steps)
+
+    def skip_batches(self, count: int) -> None:
+        """Skip this number of mini-batches."""
+        while count > (left := len(self._block) - self._next):
+            count -= left
+            self._draw()
+        self._next += count
+
+    def _draw(self) -> None:
+        """Replace the block, all of which is taken, by the next one."""
+        self._block = self._samples[self._generator.integers(0, len(self._samples), self._shape)]
+        self._next = 0

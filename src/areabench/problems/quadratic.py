@@ -146,24 +146,30 @@ class LocalQuadratic:
 
     def __init__(self, bowl: Bowl, generator: np.random.Generator, local_steps: int, noise: float) -> None:
         self._bowl, self._generator = bowl, generator
-        self._shape = (local_steps, len(bowl.centre))
+        self._local_steps = local_steps
         self._deviation = noise / sqrt(len(bowl.centre))  # of one entry, so that E|noise|² = sigma²
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """M steps x <- x - alpha·(H(x-c) + noise); a new array."""
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """M or `steps` steps x <- x - alpha·(H(x-c) + noise); a new array."""
         result = np.array(model, dtype=FLOAT)
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is detected by the norm
-            for noise in self._next_noise():
+            for noise in self._next_noise(self._local_steps if steps is None else steps):
                 result -= step_size * (self._bowl.gradient(result) + noise)
         return result
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        for _ in range(rounds):
-            self._next_noise()
+    def gradient(self, model: Vector) -> Vector:
+        """H(x-c) + noise; a new array."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(self._bowl.gradient(model) + self._next_noise(1)[0])
 
-    def _next_noise(self) -> Matrix:
-        """The gradient noise of the next round, shape (local_steps, d)."""
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        for done in range(0, steps, self._local_steps):  # the noise of a round at a time
+            self._next_noise(min(self._local_steps, steps - done))
+
+    def _next_noise(self, steps: int) -> Matrix:
+        """The gradient noise of the next local steps, shape (steps, d)."""
+        shape = (steps, len(self._bowl.centre))
         if self._deviation == 0:
-            return np.zeros(self._shape)
-        return self._deviation * self._generator.standard_normal(self._shape)
+            return np.zeros(shape)
+        return self._deviation * self._generator.standard_normal(shape)

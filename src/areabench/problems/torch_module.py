@@ -6,7 +6,8 @@ step copies no model; a round copies one in and one out. All clients of a proces
 
 Building a problem sets torch to one thread and to deterministic algorithms, for the whole process, so that a run is
 repeated bit for bit. Random layers such as dropout draw from torch's generator, which is seeded again for each
-(client, round) and restored afterwards; a module that draws elsewhere (numpy, random) cannot be replayed.
+(client, round of M local steps) and restored afterwards; a module that draws elsewhere (numpy, random) cannot be
+replayed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ except ImportError as error:
 
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
-_SEEDS = 2**63  # a round's torch seed lies in [0, _SEEDS)
+_SEEDS = 2**63  # torch's seed lies in [0, _SEEDS)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -196,7 +197,7 @@ class TorchProblem:
         """Client `client`'s objective, at its first round."""
         batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
         seeds = stream(self.seed, Purpose.SAMPLES, client).spawn(1)[0]  # independent of the mini-batches' stream
-        return LocalTorch(self, batches, seeds, self._weights[client])
+        return LocalTorch(self, batches, RoundSeeds(seeds, self.local_steps), self._weights[client])
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training samples, if asked for, and accuracy (%) over all test samples."""
@@ -239,31 +240,69 @@ def _chunks(features: NDArray[np.uint8], labels: NDArray[np.int64], scale: float
         yield inputs.mul_(scale), torch.from_numpy(np.array(labels[rows], dtype=np.int64))
 
 
+class RoundSeeds:
+    """The seeds of torch's generator, one for each round of M local steps of a client."""
+
+    def __init__(self, generator: np.random.Generator, local_steps: int) -> None:
+        self._generator, self._local_steps = generator, local_steps
+        self._round, self._seed = -1, 0  # the last seed drawn, and of which round it is
+
+    def begins_round(self, step: int) -> bool:
+        """Whether the client's local step `step`, counted from 0, is the first of a round."""
+        return step % self._local_steps == 0
+
+    def at(self, step: int) -> int:
+        """The seed at local step `step`: the round's seed plus the step's place in the round; steps never decrease."""
+        number, place = divmod(step, self._local_steps)
+        if number > self._round:
+            self._seed = int(self._generator.integers(_SEEDS, size=number - self._round)[-1])
+            self._round = number
+        return (self._seed + place) % _SEEDS
+
+
 class LocalTorch:
-    """One client's share of the objective."""
+    """One client's share of the objective.
 
-    def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: np.random.Generator, weight: float) -> None:
+    Torch's generator is seeded at the first step of each call and of each round of M steps. What random layers draw
+    depends on how many local steps the client took before the call, and on the number of steps in the call: a call that
+    begins within a round has a seed of its own, so three calls of one step draw other numbers than one call of three.
+    """
+
+    def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: RoundSeeds, weight: float) -> None:
         self._problem, self._batches, self._seeds, self._weight = problem, batches, seeds, weight
+        self._taken = 0  # local steps so far
 
-    def descend(self, model: Vector, step_size: float) -> Vector:
-        """M steps x <- x - alpha·weight·(mini-batch gradient + nu·x); a new array."""
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """M or `steps` steps x <- x - alpha·weight·(mini-batch gradient + nu·x); a new array."""
+        flat, rate = self._problem.flat, step_size * self._weight
+        np.copyto(flat.array, model)
+        with torch.random.fork_rng(devices=[]):
+            batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
+            for number, rows in enumerate(batches):
+                self._differentiate(rows, begins=number == 0)
+                flat.values.add_(flat.gradient, alpha=-rate)
+        return flat.array.copy()
+
+    def gradient(self, model: Vector) -> Vector:
+        """weight·(gradient of the next mini-batch + nu·x); a new array."""
         flat = self._problem.flat
         np.copyto(flat.array, model)
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(self._seeds.integers(_SEEDS)))
-            for rows in self._batches.next_round():
-                self._step(rows, step_size * self._weight)
-        return flat.array.copy()
+            self._differentiate(self._batches.next_batches(1)[0], begins=True)
+        return np.asarray(flat.gradient.numpy() * FLOAT.type(self._weight))
 
-    def skip(self, rounds: int) -> None:
-        """Draw what this number of rounds draws."""
-        self._seeds.integers(_SEEDS, size=rounds)
-        self._batches.skip(rounds)
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        self._batches.skip_batches(steps)
+        self._taken += steps
 
-    def _step(self, rows: NDArray[np.int64], rate: float) -> None:
+    def _differentiate(self, rows: NDArray[np.int64], *, begins: bool) -> None:
+        """Leave the gradient on a mini-batch in the flat module; `begins`: this is the first step of a call."""
         problem, flat = self._problem, self._problem.flat
+        if begins or self._seeds.begins_round(self._taken):
+            torch.default_generator.manual_seed(self._seeds.at(self._taken))
+        self._taken += 1
         problem.batch.load(problem.data, rows)
         flat.differentiate(problem.loss, problem.batch.inputs, problem.batch.labels)
         if problem.settings.regularisation:
             flat.gradient.add_(flat.values, alpha=problem.settings.regularisation)
-        flat.values.add_(flat.gradient, alpha=-rate)

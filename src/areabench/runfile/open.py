@@ -23,7 +23,8 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError
-from areabench.experiment.records import Area, Experiment
+from areabench.experiment.method_records import Area
+from areabench.experiment.records import Experiment
 from areabench.files import irregular
 from areabench.runfile.lock import is_locked
 from areabench.runfile.schema import EVENT, EVENT_UNTIL_7

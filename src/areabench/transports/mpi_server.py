@@ -205,7 +205,7 @@ def _fill(buffer: MessageBuffer, order: Order) -> None:
     """Write an order into a buffer."""
     pack_order(buffer.header, order)
     np.copyto(buffer.vector, order.model)
-    if buffer.attached is not None:
+    if buffer.attached is not None and order.attached is not None:
         np.copyto(buffer.attached, order.attached)
 
 

@@ -6,6 +6,7 @@ calls everything that a run calls, with read-only arrays, and twice where the re
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -36,6 +37,7 @@ _DRY_RUN = "failed in a dry run"
 _CONTRACT = "see docs/extending.md"
 _TRIED_DELAYS = 16  # of each of the first clients, before a run
 _TRIED_CLIENTS = 4
+_SKIPPED_STEPS = "let skip(steps) draw what that number of local steps draws"
 
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -367,10 +369,61 @@ def own_problem(settings: OwnPart, clients: Clients, seed: int, held: ClientData
     return problem  # type: ignore[no-any-return]  # it has all that a problem has
 
 
-def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: float) -> None:
+class OwnLocal:
+    """The user's local problem. One whose descend() takes no `steps` makes whole rounds; its skip() counts rounds."""
+
+    def __init__(self, settings: OwnPart, local: Any, local_steps: int) -> None:
+        self._settings, self._local, self._local_steps = settings, local, local_steps
+        self.takes_steps = _takes_steps(local.descend)
+
+    def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
+        """The model after M local steps, or after `steps`."""
+        if steps is None:
+            return self._local.descend(model, step_size)  # type: ignore[no-any-return]  # try_problem checks what it is
+        if self.takes_steps:
+            return self._local.descend(model, step_size, steps=steps)  # type: ignore[no-any-return]
+        if steps != self._local_steps:
+            self._fail_without_steps()
+        return self._local.descend(model, step_size)  # type: ignore[no-any-return]
+
+    def gradient(self, model: Vector) -> Vector:
+        """The stochastic gradient on the next mini-batch."""
+        if not self.takes_steps:
+            self._fail_without_steps()  # its skip() could not skip the mini-batch
+        if not hasattr(self._local, "gradient"):
+            self._fail("has a local problem without gradient()", "add gradient(model)")
+        return self._local.gradient(model)  # type: ignore[no-any-return]
+
+    def skip(self, steps: int) -> None:
+        """Draw what this number of local steps draws."""
+        if self.takes_steps:
+            self._local.skip(steps)
+        elif steps % self._local_steps:
+            self._fail_without_steps()
+        else:
+            self._local.skip(steps // self._local_steps)
+
+    def _fail_without_steps(self) -> NoReturn:
+        self._fail("has a local problem whose descend() takes no `steps`", "let it take `steps`")
+
+    def _fail(self, trouble: str, remedy: str) -> NoReturn:
+        raise RunFailure(f"problem.name = {self._settings.name!r} {trouble}, which this method needs; {remedy}")
+
+
+def _takes_steps(descend: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter `steps` that can be given by name."""
+    try:
+        found = inspect.signature(descend).parameters.get("steps")
+    except (ValueError, TypeError):  # some functions that are written in C
+        return False
+    return found is not None and found.kind in (found.POSITIONAL_OR_KEYWORD, found.KEYWORD_ONLY)
+
+
+def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
     """Two rounds of the first client, with and without `skip`, and an evaluation: types, shapes, and the same bits.
 
-    `again` is the same problem, made a second time: every rank and every replay makes its own.
+    Also single steps and a gradient, where its local problem has them. `again` is the same problem, made a second time:
+    every rank and every replay makes its own.
     """
 
     def reject(trouble: str, remedy: str) -> NoReturn:
@@ -378,18 +431,37 @@ def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: 
 
     elsewhere = "draw from stream(seed, ...) only where it is made, not from np.random"
 
-    def descended(worker: Any, model: Vector) -> Vector:
-        found = worker.descend(model, step_size)
+    def local(problem: Problem) -> OwnLocal:
+        found = problem.local(0)
+        for name in ("descend", "skip"):
+            if not hasattr(found, name):
+                reject(f"has a local(client) without {name}", _CONTRACT)
+        return OwnLocal(settings, found, local_steps)
+
+    def descended(worker: OwnLocal, model: Vector, steps: int | None = None) -> Vector:
+        found = worker.descend(model, step_size, steps)
         if wrong := _wrong_vector(found, model):
             reject(f"has a descend() that returned what {wrong}", "return a new vector like the model")
-        return found  # type: ignore[no-any-return]  # a vector
+        return found
+
+    def try_steps(start: Vector, first: Vector) -> None:
+        """Single steps, and a gradient if there is one: `first` is where a round leads from `start`."""
+        whole, single, late = (local(problem) for _ in range(3))
+        if first.tobytes() != descended(whole, start, local_steps).tobytes():
+            reject(f"gives another round with steps = {local_steps} than without", "let `steps` be local_steps if None")
+        late.skip(2)
+        descended(single, start, 1)
+        if hasattr(problem.local(0), "gradient"):
+            if wrong := _wrong_vector(single.gradient(start), start):
+                reject(f"has a gradient() that returned what {wrong}", "return a new vector like the model")
+        else:
+            descended(single, start, 1)
+        if descended(single, first, 1).tobytes() != descended(late, first, 1).tobytes():
+            reject("gives another third step after skip(2) than after two", _SKIPPED_STEPS)
 
     with blaming("problem", settings, _DRY_RUN):
         start = _read_only(problem.start())
-        worker, same, late = (problem.local(0) for _ in range(3))
-        for name in ("descend", "skip"):
-            if not hasattr(worker, name):
-                reject(f"has a local(client) without {name}", _CONTRACT)
+        worker, same, late = (local(problem) for _ in range(3))
         first = _read_only(descended(worker, start))
         if first.tobytes() != descended(same, start).tobytes():
             reject(
@@ -397,15 +469,18 @@ def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: 
                 "draw random numbers from stream(seed, Purpose.SAMPLES, client) only",
             )
         second = descended(worker, first)
-        late.skip(1)  # as a client does in a resumed run
+        late.skip(local_steps)  # as a client does in a resumed run
         if second.tobytes() != descended(late, first).tobytes():
+            skipped = local_steps if late.takes_steps else 1
             reject(
-                "gives another second round after skip(1) than after a first one",
-                "let skip(rounds) draw what that number of rounds draws",
+                f"gives another second round after skip({skipped}) than after a first one",
+                _SKIPPED_STEPS if late.takes_steps else "let skip(rounds) draw what that number of rounds draws",
             )
+        if worker.takes_steps:
+            try_steps(start, first)
         if start.tobytes() != again.start().tobytes():
             reject("starts elsewhere each time it is made", elsewhere)
-        if first.tobytes() != descended(again.local(0), start).tobytes():
+        if first.tobytes() != descended(local(again), start).tobytes():
             reject("gives another first round of client 0 each time it is made", elsewhere)
         found = problem.evaluate([problem.start()], with_loss=True)
         if not isinstance(found, Metrics):
