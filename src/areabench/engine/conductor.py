@@ -394,6 +394,7 @@ class Conductor:
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
                     header.compute_s, handling.queue_s, handling.service_s, header.flags, reason,
+                    local_steps=header.local_steps,
                     digest=_digest(server.model if digest_of is None else digest_of),
                 )
             )  # fmt: skip

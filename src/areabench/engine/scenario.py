@@ -18,6 +18,7 @@ from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
 from areabench.engine.plugins.load import check_parts, refuse
 from areabench.engine.plugins.parts import (
+    OwnLocal,
     guarded_method,
     own_delays,
     own_method,

@@ -312,6 +312,7 @@ class LaneWorkspace:
         self.by_class = np.empty((classes, lanes, batch_size), dtype=np.float32)
         self.row = np.empty((lanes, batch_size), dtype=np.float32)
         self.local = np.empty((lanes, classes, features), dtype=np.float32)
+        self.stack = np.empty((lanes, classes * features), dtype=np.float32)
 
     def softmax(self, scale: NDArray[np.float32]) -> None:
         """Turn the scores, times `scale` of shape (lanes, 1), into class probabilities: from `scores` to `by_class`."""
@@ -379,7 +380,7 @@ class LogisticLanes:
             if number == 0:
                 self._read(models, step)
             else:
-                self._multiply(local, slice(None))
+                self._multiply(local)
                 if step.first:
                     np.multiply(local, step.shrink, out=local)
             self._residuals(step)
@@ -397,18 +398,19 @@ class LogisticLanes:
         return plan_round(kept, per_sample, problem.data.scale, problem.local_steps)
 
     def _read(self, models: Sequence[NDArray[Any]], step: LaneStep) -> None:
-        """Copy the models, times the first step's `shrink`, into the workspace, and multiply them by the samples."""
-        local, last = self._work.local, 0
-        for part in models:
-            lanes = slice(last, last := last + len(part))
-            source = part.reshape(-1, *local.shape[1:])
-            np.multiply(source, step.shrink[lanes], out=local[lanes])  # in order, which loads them into the cache
-            self._multiply(source, lanes)
-        assert last == len(local), f"{last} models were given for {len(local)} lanes"
+        """Copy the models, times the first step's `shrink`, into the workspace, and multiply them by the samples.
 
-    def _multiply(self, models: NDArray[Any], lanes: slice) -> None:
-        """The products of some lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
-        inputs, scores = self._problem.workspace.inputs, self._work.scores[lanes]
+        One product of all lanes: how a lane rounds depends on how many there are, and must not depend on the parts.
+        """
+        local = self._work.local
+        source = models[0] if len(models) == 1 else np.concatenate(models, out=self._work.stack)
+        source = source.reshape(local.shape)
+        np.multiply(source, step.shrink, out=local)  # in order, which loads them into the cache
+        self._multiply(source)
+
+    def _multiply(self, models: NDArray[Any]) -> None:
+        """The products of all lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
+        inputs, scores = self._problem.workspace.inputs, self._work.scores
         np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=scores.reshape(-1, len(inputs)))
 
     def _residuals(self, step: LaneStep) -> None:
