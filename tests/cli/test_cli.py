@@ -19,9 +19,9 @@ from areabench.cli import CommandContext
 from areabench.cli import main as cli
 from areabench.cli.main import main
 from areabench.cli.parser import TYPED
-from areabench.engine.events import State
+from areabench.engine.events import Kind, State
 from areabench.experiment.parse import load_experiment, parse_experiment
-from areabench.runfile.read import open_run
+from areabench.runfile.read import Run, open_run
 
 EXPERIMENT = "seed = 3" + QUADRATIC
 
@@ -331,6 +331,17 @@ def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert words in shown
 
 
+def test_show_counts_steps_that_were_not_made_and_cancelled_orders(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_run(run) as recorded:
+        events = recorded.events_array.copy()
+    events["kind"][:3] = [Kind.NO_STEP, Kind.CANCELLED, Kind.CANCELLED]
+    monkeypatch.setattr(Run, "events_array", events)
+    assert main(["show", str(run)]) == 0
+    assert "4 server steps, 0 discarded, 1 no step, 2 cancelled; ended" in capsys.readouterr().out
+
+
 def test_show_as_toml_can_be_run_again(run: Path, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(run), "--toml"]) == 0
     assert parse_experiment(capsys.readouterr().out) == load_experiment(experiment)
@@ -432,7 +443,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (lambda run: run.write_bytes(run.read_bytes()[: run.stat().st_size // 2]), "(truncated file"),
     "version": (
         with_edit(lambda file: file.attrs.update(schema_version=99)),
-        "has schema version 99, this areabench reads 6 to 7; use the one that wrote it",
+        "has schema version 99, this areabench reads 6 to 8; use the one that wrote it",
     ),
     "no version": (with_edit(lambda file: file.attrs.pop("schema_version")), "is damaged ("),
     "experiment": (

@@ -105,10 +105,13 @@ def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.Captu
 def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answered(capsys, "show", str(run))
     assert list(answer) == [
-        "file", "status", "mean_staleness", "staleness", "quantiles", "clients", "snapshots", "diagnosis", "experiment",
-        "provenance",
+        "file", "status", "events", "mean_staleness", "staleness", "quantiles", "clients", "snapshots", "diagnosis",
+        "experiment", "provenance",
     ]  # fmt: skip
     assert (answer["status"]["state"], answer["status"]["updates"], answer["diagnosis"]) == ("done", 16, None)
+    assert answer["events"] == {
+        "update": 16, "step": 4, "discarded": 0, "refused": 0, "lost": 0, "removed": 0, "no step": 0, "cancelled": 0
+    }  # fmt: skip
     assert answer["experiment"]["method"] == {"name": "area", "step_size": 0.05, "first_message": "trained"}
     with open_run(run) as recorded:
         assert len(answer["snapshots"]) == len(recorded.snapshot_index)

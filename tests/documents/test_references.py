@@ -50,7 +50,7 @@ def test_the_page_of_the_run_file_has_every_attribute() -> None:
 def test_the_page_of_the_run_file_has_every_state_kind_and_reason() -> None:
     assert [row[0] for row in first_cells("\n## /status", "state")] == [state.text for state in State]
     kinds = [row[:2] for row in first_cells("\n## /events", "kind")]
-    assert kinds == [[str(kind.value), kind.name.lower()] for kind in Kind]
+    assert kinds == [[str(kind.value), kind.text] for kind in Kind]
     reasons = first_cells("\n## /events", "reason")
     assert reasons == [[str(reason.value), reason.text] for reason in Reason if reason != Reason.NONE]
 

@@ -59,7 +59,7 @@ def test_a_number_of_numpy_stays_one(tmp_path: Path) -> None:
 def test_a_run_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every number has another value, so that none can stand for another."""
     order = Order(1, np.array([5.0, 6.0]), 0.25, 3, 17, Flag.REPLY)
-    tally = Tally.of([11, 3, 2, 4, 1, 1], [9, 2], [6, 0, 5], 1.5)
+    tally = Tally.of([11, 3, 2, 4, 1, 1, 7, 5], [9, 2], [6, 0, 5], 1.5)
     written = RunState(
         1.75, ServerState(Kept(np.array([7.0, 8.0]), 9), 21, 3, 2, (np.array([1.0, 2.0]), 19)), {0: 6, 2: 5},
         (OpenOrder(order, 4, 1.25),), {1: 2, 2: 1}, (0,), 1, 2, 8, 1.5, 13, tally, 10,
@@ -71,6 +71,10 @@ def test_a_run_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert checkpoint_path(tmp_path / "run.h5").stat().st_mode & 0o777 == 0o644
     found = read_checkpoint(tmp_path / "run.h5", Kept(np.zeros(2), 0))
     assert plain(found) == plain(checkpoint)
+
+
+def test_kinds_that_an_older_checkpoint_does_not_have_did_not_happen() -> None:
+    assert Tally.of([11, 3, 2, 4, 1, 1], [9, 2], [6, 0, 5], 1.5).kinds == [11, 3, 2, 4, 1, 1, 0, 0]
 
 
 def plain(checkpoint: Checkpoint) -> dict[str, Any]:

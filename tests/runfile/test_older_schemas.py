@@ -7,6 +7,7 @@ change the numbers.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,18 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from numpy.lib.recfunctions import repack_fields
 
 from areabench import open_run
 from areabench.cli.main import main
-from areabench.engine.events import State
+from areabench.engine.events import Kind, State
+from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UncheckedFile
 from areabench.experiment.parse import load_experiment
+from areabench.runfile.open import current_events
+from areabench.runfile.record import Earlier, Recorder
+from areabench.runfile.recover import salvage
+from areabench.runfile.schema import EVENT_UNTIL_7
 
 pytestmark = pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
 
@@ -97,8 +104,55 @@ def test_an_older_file_reads_as_it_was_written(written: Written) -> None:
         assert run.metrics_array["train_loss"][-1] == written.train_loss
         assert run.metrics_array["average_loss"][-1] == written.average_loss
         assert (tuple(run.staleness), tuple(run.served)) == (written.staleness, (22, 17, 15))
-        found = {name: hashlib.sha256(getattr(run, name).tobytes()).hexdigest()[:16] for name in written.digests}
+        arrays = {name: getattr(run, name) for name in written.digests}
+        arrays["events_array"] = repack_fields(arrays["events_array"][list(EVENT_UNTIL_7.names or ())])
+        found = {name: hashlib.sha256(array.tobytes()).hexdigest()[:16] for name, array in arrays.items()}
         assert found == written.digests
+
+
+@every
+def test_the_local_steps_of_an_older_file_are_those_of_its_experiment(written: Written) -> None:
+    """The files of schema 7 have two per update, and none in the first message of a client."""
+    with open_run(written.path) as run:
+        kind, number, local_steps = (run.events_array[name] for name in ("kind", "round", "local_steps"))
+    expected = {6: np.ones(written.count), 7: np.where(number == 0, 0, 2)}[written.schema]
+    assert local_steps.tolist() == np.where(kind == Kind.STEP, 0, expected).tolist()
+
+
+def test_rows_that_are_no_update_have_no_local_steps() -> None:
+    rows = np.zeros(6, EVENT_UNTIL_7)
+    rows["kind"] = np.arange(6)
+    experiment = load_experiment(SIMULATOR_7.path.with_name("quadratic.toml"))
+    rows["round"] = 3
+    assert current_events(rows, experiment)["local_steps"].tolist() == [2, 0, 2, 2, 0, 0]
+
+
+@every
+def test_an_older_file_is_recovered_exactly(written: Written, tmp_path: Path) -> None:
+    made = tmp_path / "saved.h5"
+    assert salvage(written.path, made, None).everything
+    with open_run(made) as new, open_run(written.path) as old:
+        assert new.status == old.status
+        for name in written.digests:
+            assert getattr(new, name).dtype == getattr(old, name).dtype
+            assert getattr(new, name).tobytes() == getattr(old, name).tobytes()
+
+
+@every
+def test_an_older_run_is_continued_in_a_file_of_this_schema(written: Written, tmp_path: Path) -> None:
+    path = Path(shutil.copyfile(written.path, tmp_path / "run.h5"))
+    with open_run(path) as run:
+        earlier = Earlier(run, 20, 2, Tally())
+        Recorder.continued(run, earlier, run.provenance, run.clients_array).close()
+        with open_run(path) as new:
+            assert new.events_array.tobytes() == run.events_array[:20].tobytes()
+
+
+@every
+def test_an_older_file_is_watched(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--once", "--json", str(written.path)]) == 0
+    frame = json.loads(capsys.readouterr().out)
+    assert (frame["updates"], frame["no_steps"], frame["cancelled"]) == (54, 0, 0)
 
 
 @every

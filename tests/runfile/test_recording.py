@@ -218,9 +218,9 @@ def earlier_run(count: int) -> Any:
     """A run with as many events and snapshots, their numbers in them."""
     events, models = np.zeros(count, EVENT), np.arange(2.0 * count).reshape(count, 2)
     events["iteration"] = np.arange(count)
-    rows = {"events": events, "snapshots/model": models, "snapshots/average": -models}
+    rows = {"snapshots/model": models, "snapshots/average": -models}
     index = np.array([(number, number, number, digest(models[number])) for number in range(count)], SNAPSHOT)
-    return SimpleNamespace(snapshot_index=index, rows=lambda name, chosen: rows[name][chosen])
+    return SimpleNamespace(events_array=events, snapshot_index=index, rows=lambda name, chosen: rows[name][chosen])
 
 
 @pytest.mark.parametrize(("events", "snapshots"), [(7, 37), (0, 0), (6, 32)])

@@ -77,7 +77,7 @@ def five_events() -> np.ndarray:
 @pytest.mark.parametrize(
     ("column", "number", "value"),
     [
-        ("time_s", 0, -1e-9), ("time_s", 0, np.nan), ("time_s", 4, np.inf), ("time_s", 3, 0.999), ("kind", 3, 6),
+        ("time_s", 0, -1e-9), ("time_s", 0, np.nan), ("time_s", 4, np.inf), ("time_s", 3, 0.999), ("kind", 3, 8),
         ("client", 0, -1), ("client", 2, 2), ("client", 1, 0), ("client", 1, -2), ("client", 3, 2), ("client", 4, -1),
         ("iteration", 0, 0), ("iteration", 1, 1), ("iteration", 2, 4), ("version", 0, 1), ("version", 1, 2),
         ("staleness", 2, 0), ("staleness", 0, 1), ("base_version", 2, 1),
@@ -88,6 +88,24 @@ def test_events_end_at_the_first_value_that_cannot_be_true(column: str, number: 
     assert good_events(rows, 2) == 5
     rows[column][number] = value
     assert good_events(rows, 2) == number
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("client", 0), ("iteration", 2), ("iteration", 4), ("version", 0), ("version", 2)]
+)
+def test_a_step_that_was_not_made_has_no_client_and_changes_no_counter(column: str, value: int) -> None:
+    rows = five_events()
+    rows["kind"][3], rows["client"][3] = Kind.NO_STEP, -1
+    assert good_events(rows, 2) == 5
+    rows[column][3] = value
+    assert good_events(rows, 2) == 3
+
+
+@pytest.mark.parametrize(("client", "good"), [(1, 5), (-1, 3), (2, 3)])
+def test_a_cancelled_order_was_that_of_a_client(client: int, good: int) -> None:
+    rows = five_events()
+    rows["kind"][3], rows["client"][3] = Kind.CANCELLED, client
+    assert good_events(rows, 2) == good
 
 
 @pytest.mark.parametrize(
@@ -228,9 +246,9 @@ def test_models_of_a_file_without_checksums_are_compared_with_the_index(tmp_path
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("format", "another", "is not a run file of schema version 6 to 7; nothing can be saved"),
-        ("schema_version", 5, "is not a run file of schema version 6 to 7; nothing can be saved"),
-        ("schema_version", 8, "is not a run file of schema version 6 to 7; nothing can be saved"),
+        ("format", "another", "is not a run file of schema version 6 to 8; nothing can be saved"),
+        ("schema_version", 5, "is not a run file of schema version 6 to 8; nothing can be saved"),
+        ("schema_version", 9, "is not a run file of schema version 6 to 8; nothing can be saved"),
     ],
 )
 def test_a_file_of_another_format_is_not_saved(name: str, value: object, words: str, run: Path) -> None:

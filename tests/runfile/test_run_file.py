@@ -302,7 +302,7 @@ def test_a_busy_server_writes_only_full_buffers(recorder: Recorder) -> None:
 def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     counters, flags = (1, 4, 2, 1, 9, 3), Flag.OVERRUN
     recorder.event(
-        Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, flags, digest=2**64 - 1)
+        Event(1.5, Kind.UPDATE, *counters, 0.1, 0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125, flags, 0, 3, 2**64 - 1)
     )
     recorder.tally.count(Kind.UPDATE, 1.5, 1, 1)
     recorder.snapshot(2.0, 3, np.array([1.0, -1.0]))
@@ -310,10 +310,19 @@ def test_flush_shows_everything_to_a_second_reader(recorder: Recorder) -> None:
     with open_run(recorder.path) as opened:
         (row,) = opened.events_array
         times = (0.5, 0.625, 0.03125, 0.25, 0.0625, 0.125)
-        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, *times, 1, 0, 2**64 - 1)
+        assert row.tolist() == (1.5, 0, 1, 4, 2, 1, 9, 3, 0.1, *times, 1, 0, 3, 2**64 - 1)
         assert opened.snapshot_index.tolist() == [(2.0, 3, 1, digest(np.array([1.0, -1.0])))]
         assert opened.models.tolist() == [[1.0, -1.0]]
         assert len(opened.metrics_array) == 0
+
+
+def test_every_kind_has_its_word(recorder: Recorder) -> None:
+    for kind in Kind:
+        recorder.event(an_event(kind=kind))
+    recorder.flush()
+    words = ["update", "step", "discarded", "refused", "lost", "removed", "no step", "cancelled"]
+    with open_run(recorder.path) as opened:
+        assert opened.events["kind"].tolist() == words
 
 
 def test_status_counts(recorder: Recorder) -> None:
@@ -487,11 +496,11 @@ def test_the_revision_of_the_checkout_is_recorded() -> None:
 
 
 def test_the_numbers_in_a_run_file_mean_the_same_for_ever() -> None:
-    kinds = ["UPDATE", "STEP", "DISCARDED", "REFUSED", "LOST", "REMOVED"]
+    kinds = ["UPDATE", "STEP", "DISCARDED", "REFUSED", "LOST", "REMOVED", "NO_STEP", "CANCELLED"]
     assert [(kind.name, kind.value) for kind in Kind] == [(name, number) for number, name in enumerate(kinds)]
     reasons = ["NONE", "NOT_FINITE", "LENGTH", "ROUND", "BASE_VERSION", "PROTOCOL", "CLIENT"]
     assert [(reason.name, reason.value) for reason in Reason] == [(name, number) for number, name in enumerate(reasons)]
-    assert Event(0.5, Kind.STEP) == (0.5, 1, -1, -1, -1, *[0] * 13)  # no client, no round, no base version
+    assert Event(0.5, Kind.STEP) == (0.5, 1, -1, -1, -1, *[0] * 14)  # no client, no round, no base version
 
 
 def test_a_revision_is_that_of_the_folder_above_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,13 @@ def test_an_update_that_was_refused_is_shown_as_not_used() -> None:
     assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
 
 
+def test_a_round_whose_order_was_cancelled_ends_there_and_is_not_used() -> None:
+    events = np.zeros(2, EVENT)
+    events["kind"], events["time_s"], events["realised_delay_s"] = [Kind.CANCELLED, Kind.NO_STEP], 1.0, [0.25, 0.0]
+    assert rounds_between(events, 0.0, 3.0) == [Round(0, 0.75, 1.0, 0, 0, used=False)]
+    assert steps_between(events, 0.0, 3.0) == []
+
+
 def test_a_round_begins_before_its_delay_and_its_wait_in_the_queue() -> None:
     events = np.zeros(2, EVENT)
     events["time_s"], events["realised_delay_s"], events["queue_s"] = [1.0, 2.0], [0.25, 1.5], [0.5, 0.75]

@@ -21,7 +21,7 @@ from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.views.watch.follower import Follower
 from areabench.views.watch.frame import frame_of
-from areabench.views.watch.screen import one_line
+from areabench.views.watch.screen import one_line, plain_page
 from areabench.views.watch.tail import Counts, Observation, RunFacts, Tail
 from areabench.views.watch.tail import Writer as Seen
 
@@ -45,6 +45,13 @@ def test_a_frame_by_hand(writer: Writer, path: Path) -> None:
         (1, 1, 2.0, True),
     ]
     assert frame.size_bytes == path.stat().st_size
+
+
+def test_steps_that_were_not_made_and_cancelled_orders_are_counted(writer: Writer, path: Path) -> None:
+    writer.write(*FIRST, "event NO_STEP 1.5 -1 0", "event CANCELLED 1.75 0 1", "event CANCELLED 1.75 1 1")
+    frame = Follower(path, 0.0, None).frame()
+    assert (frame.updates, frame.server_steps, frame.no_steps, frame.cancelled) == (3, 1, 1, 2)
+    assert "1 server steps, 1 no step, 2 cancelled" in plain_page(frame)
 
 
 @pytest.mark.parametrize("section", ["method", "delays"])

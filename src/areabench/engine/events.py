@@ -19,6 +19,13 @@ class Kind(IntEnum):
     REFUSED = 3  # an update was not used, for the reason in its row; its client was told to work again
     LOST = 4  # a client was lost
     REMOVED = 5  # a lost client's memory was taken out of the average
+    NO_STEP = 6  # the aggregation criterion was met, and the rule chose not to step
+    CANCELLED = 7  # the rule cancelled a client's order; no update of that round is used
+
+    @property
+    def text(self) -> str:
+        """The word for it."""
+        return ("update", "step", "discarded", "refused", "lost", "removed", "no step", "cancelled")[self]
 
 
 class Reason(IntEnum):
@@ -122,12 +129,13 @@ class Event(NamedTuple):
     service_s: float = 0.0
     flags: int = 0
     reason: int = 0
+    local_steps: int = 0  # that an update is made of; 0 in rows that are no update
     digest: int = 0
 
 
 # One row per client; `rank` is -1 in the simulator, `rate` in updates per second.
 CLIENT = np.dtype([("client", "i4"), ("rate", "f8"), ("samples", "i8"), ("rank", "i4"), ("host", "S64")])
-EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBQ")  # a row of EVENT, which numpy takes four times as long to fill
+EVENT_ROW = struct.Struct("<dBiqqqqqdddddddBBiQ")  # a row of EVENT, which numpy takes four times as long to fill
 
 
 def exit_code(status: Status) -> int:

@@ -76,9 +76,12 @@ class Tally:
 
     @classmethod
     def of(cls, kinds: Sequence[int], staleness: Sequence[int], served: Sequence[int], last_time_s: float) -> Tally:
-        """A tally that continues these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ..."""
+        """A tally that continues these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ...
+
+        An older checkpoint has fewer kinds; the others did not happen.
+        """
         tally = cls()
-        tally.kinds, tally.last_time_s = list(kinds), last_time_s
+        tally.kinds[: len(kinds)], tally.last_time_s = list(kinds), last_time_s
         tally._staleness = Counter({value: count for value, count in enumerate(staleness) if count})
         tally._served = Counter({client: count for client, count in enumerate(served) if count})
         return tally
@@ -120,7 +123,7 @@ class Tally:
 
 def counted_status(state: State, reason: str, end_s: float, kinds: Sequence[int]) -> Status:
     """A status with counts of events by kind."""
-    used, steps, discarded, refused, lost, _ = (int(count) for count in kinds)
+    used, steps, discarded, refused, lost = (int(count) for count in kinds[: Kind.REMOVED])
     return Status(state, reason, end_s, used, discarded, steps, refused=refused, lost=lost)
 
 

@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from areabench.engine.events import Kind
 
-_ARRIVALS = (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED)
+_ENDS = (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED, Kind.CANCELLED)  # of a client's round
 _MOST_LANES = 12  # clients that a bar has room for
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a client: it took version `base_version` at `begin_s`, and its update arrived at `end_s`."""
+    """One round of a client: it took version `base_version` at `begin_s`; its update arrived at `end_s`, if any did."""
 
     client: int
     begin_s: float
     end_s: float
     base_version: int
     staleness: int
-    used: bool  # not where the update was refused, or came after the end
+    used: bool  # not where the update was refused, or came after the end, or the order was cancelled
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class ServerStep:
     version: int
 
 
-def arrivals_of(events: NDArray[Any]) -> NDArray[Any]:
-    """The events in which a client's update arrived, used or not."""
-    return events[np.isin(events["kind"], _ARRIVALS)]
+def ends_of(events: NDArray[Any]) -> NDArray[Any]:
+    """The events that ended a client's round: its update arrived, used or not, or its order was cancelled."""
+    return events[np.isin(events["kind"], _ENDS)]
 
 
-def beginnings_s(arrivals: NDArray[Any]) -> NDArray[np.float64]:
-    """When the clients began what arrived; an event's time is when the server turned to it, after it had queued."""
-    begun_s: NDArray[np.float64] = arrivals["time_s"] - arrivals["realised_delay_s"] - arrivals["queue_s"]
+def beginnings_s(ends: NDArray[Any]) -> NDArray[np.float64]:
+    """When the clients began what ended; an event's time is when the server turned to it, after it had queued."""
+    begun_s: NDArray[np.float64] = ends["time_s"] - ends["realised_delay_s"] - ends["queue_s"]
     return np.maximum(begun_s, 0.0)
 
 
 def rounds_between(events: NDArray[Any], start_s: float, end_s: float) -> list[Round]:
-    """All rounds that overlap the window and whose update arrived, in the order of arrival."""
-    rows = arrivals_of(events)
+    """All rounds that overlap the window and have ended, in the order of their ends."""
+    rows = ends_of(events)
     begin_s = beginnings_s(rows)
     shown = (rows["time_s"] > start_s) & (begin_s < end_s)
     return [

@@ -73,6 +73,11 @@ class RowSource(Protocol):
     """A run file that rows are copied from."""
 
     @property
+    def events_array(self) -> NDArray[Any]:
+        """Rows of EVENT."""
+        ...
+
+    @property
     def snapshot_index(self) -> NDArray[Any]:
         """Rows of SNAPSHOT."""
         ...

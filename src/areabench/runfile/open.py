@@ -23,8 +23,10 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind
 from areabench.engine.messages import digest
 from areabench.errors import RunFileError
+from areabench.experiment.records import Area, Experiment
 from areabench.files import irregular
 from areabench.runfile.lock import is_locked
+from areabench.runfile.schema import EVENT, EVENT_UNTIL_7
 
 SIZE = 48
 _LAYOUT = struct.Struct("<8sBBBBQQQQ")  # signature, version, sizes of addresses and lengths, flags, four addresses
@@ -208,6 +210,32 @@ def ranks_exist(clients: NDArray[Any]) -> bool:
     """Whether the clients' ranks can be true: none, or one of at most as many as there are clients."""
     ranks = clients["rank"]
     return bool(((ranks >= -1) & (ranks <= len(clients))).all())
+
+
+# ---------------------------------------------------------------------------------------------- older schemas
+
+
+def is_event_table(dtype: np.dtype[Any]) -> bool:
+    """Whether these are the columns of events in any schema that is read."""
+    return dtype in (EVENT, EVENT_UNTIL_7)
+
+
+def current_events(rows: NDArray[Any], experiment: Experiment) -> NDArray[Any]:
+    """Rows of EVENT, from those of any schema; until version 7 every update was made of clients.local_steps.
+
+    Only AREA's first messages were made of none, if they were zero.
+    """
+    if rows.dtype == EVENT:
+        return rows
+    filled = np.zeros(len(rows), EVENT)
+    for name in EVENT_UNTIL_7.names or ():
+        filled[name] = rows[name]
+    method = experiment.method
+    trained = np.isin(rows["kind"], (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED))
+    if isinstance(method, Area) and method.first_message == "zero":
+        trained &= rows["round"] != 0
+    filled["local_steps"] = np.where(trained, experiment.clients.local_steps, 0)
+    return filled
 
 
 # -------------------------------------------------------------------------------------------------- last rows

@@ -23,7 +23,9 @@ from areabench.runfile.checksums import check_rows
 from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
 from areabench.runfile.open import (
     DAMAGE,
+    current_events,
     damaged,
+    is_event_table,
     left_open,
     open_for_reading,
     own_link,
@@ -111,11 +113,13 @@ class Run:
     @cached_property
     def events_array(self) -> NDArray[Any]:
         """All events in order, with the columns of schema.EVENT."""
-        rows = self._read("events", EVENT)
+        rows = self.rows("events", slice(None))
+        if not is_event_table(rows.dtype):
+            raise damaged(self.path, f"/events has columns {rows.dtype.names}, expected {EVENT.names}")
         rows = rows[: whole_events(rows)] if self._ragged and not self.has_checksums else rows
         if (rows["kind"] > max(Kind)).any():
             raise damaged(self.path, "/events has unknown kinds")
-        return rows
+        return current_events(rows, self.experiment)
 
     @cached_property
     def snapshot_index(self) -> NDArray[Any]:
@@ -214,7 +218,7 @@ class Run:
     def events(self) -> pd.DataFrame:
         """All events as a pandas frame; `kind` in words."""
         frame = _frame(self.events_array)
-        return frame.assign(kind=[Kind(kind).name.lower() for kind in self.events_array["kind"]])
+        return frame.assign(kind=[Kind(kind).text for kind in self.events_array["kind"]])
 
     @cached_property
     def metrics(self) -> pd.DataFrame:

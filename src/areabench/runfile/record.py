@@ -73,7 +73,7 @@ class Earlier:
         """Put the rows into an empty file."""
         for first in range(0, self.events, _COPIED_AT_ONCE):
             some = slice(first, min(first + _COPIED_AT_ONCE, self.events))
-            layout.log.append(layout.events, self.run.rows("events", some))
+            layout.log.append(layout.events, self.run.events_array[some])
         layout.log.append(layout.index, self.run.snapshot_index[: self.snapshots])
         layout.models.take(self.run, "snapshots/model", self.snapshots, self.models)
         if layout.averages is not None:

@@ -19,9 +19,17 @@ from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.checksums import Checksums
 from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
-from areabench.runfile.open import DAMAGE, open_closed, own_part, ranks_exist, read_rows, whole_events
+from areabench.runfile.open import (
+    DAMAGE,
+    current_events,
+    open_closed,
+    own_part,
+    ranks_exist,
+    read_rows,
+    whole_events,
+)
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
+from areabench.runfile.schema import EVENT, EVENT_UNTIL_7, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:
@@ -31,16 +39,17 @@ def good_events(rows: NDArray[Any], clients: int) -> int:
     with np.errstate(invalid="ignore"):
         good = np.isfinite(rows["time_s"]) & (rows["time_s"] >= 0) & (kind <= max(Kind)) & _clients_exist(rows, clients)
         good[1:] &= np.diff(rows["time_s"]) >= 0
-    good &= ~used | ((rows["iteration"] == np.cumsum(used)) & (rows["version"] == np.cumsum(step)))
+    counted = (rows["iteration"] == np.cumsum(used)) & (rows["version"] == np.cumsum(step))
+    good &= counted | ~(used | (kind == Kind.NO_STEP))
     good &= (kind != Kind.UPDATE) | (rows["staleness"] == rows["version"] - rows["base_version"])
     return first_false(good)
 
 
 def _clients_exist(rows: NDArray[Any], clients: int) -> NDArray[np.bool_]:
-    """A step has no client; a refused update may say that it comes from anybody."""
+    """A step, made or not, has no client; a refused update may say that it comes from anybody."""
     client = rows["client"]
     exists = (client >= 0) & (client < clients)
-    named = np.where(rows["kind"] == Kind.STEP, client == -1, exists)
+    named = np.where(np.isin(rows["kind"], (Kind.STEP, Kind.NO_STEP)), client == -1, exists)
     return np.asarray(named | (rows["kind"] == Kind.REFUSED))
 
 
@@ -120,6 +129,12 @@ class Source:
             pass
         return np.concatenate(blocks)
 
+    def events(self) -> NDArray[Any]:
+        """Rows of EVENT up to the first block that is damaged, or was not filled."""
+        rows = self.prefix("events", EVENT)
+        rows = rows if len(rows) else self.prefix("events", EVENT_UNTIL_7)
+        return current_events(rows[: whole_events(rows)], self.experiment)
+
     def whole(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """All rows of a dataset, or None if some cannot be read."""
         rows = self.prefix(name, dtype)
@@ -198,8 +213,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     """Write what can be saved of a file into a new one."""
     source = Source(damaged)
     record = source.experiment.record
-    events = source.prefix("events", EVENT)
-    events = events[: whole_events(events)]
+    events = source.events()
     events = events[: good_events(events, source.clients_count)]
     if limits is not None:
         events = events[: limits.events]
@@ -308,11 +322,11 @@ class _Rows:
     """What a recorder copies from: events and index as they were checked, models as they are in the file."""
 
     source: Source
-    events: NDArray[Any]
+    events_array: NDArray[Any]
     snapshot_index: NDArray[Any]
 
     def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
-        return self.events[chosen] if name == "events" else self.source.rows(name, chosen)
+        return self.source.rows(name, chosen)
 
 
 def _status(recorder: Recorder, parts: _Parts, saved: Saved) -> Status:

@@ -25,8 +25,8 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 7
-READABLE = (6, 7)
+SCHEMA_VERSION = 8
+READABLE = (6, 7, 8)
 FIRST_WITH_CHECKSUMS = 7
 
 EVENT = np.dtype(
@@ -34,9 +34,10 @@ EVENT = np.dtype(
         ("time_s", "<f8"), ("kind", "u1"), ("client", "<i4"), ("round", "<i8"), ("base_version", "<i8"),
         ("staleness", "<i8"), ("iteration", "<i8"), ("version", "<i8"), ("step_size", "<f8"), ("drawn_delay_s", "<f8"),
         ("realised_delay_s", "<f8"), ("reply_s", "<f8"), ("compute_s", "<f8"), ("queue_s", "<f8"), ("service_s", "<f8"),
-        ("flags", "u1"), ("reason", "u1"), ("digest", "<u8"),
+        ("flags", "u1"), ("reason", "u1"), ("local_steps", "<i4"), ("digest", "<u8"),
     ]
 )  # fmt: skip
+EVENT_UNTIL_7 = np.dtype([(name, EVENT[name]) for name in EVENT.names or () if name != "local_steps"])
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
 METRIC = np.dtype(
     [

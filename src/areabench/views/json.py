@@ -77,6 +77,7 @@ def run_record(run: Run) -> dict[str, Any]:
     return {
         "file": run.path,
         "status": run.status,
+        "events": _events(run),
         "mean_staleness": run.summary().mean_staleness,
         "staleness": run.staleness,
         "quantiles": _quantiles(run),
@@ -98,6 +99,14 @@ def comparison_record(first: Run, second: Run, found: RunComparison, within: Tol
         "loss_holds": is_within(found.loss.final, within.loss),
     }
     return {"runs": runs, **asdict(found), "verdict": verdict}
+
+
+def _events(run: Run) -> dict[str, int] | None:
+    """How many events there are of each kind; None without an event log."""
+    if not run.experiment.record.events:
+        return None
+    counts = np.bincount(run.events_array["kind"], minlength=len(Kind)).tolist()
+    return {kind.text: counts[kind] for kind in Kind}
 
 
 def _quantiles(run: Run) -> dict[str, dict[str, float]] | None:

@@ -114,6 +114,9 @@ def describe_run(run: Run) -> Styled:
 def _status(run: Run) -> Styled:
     status = run.status
     counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
+    for kind in (Kind.NO_STEP, Kind.CANCELLED):
+        if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
+            counts += f", {count:,} {kind.text}"
     state = Styled(state_word(status.state.text), f": {status.reason}")
     return section("status", [state, f"{counts}; ended at {status.end_s:.3f} s"])
 

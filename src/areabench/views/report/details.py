@@ -22,7 +22,7 @@ from areabench.experiment.records import Experiment
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.grouping import Page
 from areabench.results.label_counts import recorded_labels
-from areabench.results.rounds import arrivals_of, beginnings_s
+from areabench.results.rounds import beginnings_s, ends_of
 from areabench.runfile.read import Run, open_run
 from areabench.views.report.records import Detail, Labels, NamedValue, Numbers, Participation, Timeline
 from areabench.views.report.series import PlacedSeries
@@ -119,7 +119,7 @@ def timeline_of(run: Run, window: Window, most: int) -> Timeline | str:
     """The first `most` updates that came in within the window, or why there are none."""
     if not run.experiment.record.events:
         return "This run kept no event log. Run it with record.events = true to see who sent what when."
-    sent = arrivals_of(run.events_array)
+    sent = ends_of(run.events_array)
     inside = sent[(sent["time_s"] >= window.begin_s) & (sent["time_s"] <= window.end_s)]
     if not len(inside):
         return f"No update came in between {window.begin_s:g} s and {min(window.end_s, run.status.end_s):g} s."

@@ -167,7 +167,7 @@ class Timeline:
     client: Numbers
     base: Numbers  # version of the model that the update was computed from
     staleness: Numbers
-    used: Numbers  # 1: used, 0: refused or after the end
+    used: Numbers  # 1: used, 0: refused, after the end or cancelled
     step_s: Numbers = field(metadata=_TIME)  # when the server stepped
     version: Numbers  # what it stepped to
 

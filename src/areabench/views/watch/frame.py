@@ -81,6 +81,8 @@ class Frame:
     discarded: int | None = None
     refused: int | None = None
     lost: tuple[int, ...] | None = None
+    no_steps: int | None = None  # this and the next where there is an event log
+    cancelled: int | None = None
     rates: Rates = Rates()
     staleness: Staleness = Staleness()
     snapshots: int = 0
@@ -118,6 +120,8 @@ def frame_of(file: str, seen: Observation, speed: float, now_at: float, quality:
         discarded=totals.discarded,
         refused=totals.refused,
         lost=totals.lost,
+        no_steps=_logged(seen, Kind.NO_STEP),
+        cancelled=_logged(seen, Kind.CANCELLED),
         rates=_rates(seen, expected),
         staleness=_staleness(seen.counts.staleness),
         snapshots=seen.snapshots,
@@ -156,6 +160,11 @@ def _totals(seen: Observation) -> _Totals:
     return _Totals(
         kinds[Kind.UPDATE], kinds[Kind.STEP], kinds[Kind.DISCARDED], kinds[Kind.REFUSED], counts.lost
     )  # fmt: skip
+
+
+def _logged(seen: Observation, kind: Kind) -> int | None:
+    """How many events of a kind the log has that the status does not count; None without a log."""
+    return int(seen.counts.kinds[kind]) if seen.facts.experiment.record.events else None
 
 
 def _rates(seen: Observation, expected: Expected) -> Rates:

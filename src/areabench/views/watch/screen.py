@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from areabench.engine.events import State
+from areabench.engine.events import Kind, State
 from areabench.errors import SilentExit, harmless
 from areabench.host import restore_handlers, set_handlers
 from areabench.progress import duration, has_blocks
@@ -162,8 +162,9 @@ def _updates(frame: Frame) -> str:
     if not math.isnan(rates.overall):
         nominal = "" if math.isnan(rates.nominal) else f", of {rates.nominal:.4g}/s nominal"
         parts.append(f"{rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall{nominal}")
-    discarded = f", {frame.discarded:,} discarded" if frame.discarded else ""
-    return f"{': '.join(parts)}; {frame.server_steps:,} server steps{discarded}"
+    kinds = {Kind.DISCARDED: frame.discarded, Kind.NO_STEP: frame.no_steps, Kind.CANCELLED: frame.cancelled}
+    others = "".join(f", {count:,} {kind.text}" for kind, count in kinds.items() if count)
+    return f"{': '.join(parts)}; {frame.server_steps:,} server steps{others}"
 
 
 def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:

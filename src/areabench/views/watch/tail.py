@@ -28,7 +28,7 @@ from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, own_part, whole_events
+from areabench.runfile.open import DAMAGE, damaged, is_event_table, left_open, open_for_reading, own_part, whole_events
 from areabench.runfile.read import check_format
 from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, SNAPSHOT
 
@@ -97,7 +97,7 @@ def _summed(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.i
 
 def _check(path: Path, rows: NDArray[Any], clients: int, events: int) -> None:
     """Refuse what no run writes, before it is counted."""
-    if rows.dtype != EVENT:
+    if not is_event_table(rows.dtype):
         raise damaged(path, f"/events has columns {rows.dtype.names}, expected {EVENT.names}")
     used = rows[rows["kind"] == Kind.UPDATE]
     limits = {"kind": (rows, max(Kind)), "client": (used, clients - 1), "staleness": (used, events)}

@@ -230,7 +230,7 @@ class TimelineView {
     const rows = [
       ["computed from", `version ${base}${made === undefined ? "" : `, of ${this.clock(made)}`}`],
       ["began", this.clock(line.start_s[index])],
-      ["came in", this.clock(line.end_s[index])],
+      [line.used[index] ? "came in" : "ended", this.clock(line.end_s[index])],
       ["staleness", plural(line.staleness[index], "step")],
     ];
     if (!line.used[index]) rows.push(["used", "no"]);
