@@ -420,6 +420,14 @@ def test_client_of_an_event(run: Run) -> None:
     assert difference.event == number
 
 
+@pytest.mark.parametrize("kind", [Kind.NO_STEP, Kind.CANCELLED])
+def test_an_event_that_no_rule_makes(run: Run, kind: Kind) -> None:
+    change_event(run, 5, "kind", kind)
+    difference = replayed(run).difference
+    assert difference is not None
+    assert (difference.event, difference.what) == (5, f"an event of kind '{kind.text}', which no rule makes")
+
+
 def test_client_that_does_not_exist(run: Run) -> None:
     change_event(run, 0, "client", 99)
     difference = replayed(run).difference

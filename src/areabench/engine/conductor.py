@@ -86,6 +86,7 @@ class Recording(Protocol):
 
 
 _LEAST_REFUSALS = 3  # before a run ends in which every client sends nothing but refused updates
+_UPDATES = frozenset((Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED))
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 
 
@@ -106,7 +107,7 @@ class Conductor:
         clock: Callable[[], float],
     ) -> None:
         self._stop, self._record, self._faults = experiment.stop, experiment.record, experiment.faults
-        self._clients = experiment.clients.count
+        self._clients, self._local_steps = experiment.clients.count, experiment.clients.local_steps
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
         self._deliver, self._clock = deliver, clock
         self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
@@ -343,6 +344,7 @@ class Conductor:
         """Count an event, and log it where there is a log: with the digest of what is given, or of the model."""
         server = self._server
         staleness = server.version - header.base_version if header.base_version >= 0 else 0
+        trained = kind in _UPDATES and (header.round != 0 or server.trains_first)
         self._recorder.tally.count(kind, time_s, header.client, staleness)
         if self._recorder.keeps_events:
             self._recorder.event(
@@ -350,7 +352,8 @@ class Conductor:
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
                     header.compute_s, handling.queue_s, handling.service_s, header.flags, reason,
-                    digest=_digest(server.model if digest_of is None else digest_of),
+                    self._local_steps if trained else 0,
+                    _digest(server.model if digest_of is None else digest_of),
                 )
             )  # fmt: skip
 

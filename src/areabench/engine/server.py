@@ -93,6 +93,11 @@ class Server:
         return self._follow(self._method.lose(self._state, client, at_work), Flag.NONE)
 
     @property
+    def trains_first(self) -> bool:
+        """Whether a client's first update is made of local steps."""
+        return self._method.trains_first
+
+    @property
     def synchronous(self) -> bool:
         """Whether the method's own rounds decide when it steps."""
         return self._method.updates_per_step is not None

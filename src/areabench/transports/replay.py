@@ -194,7 +194,12 @@ class Replay:
             Kind.REFUSED: self._refusal,
             Kind.LOST: self._loss,
             Kind.REMOVED: self._remove,
+            Kind.NO_STEP: self._unknown,
+            Kind.CANCELLED: self._unknown,
         }
+
+    def _unknown(self, row: np.void) -> str | None:
+        return f"an event of kind {Kind(row['kind']).text!r}, which no rule makes"
 
     def _step(self, row: np.void) -> str | None:
         self._keep(self._server.aggregate())
