@@ -119,6 +119,15 @@ def test_the_local_steps_of_an_older_file_are_those_of_its_experiment(written: W
     assert local_steps.tolist() == np.where(kind == Kind.STEP, 0, expected).tolist()
 
 
+@pytest.mark.parametrize("written", [SIMULATOR_6, SIMULATOR_7], ids=["schema 6", "schema 7"])
+def test_a_run_of_today_records_the_local_steps_that_are_filled_in(written: Written, tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    assert main(["simulate", str(written.path.with_name("quadratic.toml")), "-o", str(path)]) == 0
+    with open_run(path) as new, open_run(written.path) as old:
+        for name in ("kind", "client", "round", "local_steps"):
+            assert new.events_array[name].tolist() == old.events_array[name].tolist()
+
+
 def test_rows_that_are_no_update_have_no_local_steps() -> None:
     rows = np.zeros(6, EVENT_UNTIL_7)
     rows["kind"] = np.arange(6)

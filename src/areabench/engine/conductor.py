@@ -369,8 +369,9 @@ class Conductor:
     def _settle(self, time_s: float) -> None:
         """After an event: note which orders it has cancelled, and ask the rule when to wake it."""
         while self._unnoted:
-            order, number, _ = self._unnoted.pop(0)
-            self._note(Kind.CANCELLED, UpdateHeader(order.client, number, order.version), time_s, order.step_size)
+            order, number, since_s = self._unnoted.pop(0)
+            header = UpdateHeader(order.client, number, order.version, realised_delay_s=time_s - since_s)
+            self._note(Kind.CANCELLED, header, time_s, order.step_size)
         self._wake_s = self._server.wake_s
 
     def _note(

@@ -1,0 +1,98 @@
+"""A server and its clients without a clock or a wire, for trajectories that are worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from areabench.engine.client import Client
+from areabench.engine.conductor import Conductor
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
+from areabench.engine.server import Server
+from areabench.experiment.method_records import Area
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import Clients, Experiment, Record, Stop
+from areabench.methods.base import Given, Method
+from areabench.methods.criteria import Criterion
+from areabench.problems.quadratic import QuadraticProblem
+from areabench.transports.simulator import LaneRecorder
+
+
+def given(clients: int, **known: object) -> Given:
+    """What a method is told of an experiment with equal clients; `known` replaces some of it."""
+    usual = Given(clients, 0, 0.5, 1, np.ones(clients), np.zeros(clients, np.int64), 1, None)
+    return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields
+
+
+class Table:
+    """The named client delivers next. Delta updates make a server step, unless the method decides.
+
+    Each delivery takes a second, unless the time is given. `orders` are what clients work on.
+    """
+
+    def __init__(
+        self, method: Method, problem: QuadraticProblem, delta: int = 1, step_size: float = 0.5, *, stepwise: bool = False
+    ) -> None:
+        start = problem.start()
+        self.server = Server(method, lambda _iteration, _time_s: step_size, start, problem.clients, problem.local_steps)
+        self.clients = [
+            Client(method, problem.local(number), start, stepwise=stepwise) for number in range(problem.clients)
+        ]
+        self.orders: dict[int, Order] = {}
+        self.cancelled: list[int] = []
+        self.contacted: list[int] = []
+        self.time_s = 0.0
+        experiment = Experiment(
+            clients=Clients(count=problem.clients, local_steps=problem.local_steps),
+            method=Area(step_size=step_size),
+            problem=Quadratic(dimension=len(start)),
+            stop=Stop(horizon_s=1e9),
+            record=Record(snapshots="none"),
+        )
+        criterion = Criterion(None if method.decides else delta, iter(()))
+        payload = start if method.payload_like is None else method.payload_like(start)
+        self.conductor = Conductor(
+            experiment, self.server, criterion, LaneRecorder(1), NoTarget(), self._take, lambda: self.time_s, payload
+        )
+        self.conductor.start()
+
+    def deliver(self, *numbers: int, made: int | None = None, time_s: float | None = None) -> None:
+        """Clients deliver in this order, after all local steps or after `made`; each needs an order."""
+        for number in numbers:
+            order, client = self.orders.pop(number), self.clients[number]
+            self.time_s = self.time_s + 1.0 if time_s is None else time_s
+            steps = order.local_steps if made is None else made
+            header = UpdateHeader(number, client.round, order.version, local_steps=steps)
+            self.conductor.update(Update(header, client.work(order, steps)), self.time_s)
+
+    def wake(self) -> None:
+        """The clock reaches the time at which the rule wants to step."""
+        self.time_s = self.conductor.timer_s
+        self.conductor.timer(self.time_s)
+
+    def lose(self, client: int) -> None:
+        """A client is lost."""
+        self.orders.pop(client, None)
+        self.conductor.lose([client], self.time_s)
+
+    def model(self) -> list[float]:
+        """x_s."""
+        return [float(entry) for entry in self.server.model]
+
+    def holds(self, client: int) -> tuple[list[float], int, int]:
+        """The order a client works on: model, version, iteration."""
+        order = self.orders[client]
+        return [float(entry) for entry in order.model], order.version, order.iteration
+
+    def counters(self) -> tuple[int, int]:
+        """Iteration k and version."""
+        return self.server.iteration, self.server.version
+
+    def _take(self, order: Order) -> None:
+        if order.flags not in INTERRUPTS:
+            self.orders[order.client] = order
+        elif order.flags is Flag.CANCEL:
+            self.cancelled.append(order.client)
+            self.clients[order.client].cancel(self.orders.pop(order.client))
+        else:
+            self.contacted.append(order.client)
