@@ -18,8 +18,28 @@ SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder name
 # ---------------------------------------------------------------------------------------------------- methods
 
 
-METHOD_NAMES = {"area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg"}  # AREA first
-METHOD_COLOURS = {"area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7"}
+METHOD_NAMES = {  # in the order of legends
+    "area": "AREA", "fedbuff": "FedBuff", "as-fedavg": "AS-FedAvg", "s-fedavg": "S-FedAvg",
+    "async-sgd": "AsyncSGD",
+    "fedbuff-published": "FedBuff as published", "fedfix": "FedFix", "fedstaleweight": "FedStaleWeight",
+    "server-momentum": "server momentum", "server-adam": "server Adam", "fadas": "FADAS",
+    "fedasync": "FedAsync", "asyncfeded": "AsyncFedED",
+    "ca2fl": "CA2FL", "afa-cs": "AFA-CS", "ia2sgd": "IA²SGD", "dude": "DuDe-ASGD", "ace": "ACE", "aced": "ACED",
+    "afa-cd": "AFA-CD", "mifa": "MIFA",
+    "ringmaster": "Ringmaster", "rennala": "Rennala", "malenia": "Malenia", "ringleader": "Ringleader",
+    "asynccomm-sgd": "AsyncCommSGD", "fedcompass": "FedCompass", "quafl": "QuAFL", "favas": "FAVAS",
+}  # fmt: skip
+METHOD_COLOURS = {
+    "area": "#0072B2", "fedbuff": "#E69F00", "as-fedavg": "#009E73", "s-fedavg": "#CC79A7",
+    "async-sgd": "#D55E00",
+    "fedbuff-published": "#B07D2B", "fedfix": "#8C6D00", "fedstaleweight": "#C2A83E", "server-momentum": "#7A5C99",
+    "server-adam": "#9A7BC4", "fadas": "#5D3A9B",
+    "fedasync": "#E1503F", "asyncfeded": "#9E2B25",
+    "ca2fl": "#1B7F8C", "afa-cs": "#2E8B57", "ia2sgd": "#4C9A2A", "dude": "#76A21E", "ace": "#3B6E4F",
+    "aced": "#6B8E73", "afa-cd": "#A0612B", "mifa": "#40B5AD",
+    "ringmaster": "#4A6FE3", "rennala": "#6C8EBF", "malenia": "#2F4B7C", "ringleader": "#56B4E9",
+    "asynccomm-sgd": "#A05195", "fedcompass": "#D45087", "quafl": "#665191", "favas": "#8F5B6A",
+}  # fmt: skip
 _OTHER_COLOURS = ("#D55E00", "#56B4E9", "#000000")
 
 

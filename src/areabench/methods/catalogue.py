@@ -30,6 +30,12 @@ CATALOGUE: dict[str, About] = {
     "as-fedavg": About("as_fedavg", "clients", "biased to fast clients", "2 d", "McMahan et al., AISTATS 2017"),
     "fedbuff": About("fedbuff", "clients", "biased to fast clients", "2 d", "Nguyen et al., AISTATS 2022"),
     "s-fedavg": About("s_fedavg", "server, uniformly", "exact for M = 1", "2 d", "McMahan et al., AISTATS 2017"),
+    # asynchronous SGD
+    # buffered
+    # mixing
+    # with memory
+    # optimal time
+    # local work
 }
 
 
