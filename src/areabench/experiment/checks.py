@@ -132,8 +132,8 @@ def _check_local_work(experiment: Experiment) -> None:
         raise UserError(f'clients.tick_s: {given} with clients.work = "{clients.work}"; {remedy}')
     if clients.work == "ticks" and delays.per == "step":
         raise UserError(
-            'delays.per: "step" makes a round as long as its local steps, and clients.work = "ticks" makes as many steps '
-            'as the round is long; use delays.per = "round" or clients.work = "fixed"'
+            'delays.per: "step" makes a round as long as its local steps, clients.work = "ticks" as many steps as the '
+            'round is long; use delays.per = "round" or clients.work = "fixed"'
         )
 
 

@@ -184,8 +184,8 @@ class Worker:
         flags = Flag.OVERRUN if current.behind else Flag.NONE
         self._link.send(
             UpdateHeader(
-                order.client, current.number, order.version, drawn_s, realised_s, current.reply_s, current.compute_s, flags,
-                current.made,
+                order.client, current.number, order.version, drawn_s, realised_s, current.reply_s,
+                current.compute_s, flags, current.made,
             )
         )  # fmt: skip
 
