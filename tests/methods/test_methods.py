@@ -10,18 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.quadratics import GivenQuadratic
+from tests.support.table import Table, arrival, method_named_by
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
-from areabench.engine.scenario import build_method
-from areabench.engine.server import Server
 from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import Clients, Experiment, Stop, Theorem1Schedule
 from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import Method
+from areabench.methods.base import Call, Method, Work
 from areabench.methods.fedbuff import fedbuff
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.methods.schedules import build_schedule
@@ -29,43 +28,6 @@ from areabench.problems.quadratic import QuadraticProblem
 from areabench.streams import Purpose, stream
 
 IDENTITY = [[1, 0], [0, 1]]
-
-
-class Table:
-    """A server and its clients without a clock: the named client delivers next; Delta updates make a server step."""
-
-    def __init__(self, method: Method, problem: QuadraticProblem, delta: int, step_size: float = 0.5) -> None:
-        start = problem.start()
-        self.server = Server(method, lambda _iteration: step_size, start)
-        steps, numbers = problem.local_steps, range(problem.clients)
-        self.clients = [Client(method, problem.local(number), start, steps) for number in numbers]
-        self.delta = delta
-        self.orders = {order.client: order for order in self.server.begin()}
-
-    def deliver(self, *numbers: int) -> None:
-        """Clients deliver in this order; each needs an order."""
-        for number in numbers:
-            order = self.orders.pop(number)
-            payload = self.clients[number].work(order.model, order.step_size)
-            self._keep(self.server.receive(number, payload))
-            if self.server.updates_since_step == self.delta:
-                self._keep(self.server.aggregate())
-
-    def model(self) -> list[float]:
-        """x_s."""
-        return [float(entry) for entry in self.server.model]
-
-    def holds(self, client: int) -> tuple[list[float], int, int]:
-        """The order a client works on: model, version, iteration."""
-        order = self.orders[client]
-        return [float(entry) for entry in order.model], order.version, order.iteration
-
-    def counters(self) -> tuple[int, int]:
-        """Iteration k and version."""
-        return self.server.iteration, self.server.version
-
-    def _keep(self, orders: Sequence[Order]) -> None:
-        self.orders.update({order.client: order for order in orders})
 
 
 def two_clients(local_steps: int = 1) -> QuadraticProblem:
@@ -137,10 +99,11 @@ def test_first_round_without_training_leaves_later_rounds_their_noise() -> None:
     """The r-th round of a client has the same draws, whether the first one is trained or not."""
     problem = random_problem(1)
     base, methods = problem.start(), (area(1), area(1, trains_first=False))
-    trained, zero = (Client(method, problem.local(0), base, problem.local_steps) for method in methods)
+    trained, zero = (Client(method, problem.local(0), base) for method in methods)
+    order = Order(0, base, 0.1, 0, 0, local_steps=problem.local_steps)
     for client in (trained, zero):
-        client.work(base, 0.1)
-        client.work(base, 0.1)
+        client.work(order)
+        client.work(order)
     np.testing.assert_array_equal(zero.memory, trained.memory)
 
 
@@ -270,9 +233,9 @@ def test_area_invariant_is_exact_on_dyadic_numbers(
             state = method.aggregate(state).state
         else:
             client, local = event[0] % clients, np.array(event[1:], dtype=np.float64)
-            report = method.report(memories[client], origin, local)
+            report = method.report(memories[client], Work(origin, 0.5, 1, origin, local))
             memories[client] = report.memory
-            state = method.receive(state, client, report.payload).state
+            state = method.receive(state, arrival(client, report.payload)).state
         np.testing.assert_array_equal(state.model + state.aggregator, mean(memories))
 
 
@@ -295,9 +258,10 @@ def test_area_invariant_holds_to_rounding_in_float32() -> None:
     state = method.start(origin).state
     for event in range(500):
         client = int(generator.integers(clients))
-        report = method.report(memories[client], origin, generator.standard_normal(dimension).astype(np.float32))
+        local = generator.standard_normal(dimension).astype(np.float32)
+        report = method.report(memories[client], Work(origin, 0.5, 1, origin, local))
         memories[client] = report.memory
-        state = method.receive(state, client, report.payload).state
+        state = method.receive(state, arrival(client, report.payload)).state
         if event % 3 == 2:
             state = method.aggregate(state).state
         assert state.model.dtype == state.aggregator.dtype == report.payload.dtype == np.float32
@@ -319,10 +283,7 @@ def test_fedbuff_with_unit_server_step_is_averaging_when_no_update_is_stale() ->
     for _ in range(10):
         averaging.deliver(0, 1, 2)
         buffered.deliver(0, 1, 2)
-        # All clients start the next round from the current model.
-        buffered.orders = {
-            client: Order(client, buffered.server.model, 0.1, buffered.server.version, 0) for client in range(3)
-        }
+        buffered.refresh()  # all clients start the next round from the current model
         np.testing.assert_allclose(buffered.server.model, averaging.server.model, rtol=1e-12)
 
 
@@ -342,8 +303,7 @@ def test_area_equals_fedavg_when_all_clients_report_each_round() -> None:
     for _ in range(5):
         synchronous.deliver(0, 1, 2, 3)
         area_table.deliver(0, 1, 2, 3)
-        model, version = area_table.server.model, area_table.server.version
-        area_table.orders = {client: Order(client, model, 0.5, version, 0) for client in range(4)}
+        area_table.refresh()
         assert area_table.model() == synchronous.model()  # exact: dyadic numbers
 
 
@@ -381,9 +341,9 @@ def test_one_asynchronous_client_runs_one_round_behind(method: Method) -> None:
 def test_step_without_updates_changes_no_model_but_counts(method: Method) -> None:
     table = Table(method, two_clients(), delta=100)
     table.deliver(0, 1)
-    table.server.aggregate()
+    table.server.aggregate(2.0)
     before = table.model()
-    assert table.server.aggregate() == []
+    assert table.server.aggregate(3.0) == []
     assert table.model() == before != [8, 8]
     assert table.counters() == (4, 2)
 
@@ -395,9 +355,9 @@ def test_payload_may_change_after_the_call(method: Method) -> None:
     """What the caller does to a payload's buffer after the call reaches no state; old states stay as they were."""
     first = method.start(np.array([8.0, 8.0])).state
     payload = np.array([2.0, 4.0])
-    second = method.receive(first, 0, payload).state
+    second = method.receive(first, arrival(0, payload)).state
     payload[:] = np.nan
-    third = method.aggregate(method.receive(second, 1, np.array([2.0, 4.0])).state).state
+    third = method.aggregate(method.receive(second, arrival(1, np.array([2.0, 4.0]))).state).state
     assert np.isfinite(third.model).all()
     np.testing.assert_array_equal(first.model, [8, 8])
     np.testing.assert_array_equal(second.model, [8, 8])
@@ -406,13 +366,13 @@ def test_payload_may_change_after_the_call(method: Method) -> None:
 # ---------------------------------------------------------------------------------------------------- selection
 
 
-def draws(clients: int, clients_per_round: int, seed: int, rounds: int) -> list[tuple[int, ...]]:
+def draws(clients: int, clients_per_round: int, seed: int, rounds: int) -> list[tuple[int | Call, ...]]:
     """Who is called in each round."""
     method, model = s_fedavg(clients, clients_per_round, seed), np.zeros(1)
     step = method.start(model)
     calls = [step.calls]
     for _ in range(rounds - 1):
-        step = method.aggregate(method.receive(step.state, 0, model).state)
+        step = method.aggregate(method.receive(step.state, arrival(0, model)).state)
         calls.append(step.calls)
     return calls
 
@@ -436,7 +396,7 @@ def test_draws_depend_on_the_seed_and_the_round_alone() -> None:
     method = s_fedavg(10, 4, seed=2)
     state = method.start(np.ones(3)).state
     for client in (1, 1, 5):  # other models and other senders than in `draws`
-        state = method.receive(state, client, np.arange(3.0)).state
+        state = method.receive(state, arrival(client, np.arange(3.0))).state
     assert method.aggregate(state).calls == draws(10, 4, seed=2, rounds=2)[1]
 
 
@@ -450,7 +410,7 @@ def test_every_round_draws_from_its_own_stream() -> None:
 
 def test_the_step_sizes_of_a_theorem_are_multiplied() -> None:
     schedule = build_schedule(Theorem1Schedule(), 0.5, lambda iteration: 3.0 + iteration)
-    assert [schedule(0), schedule(1)] == [1.5, 2.0]
+    assert [schedule(0, 7.0), schedule(1, 7.0)] == [1.5, 2.0]
 
 
 def test_only_drawn_clients_work() -> None:
@@ -480,10 +440,10 @@ def test_build_method_makes_what_the_settings_name(settings: MethodSettings, exp
     experiment = Experiment(
         clients=Clients(count=2), method=settings, stop=Stop(iterations=1), problem=Quadratic(dimension=2)
     )
-    method = build_method(experiment)
+    method = method_named_by(experiment)
     table = Table(method, two_clients(), delta=2)
     table.deliver(0, 0)
-    assert (method.name, method.updates_per_step) == (settings.name, None)
+    assert (method.name, method.decides) == (settings.name, False)
     assert table.model() == expected
 
 
@@ -492,7 +452,7 @@ def test_build_method_gives_area_its_first_message() -> None:
         clients=Clients(count=2), method=Area(step_size=0.5, first_message="zero"), stop=Stop(iterations=1),
         problem=Quadratic(dimension=2),
     )  # fmt: skip
-    table = Table(build_method(experiment), two_clients(), delta=2)
+    table = Table(method_named_by(experiment), two_clients(), delta=2)
     table.deliver(0, 1)  # two first messages: zero
     assert table.model() == [8, 8]
 
@@ -502,6 +462,12 @@ def test_build_method_gives_s_fedavg_its_round_and_seed() -> None:
         clients=Clients(count=10), method=SFedAvg(step_size=1, clients_per_round=4), stop=Stop(iterations=1),
         problem=Quadratic(), seed=2,
     )  # fmt: skip
-    method = build_method(experiment)
-    assert method.updates_per_step == 4
-    assert method.start(np.zeros(1)).calls == draws(10, 4, seed=2, rounds=1)[0]
+    method = method_named_by(experiment)
+    step = method.start(np.zeros(1))
+    assert step.calls == draws(10, 4, seed=2, rounds=1)[0]
+    assert method.due is not None
+    due = []
+    for number in range(4):
+        step = method.receive(step.state, arrival(number, np.zeros(1)))
+        due.append(method.due(step.state))
+    assert due == [False, False, False, True]

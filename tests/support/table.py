@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
+from areabench.engine.scenario import given_of, method_of
 from areabench.engine.server import Server
+from areabench.engine.state import OpenOrder
 from areabench.experiment.method_records import Area
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import Clients, Experiment, Record, Stop
-from areabench.methods.base import Given, Method
+from areabench.methods.base import Arrival, Given, Method
 from areabench.methods.criteria import Criterion
 from areabench.problems.quadratic import QuadraticProblem
 from areabench.transports.simulator import LaneRecorder
@@ -22,6 +27,18 @@ def given(clients: int, **known: object) -> Given:
     """What a method is told of an experiment with equal clients; `known` replaces some of it."""
     usual = Given(clients, 0, 0.5, 1, np.ones(clients), np.zeros(clients, np.int64), 1, None)
     return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields
+
+
+def arrival(client: int, payload: Vector, **known: object) -> Arrival:
+    """The first update of a client, from the starting point; `known` replaces what is usual."""
+    usual = Arrival(client, payload, 0, 0, np.zeros_like(payload), 0, 0.5, 1, 0.0)
+    return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields
+
+
+def method_named_by(experiment: Experiment) -> Method:
+    """The method of an experiment whose clients are equal and hold no samples."""
+    clients = experiment.clients.count
+    return method_of(experiment, given_of(experiment, np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
 class Table:
@@ -44,6 +61,7 @@ class Table:
         self.clients = [
             Client(method, problem.local(number), start, stepwise=stepwise) for number in range(problem.clients)
         ]
+        self._local_steps = problem.local_steps
         self.orders: dict[int, Order] = {}
         self.cancelled: list[int] = []
         self.contacted: list[int] = []
@@ -68,8 +86,19 @@ class Table:
             order, client = self.orders.pop(number), self.clients[number]
             self.time_s = self.time_s + 1.0 if time_s is None else time_s
             steps = order.local_steps if made is None else made
-            header = UpdateHeader(number, client.round, order.version, local_steps=steps)
+            header = UpdateHeader(number, client.round, order.version, local_steps=steps if client.trains else 0)
             self.conductor.update(Update(header, client.work(order, steps)), self.time_s)
+
+    def refresh(self) -> None:
+        """Every client drops what it works on, and gets an order with the current model."""
+        conductor, time_s = self.conductor, self.time_s
+        for client in range(len(self.clients)):
+            blank = Order(client, self.server.model, 0.0, 0, 0, local_steps=self._local_steps)
+            self.orders[client] = self.server.again(blank, time_s)._replace(flags=Flag.NONE)
+        orders = tuple(
+            OpenOrder(order, conductor.round_of(client), time_s) for client, order in sorted(self.orders.items())
+        )
+        conductor.resume(replace(conductor.run_state(time_s), open_orders=orders, queued=()))
 
     def wake(self) -> None:
         """The clock reaches the time at which the rule wants to step."""
