@@ -13,13 +13,13 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.quadratics import GivenQuadratic
+from tests.support.table import answer, method_named_by
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Handling, TargetWatch
 from areabench.engine.evaluation import BackgroundWatch, NoTarget, VirtualWatch, target_met
 from areabench.engine.events import CLIENT, Kind, Reason, State, Status, exit_code
 from areabench.engine.messages import Order, Update, UpdateHeader, digest
-from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
 from areabench.experiment.method_records import AsFedAvg, SFedAvg
 from areabench.experiment.problem_records import Quadratic
@@ -58,11 +58,12 @@ class Stage:
         self.now_s, self.orders, self.path = 0.0, list[Order](), path
         self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
         self.recorder.begin(gather_provenance("simulator", "", "", 0), np.zeros(2, CLIENT))
-        self.server = Server(as_fedavg(2), lambda iteration: 1 / (1 + iteration), np.array([8.0, 8.0]))
+        start = np.array([8.0, 8.0])
+        self.server = Server(as_fedavg(2), lambda iteration, _time_s: 1 / (1 + iteration), start, clients=2)
         criterion = build_criterion(experiment, as_fedavg(2))
         self.conductor = Conductor(
             experiment, self.server, criterion, self.recorder, watch or NoTarget(), self.orders.append,
-            lambda: self.now_s,
+            lambda: self.now_s, start,
         )  # fmt: skip
         self.conductor.start()
 
@@ -319,7 +320,7 @@ def test_last_snapshot_is_not_taken_twice(tmp_path: Path) -> None:
 def criterion(settings: AggregationSettings, seed: int = 0) -> Criterion:
     """The criterion of an asynchronous method."""
     experiment = replace(EXPERIMENT, aggregation=settings, seed=seed)
-    return build_criterion(experiment, build_method(experiment))
+    return build_criterion(experiment, method_named_by(experiment))
 
 
 def times(found: Criterion, count: int) -> list[float]:
@@ -364,9 +365,17 @@ def test_poisson_criterion_draws_from_its_own_stream() -> None:
 
 
 def test_synchronous_method_brings_its_own_criterion() -> None:
-    experiment = replace(EXPERIMENT, method=SFedAvg(step_size=1, clients_per_round=2))
-    found = build_criterion(replace(experiment, aggregation=EveryUpdates(updates=7)), s_fedavg(5, 2, 0))
-    assert (found.counted(1), found.counted(2), found.next_s) == (False, True, math.inf)
+    method = s_fedavg(5, 2, 0)
+    for aggregation in (EveryUpdates(updates=1), EveryPeriod(period_s=0.5)):
+        experiment = replace(EXPERIMENT, method=SFedAvg(step_size=1, clients_per_round=2), aggregation=aggregation)
+        found = build_criterion(experiment, method)
+        assert (found.counted(7), found.next_s) == (False, math.inf)  # never met: the rule says when
+    server = Server(method, lambda _iteration, _time_s: 0.5, np.zeros(2), clients=5)
+    due = []
+    for order in server.begin():
+        server.receive(answer(order, np.zeros(2)), order, 0.0)
+        due.append(server.due)
+    assert due == [False, True]
 
 
 def test_timer_steps_and_is_set_to_the_next_time(tmp_path: Path) -> None:

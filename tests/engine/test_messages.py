@@ -15,6 +15,7 @@ from areabench.engine.messages import (
     Flag,
     OrderHeader,
     ProtocolError,
+    Shapes,
     Tag,
     UpdateHeader,
     check_limits,
@@ -28,11 +29,12 @@ from areabench.engine.messages import (
 from areabench.errors import UserError
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
+COUNTS = st.integers(0, 2**32 - 1)
 REAL = st.floats(allow_nan=False)
-FLAGS = st.integers(0, 31).map(Flag)
+FLAGS = st.integers(0, 2**13 - 1).map(Flag)
 
 
-@given(header=st.builds(OrderHeader, step_size=REAL, version=WHOLE, iteration=WHOLE, flags=FLAGS))
+@given(header=st.builds(OrderHeader, step_size=REAL, version=WHOLE, iteration=WHOLE, flags=FLAGS, local_steps=COUNTS))
 def test_order_header_survives(header: OrderHeader) -> None:
     buffer = bytearray(HEADER_BYTES)
     pack_order(buffer, header)
@@ -42,8 +44,8 @@ def test_order_header_survives(header: OrderHeader) -> None:
 
 @given(
     header=st.builds(
-        UpdateHeader, client=WHOLE, round=WHOLE, base_version=WHOLE, drawn_delay_s=REAL, realised_delay_s=REAL,
-        reply_s=REAL, compute_s=REAL, flags=FLAGS,
+        UpdateHeader, client=COUNTS, round=WHOLE, base_version=WHOLE, drawn_delay_s=REAL, realised_delay_s=REAL,
+        reply_s=REAL, compute_s=REAL, flags=FLAGS, local_steps=COUNTS,
     )
 )  # fmt: skip
 def test_update_header_survives_in_front_of_a_payload(header: UpdateHeader) -> None:
@@ -56,7 +58,7 @@ def test_update_header_survives_in_front_of_a_payload(header: UpdateHeader) -> N
 def test_message_of_another_protocol_version_is_refused() -> None:
     buffer = bytearray(HEADER_BYTES)
     pack_order(buffer, OrderHeader(1.0, 0, 0, Flag.NONE))
-    struct.pack_into("<I", buffer, 0, PROTOCOL_VERSION + 1)
+    struct.pack_into("<H", buffer, 0, PROTOCOL_VERSION + 1)
     with pytest.raises(ProtocolError, match=f"version {PROTOCOL_VERSION + 1} reached .* version {PROTOCOL_VERSION};"):
         unpack_order(buffer)
     with pytest.raises(ProtocolError, match="one installation"):
@@ -65,26 +67,60 @@ def test_message_of_another_protocol_version_is_refused() -> None:
 
 def test_the_numbers_on_the_wire_belong_to_the_protocol_version() -> None:
     """Who changes one raises the version: ranks of two installations must not understand each other half."""
-    assert PROTOCOL_VERSION == 3
+    assert PROTOCOL_VERSION == 4
     assert HEADER_BYTES == 64
     assert [(tag.name, tag.value) for tag in Tag] == [("ORDER", 11), ("UPDATE", 12), ("FAILURE", 13), ("MEMORY", 14)]
-    names = ["OVERRUN", "LEAVING", "FAILED", "STOP", "REPLY", "AGAIN", "RECALL", "RESUMED", "SHRUNK", "FIRST"]
+    names = [
+        "OVERRUN", "LEAVING", "FAILED", "STOP", "REPLY", "AGAIN", "RECALL", "RESUMED", "SHRUNK", "FIRST", "CANCEL",
+        "CONTACT", "WAITS",
+    ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {name: 2**number for number, name in enumerate(names)}
     assert [tag_of(Tag.UPDATE, client) for client in (0, 1, 5)] == [12, 28, 92]
 
 
+def test_the_bytes_of_headers_belong_to_the_protocol_version() -> None:
+    buffer = bytearray(HEADER_BYTES)
+    pack_order(buffer, OrderHeader(0.5, 7, 9, Flag.REPLY, 3))
+    assert buffer[:32] == struct.pack("<HHIqqd", 4, 16, 3, 7, 9, 0.5)
+    pack_update(buffer, UpdateHeader(2, 5, 7, 0.25, 0.5, 0.125, 2.0, Flag.OVERRUN, 3), 800)
+    assert buffer == struct.pack("<HHIIIqqdddd", 4, 1, 800, 2, 3, 5, 7, 0.25, 0.5, 0.125, 2.0)
+
+
+def shapes(model: int, attached: int | None = None, payload: int = 1, memory: int | None = None) -> Shapes:
+    """Arrays of this many bytes, none of which is filled."""
+    sizes = (None if size is None else np.broadcast_to(np.int8(0), size) for size in (attached, memory))
+    attachment, remembered = sizes
+    return Shapes(np.broadcast_to(np.int8(0), model), attachment, np.broadcast_to(np.int8(0), payload), remembered)
+
+
+def floats(count: int) -> Shapes:
+    """Models and payloads of this many numbers in single precision."""
+    vector = np.broadcast_to(np.float32(0), count)
+    return Shapes(vector, None, vector, None)
+
+
 def test_a_model_must_fit_into_one_message() -> None:
     fits = (2**31 - 1 - 64) // 4
-    check_limits(1, fits, np.dtype(np.float32), 2**15)
+    check_limits(1, floats(fits), 2**15)
     with pytest.raises(UserError, match=r"is a message of 2,147,483,648 bytes, MPI takes at most 2,147,483,647; use"):
-        check_limits(1, fits + 1, np.dtype(np.float32), 2**15)
-    check_limits(1, 2**31 - 1 - 64, np.dtype(np.int8), 2**15)  # to the byte
+        check_limits(1, floats(fits + 1), 2**15)
+    check_limits(1, shapes(2**31 - 1 - 64), 2**15)  # to the byte
+
+
+def test_what_travels_with_a_model_must_fit_too() -> None:
+    most = 2**31 - 1 - 64
+    check_limits(1, shapes(most - 9, attached=9, payload=most, memory=most), 2**15)
+    for too_large in (
+        shapes(most - 9, attached=10), shapes(1, payload=most + 1), shapes(1, memory=most + 1)
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="is a message of 2,147,483,648 bytes"):
+            check_limits(1, too_large, 2**15)
 
 
 def test_tags_are_enough_for_so_many_clients() -> None:
-    check_limits(4, 2, np.dtype(np.float32), 63)  # 16 tags each
+    check_limits(4, floats(2), 63)  # 16 tags each
     with pytest.raises(UserError, match=r"clients.count = 5: this MPI has message tags for 4 clients; use fewer"):
-        check_limits(5, 2, np.dtype(np.float32), 63)
+        check_limits(5, floats(2), 63)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.quadratics import GivenQuadratic
+from tests.support.table import method_named_by
 
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
@@ -27,7 +28,6 @@ from areabench.engine.messages import (
     message_refusal_reason,
     pack_update,
 )
-from areabench.engine.scenario import build_method
 from areabench.engine.server import Server
 from areabench.errors import RunFailure
 from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
@@ -52,15 +52,15 @@ class Stage:
 
     def __init__(self, path: Path, experiment: Experiment = EXPERIMENT) -> None:
         problem = GivenQuadratic([np.eye(2)] * 3, [[0, 0], [4, 4], [8, 8]], START, local_steps=1)
-        method = build_method(experiment)
+        method = method_named_by(experiment)
         self.path, self.orders, self.now_s = path, dict[int, Order](), 0.0
-        self.clients = [Client(method, problem.local(number), START, 1) for number in range(3)]
-        self.server = Server(method, lambda _iteration: 0.5, START)
+        self.clients = [Client(method, problem.local(number), START) for number in range(3)]
+        self.server = Server(method, lambda _iteration, _time_s: 0.5, START, clients=3, local_steps=1)
         self.recorder = Recorder(path, "", 2, np.dtype(np.float64), force=True)
         self.recorder.begin(gather_provenance("simulator", "", "1", 0), np.zeros(3, CLIENT))
         self.conductor = Conductor(
             experiment, self.server, build_criterion(experiment, method), self.recorder, NoTarget(), self._deliver,
-            lambda: self.now_s,
+            lambda: self.now_s, START,
         )  # fmt: skip
         self.conductor.start()
 
@@ -72,8 +72,8 @@ class Stage:
     def send(self, client: int, spoil: Callable[[Update], Update] = lambda update: update) -> None:
         """A client works on its order and sends its update, changed by the test."""
         order, its = self.orders.pop(client), self.clients[client]
-        header = UpdateHeader(client, its.round, order.version)
-        update = spoil(Update(header, its.work(order.model, order.step_size)))
+        header = UpdateHeader(client, its.round, order.version, local_steps=order.local_steps)
+        update = spoil(Update(header, its.work(order)))
         self.now_s += 0.5
         self.conductor.update(update, self.now_s)
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.quadratics import GivenQuadratic
+from tests.support.table import answer
 
+from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
 from areabench.engine.server import ErgodicMean, Server
-from areabench.experiment.records import ConstantSchedule, InverseRootSchedule, InverseSchedule
+from areabench.experiment.records import (
+    ConstantSchedule,
+    InverseRootSchedule,
+    InverseRootTimeSchedule,
+    InverseSchedule,
+    InverseTimeSchedule,
+)
 from areabench.methods.area import area
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.s_fedavg import s_fedavg
@@ -24,8 +32,13 @@ def facts(orders: list[Order]) -> list[tuple[int, float, int, int, Flag]]:
     return [(order.client, order.step_size, order.version, order.iteration, order.flags) for order in orders]
 
 
+def reply(server: Server, order: Order, payload: Vector) -> list[Order]:
+    """The server's reply to the answer to an order."""
+    return server.receive(answer(order, payload), order, 0.0)
+
+
 def test_begin_calls_all_clients_with_the_first_step_size() -> None:
-    server = Server(area(2), HALVING, START)
+    server = Server(area(2), HALVING, START, clients=2)
     orders = server.begin()
     assert facts(orders) == [(0, 8, 0, 0, Flag.FIRST), (1, 8, 0, 0, Flag.FIRST)]
     assert all(np.array_equal(order.model, START) for order in orders)
@@ -33,61 +46,62 @@ def test_begin_calls_all_clients_with_the_first_step_size() -> None:
 
 
 def test_reply_carries_the_step_size_of_its_own_iteration() -> None:
-    server = Server(area(2), HALVING, START)
-    server.begin()
-    zero = np.zeros(2)
-    assert facts(server.receive(1, zero)) == [(1, 4, 0, 1, Flag.REPLY)]  # k=1: 8/2
-    assert server.aggregate() == []  # k=2
-    assert facts(server.receive(0, zero)) == [(0, 2, 1, 3, Flag.REPLY)]  # k=3: 8/4
+    server = Server(area(2), HALVING, START, clients=2)
+    orders, zero = server.begin(), np.zeros(2)
+    assert facts(reply(server, orders[1], zero)) == [(1, 4, 0, 1, Flag.REPLY)]  # k=1: 8/2
+    assert server.aggregate(0.0) == []  # k=2
+    assert facts(reply(server, orders[0], zero)) == [(0, 2, 1, 3, Flag.REPLY)]  # k=3: 8/4
     for _ in range(3):  # k=4, 5, 6
-        server.receive(0, zero)
-    assert facts(server.receive(1, zero)) == [(1, 1, 1, 7, Flag.REPLY)]  # k=7: 8/8
+        reply(server, orders[0], zero)
+    assert facts(reply(server, orders[1], zero)) == [(1, 1, 1, 7, Flag.REPLY)]  # k=7: 8/8
     assert (server.iteration, server.version, server.updates_since_step) == (7, 1, 5)
 
 
 def test_calls_of_a_synchronous_round_are_no_replies() -> None:
-    server = Server(s_fedavg(3, 3, seed=0), HALVING, START)
-    assert {order.flags for order in server.begin()} == {Flag.FIRST}
-    for client in range(3):
-        assert server.receive(client, START) == []  # k=1, 2, 3
-    orders = server.aggregate()  # k=4: 8/5
+    server = Server(s_fedavg(3, 3, seed=0), HALVING, START, clients=3)
+    first = server.begin()
+    assert {order.flags for order in first} == {Flag.FIRST}
+    for order in first:
+        assert reply(server, order, START) == []  # k=1, 2, 3
+    orders = server.aggregate(0.0)  # k=4: 8/5
     assert sorted(facts(orders)) == [(client, 1.6, 1, 4, Flag.NONE) for client in range(3)]
     assert server.updates_since_step == 0
 
 
 def test_model_that_was_sent_out_never_changes() -> None:
-    server = Server(as_fedavg(2), build_schedule(ConstantSchedule(), 1.0), START)
-    sent = server.begin()[0].model
-    server.receive(0, np.array([2.0, 2.0]))
-    reply = server.receive(1, np.array([4.0, 0.0]))[0].model
-    server.aggregate()
+    server = Server(as_fedavg(2), build_schedule(ConstantSchedule(), 1.0), START, clients=2)
+    orders = server.begin()
+    sent = orders[0].model
+    reply(server, orders[0], np.array([2.0, 2.0]))
+    second = reply(server, orders[1], np.array([4.0, 0.0]))[0].model
+    server.aggregate(0.0)
     np.testing.assert_array_equal(sent, [8, 8])
-    np.testing.assert_array_equal(reply, [8, 8])
+    np.testing.assert_array_equal(second, [8, 8])
     np.testing.assert_array_equal(server.model, [3, 1])
 
 
 def test_average_counts_every_iteration_with_the_model_it_had() -> None:
     """x_{s,0..2} = 8, after the step at k = 3 x_s = 2, at k = 5 x_s = 4."""
     start = np.array([8.0])
-    server = Server(as_fedavg(2), HALVING, start, ErgodicMean(start))
-    server.begin()
+    server = Server(as_fedavg(2), HALVING, start, clients=2, mean=ErgodicMean(start))
+    orders = server.begin()
     averages = [server.average]  # K = 0: nothing to average yet
     for payload in (1.0, 3.0):
-        server.receive(0, np.array([payload]))
+        reply(server, orders[0], np.array([payload]))
         averages.append(server.average)  # K = 1, 2: 8
-    server.aggregate()
+    server.aggregate(0.0)
     averages.append(server.average)  # K = 3: (8 + 8 + 8)/3
-    server.receive(1, np.array([4.0]))
+    reply(server, orders[1], np.array([4.0]))
     averages.append(server.average)  # K = 4: (8 + 8 + 8 + 2)/4
-    server.aggregate()
+    server.aggregate(0.0)
     averages.append(server.average)  # K = 5: (8 + 8 + 8 + 2 + 2)/5
-    server.receive(1, np.array([0.0]))
+    reply(server, orders[1], np.array([0.0]))
     averages.append(server.average)  # K = 6: (8 + 8 + 8 + 2 + 2 + 4)/6
     assert np.array(averages).ravel().tolist() == [8, 8, 8, 8, 6.5, 5.6, 32 / 6]
 
 
 def test_no_average_unless_asked_for() -> None:
-    server = Server(as_fedavg(2), HALVING, START)
+    server = Server(as_fedavg(2), HALVING, START, clients=2)
     server.begin()
     assert server.average is None
 
@@ -114,15 +128,35 @@ def test_average_of_single_precision_is_summed_in_double() -> None:
     ids=["constant", "1/k", "1/sqrt(k)"],
 )
 def test_schedules_by_hand(schedule: Schedule, expected: list[float]) -> None:
-    assert [schedule(iteration) for iteration in (0, 4, 8)] == pytest.approx(expected, rel=1e-15)
+    assert [schedule(iteration, 99.0) for iteration in (0, 4, 8)] == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (build_schedule(InverseTimeSchedule(offset_s=4.0), 3.0), [3, 1.5, 1]),  # 3/1, 3/2, 3/3
+        (build_schedule(InverseRootTimeSchedule(offset_s=4 / 3), 4.0), [4, 2, 4 / np.sqrt(7)]),  # roots of 1, 4, 7
+    ],
+    ids=["1/t", "1/sqrt(t)"],
+)
+def test_schedules_of_time_by_hand(schedule: Schedule, expected: list[float]) -> None:
+    assert [schedule(99, time_s) for time_s in (0.0, 4.0, 8.0)] == pytest.approx(expected, rel=1e-15)
+
+
+def test_an_order_has_the_step_size_of_the_time_at_which_it_leaves() -> None:
+    server = Server(area(2), build_schedule(InverseTimeSchedule(offset_s=1.0), 8.0), START, clients=2)
+    orders = server.begin()
+    assert [order.step_size for order in orders] == [8, 8]
+    assert [order.step_size for order in server.receive(answer(orders[0], START), orders[0], 1.0)] == [4]
+    assert server.again(orders[1], 3.0).step_size == 2
 
 
 def test_client_counts_rounds_and_keeps_its_memory() -> None:
     problem = GivenQuadratic([[[1, 0], [0, 1]]], [[4, 0]], [8, 8], 1)
-    client = Client(area(1), problem.local(0), START, 1)
+    client = Client(area(1), problem.local(0), START)
     np.testing.assert_array_equal(client.memory, START)
-    np.testing.assert_array_equal(client.work(START, 0.5), [-2, -4])  # (6,4) - (8,8)
-    np.testing.assert_array_equal(client.work(START, 0.25), [1, 2])  # (7,6) - (6,4)
+    np.testing.assert_array_equal(client.work(Order(0, START, 0.5, 0, 0, local_steps=1)), [-2, -4])  # (6,4) - (8,8)
+    np.testing.assert_array_equal(client.work(Order(0, START, 0.25, 0, 0, local_steps=1)), [1, 2])  # (7,6) - (6,4)
     np.testing.assert_array_equal(client.memory, [7, 6])
     assert client.round == 2
     np.testing.assert_array_equal(START, [8, 8])

@@ -125,7 +125,8 @@ class Scene:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        return read_checkpoint(self.path, self.scenario.method.start(self.scenario.start).state)
+        method, start = self.scenario.method, self.scenario.start
+        return read_checkpoint(self.path, method.start(start).state, method.remember(start))
 
     @property
     def files(self) -> set[str]:

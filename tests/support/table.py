@@ -35,6 +35,11 @@ def arrival(client: int, payload: Vector, **known: object) -> Arrival:
     return usual._replace(**known)  # type: ignore[arg-type]  # names of its fields
 
 
+def answer(order: Order, payload: Vector, number: int = 0) -> Update:
+    """A client's update as the answer to its order, in its round `number`."""
+    return Update(UpdateHeader(order.client, number, order.version, local_steps=order.local_steps), payload)
+
+
 def method_named_by(experiment: Experiment) -> Method:
     """The method of an experiment whose clients are equal and hold no samples."""
     clients = experiment.clients.count

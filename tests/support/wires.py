@@ -153,10 +153,10 @@ class WorkerWire:
 
 
 def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
-    """An order with step size 1/2."""
-    return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags)
+    """An order of one local step, with step size 1/2."""
+    return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags, local_steps=1)
 
 
 def client_of(problem: SlowBowl, method: Method | None = None) -> Client:
     """A client at its first round."""
-    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]), 1)
+    return Client(method or as_fedavg(1), problem, np.array([8.0, 8.0]))

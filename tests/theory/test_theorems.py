@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.table import answer
 
 from areabench.cli.main import main
 from areabench.engine.scenario import Scenario, build_scenario
@@ -59,9 +60,11 @@ def scenario(experiment: Experiment) -> Scenario:
 def sent(experiment: Experiment, iterations: int) -> list[float]:
     """The step sizes of the replies at k = 0, and after `iterations` updates."""
     server = scenario(experiment).server()
-    step_sizes = [server.begin()[0].step_size]
+    order = server.begin()[0]
+    step_sizes = [order.step_size]
     for _ in range(iterations):
-        step_sizes.append(server.receive(0, np.zeros(server.model.shape))[0].step_size)
+        (order,) = server.receive(answer(order, np.zeros(server.model.shape)), order, 0.0)
+        step_sizes.append(order.step_size)
     return step_sizes
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.table import answer
 
 from areabench.engine.messages import Order
 from areabench.engine.server import Server
@@ -62,18 +63,18 @@ def served(server: Server) -> tuple[list[Order], list[Order]]:
     """The orders at the start, and those after client 0 has trained once with f = x²/2."""
     first = server.begin()
     trained = first[0].model * (1 - first[0].step_size)
-    return first, server.receive(0, trained - first[0].model)
+    return first, server.receive(answer(first[0], trained - first[0].model), first[0], 0.0)
 
 
 def test_first_update_is_already_trained() -> None:
-    server = Server(area(1), lambda _k: 0.5, np.array([1.0]))
+    server = Server(area(1), lambda _k, _time_s: 0.5, np.array([1.0]), clients=1)
     served(server)
-    server.aggregate()
+    server.aggregate(0.0)
     assert server.model.tolist() == [0.5]  # with x_{1,0} = x_{s,0} the first message is 0, and x_{s,2} = 1
 
 
 def test_step_size_sent_is_one_index_ahead_of_the_appendix() -> None:
-    server = Server(area(1), lambda k: 1 / (k + 2), np.array([1.0]))
+    server = Server(area(1), lambda k, _time_s: 1 / (k + 2), np.array([1.0]), clients=1)
     first, second = served(server)
     assert [order.step_size for order in first] == [1 / 2]
     assert [(order.step_size, order.model.tolist()) for order in second] == [(1 / 3, [1.0])]  # alpha_1 with x_{s,0}

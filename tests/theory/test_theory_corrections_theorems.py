@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.table import answer
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
@@ -120,14 +121,14 @@ def expected_gap(step_size: float, local_steps: int, iterations: int, server: fl
     """E f(mean of x_{s,0}..x_{s,K-1}) over all sequences of events: n = 1, x_{s,0} = 1, the appendix's start."""
     method, start, gap = area(1, trains_first=False), np.array([1.0]), 0.0
     for events in product((True, False), repeat=iterations - 1):
-        table = Server(method, lambda _k: step_size, start)
-        client = Client(method, Modulus(local_steps), start, local_steps)
+        table = Server(method, lambda _k, _time_s: step_size, start, 1, local_steps)
+        client = Client(method, Modulus(local_steps), start)
         (order,), models = table.begin(), [start]
         for steps in events:
             if steps:
-                table.aggregate()
+                table.aggregate(0.0)
             else:
-                (order,) = table.receive(0, client.work(order.model, order.step_size))
+                (order,) = table.receive(answer(order, client.work(order)), order, 0.0)
             models.append(table.model)
         gap += math.prod(server if steps else 1 - server for steps in events) * abs(float(np.mean(models)))
     return gap
