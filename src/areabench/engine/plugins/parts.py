@@ -229,9 +229,9 @@ def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
         checks = _Checks(method, start, reject)
 
         def checked(name: str, step: Any, earlier: Any) -> Step:
-            found = checks.step(name, step)
-            if wrong := _wrong_state(found.state, start, earlier):
+            if isinstance(step, Step) and (wrong := _wrong_state(step.state, start, earlier)):
                 reject(f"{name} returned a state that {wrong}", "see docs/extending.md for what a state may hold")
+            found = checks.step(name, step)
             if unknown := [each for each in map(_called, found.calls) if each not in clients]:
                 reject(f"{name} calls client {unknown[0]}", f"name clients from 0 to {len(clients) - 1}")
             return found
