@@ -11,7 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.extend import Buffer, Dataset, Method, Metrics, Minibatches, Purpose, Report, Step, Vector, stream
+from areabench.extend import (
+    Arrival,
+    Buffer,
+    Dataset,
+    Method,
+    Metrics,
+    Minibatches,
+    Purpose,
+    Report,
+    Step,
+    Vector,
+    Work,
+    remember_nothing,
+    stream,
+)
 
 Rows = NDArray[np.int64]
 
@@ -29,17 +43,14 @@ class MomentumState(NamedTuple):
 def server_momentum(clients: int, beta: float = 0.9) -> Method:
     """FedBuff with a heavy ball: v <- beta v + mean of the updates, x_s <- x_s + v."""
 
-    def remember(start: Vector) -> None:
-        return None
-
-    def report(memory: Vector | None, base: Vector, local: Vector) -> Report:
-        return Report(payload=local - base, memory=None)
+    def report(memory: None, work: Work) -> Report:
+        return Report(payload=work.local - work.model, memory=None)
 
     def start(model: Vector) -> Step:
         return Step(MomentumState(model, np.zeros_like(model), Buffer()), calls=tuple(range(clients)))
 
-    def receive(state: MomentumState, client: int, payload: Vector) -> Step:
-        return Step(state._replace(buffer=state.buffer.add(payload)), calls=(client,))
+    def receive(state: MomentumState, arrival: Arrival) -> Step:
+        return Step(state._replace(buffer=state.buffer.add(arrival.payload)), calls=(arrival.client,))
 
     def aggregate(state: MomentumState) -> Step:
         if state.buffer.size == 0:
@@ -47,7 +58,7 @@ def server_momentum(clients: int, beta: float = 0.9) -> Method:
         velocity = beta * state.velocity + state.buffer.mean()
         return Step(MomentumState(state.model + velocity, velocity, Buffer()))
 
-    return Method("server_momentum", remember, report, start, receive, aggregate)
+    return Method("server_momentum", remember_nothing, report, start, receive, aggregate)
 
 
 # ---------------------------------------------------------------------------------------------------- problem

@@ -24,6 +24,7 @@ from areabench.engine.events import State
 from areabench.engine.plugins.parts import own_delays, own_split
 from areabench.engine.scenario import build_delays
 from areabench.experiment.fields import OwnPart
+from areabench.experiment.records import OwnDelays
 from areabench.experiment.parse import load_experiment
 from areabench.problems.callables import look_in
 from areabench.runfile.read import open_run
@@ -183,12 +184,14 @@ def test_delays_that_become_invalid_during_the_run_end_it(tmp_path: Path, capsys
 
 
 LATE = {"fields": "steps: int = 0"}  # what follows is wrong at the fourth step only, which no dry run sees
-AFTER = "State({model}, steps=state.steps + 1), {calls}"
+AFTER = "State({model}, steps=state.steps + 1), {calls}, contacts={contacts}, cancels={cancels}"
 WRONG_LATER: list[tuple[dict[str, str], str]] = [
-    ({"calls": "(2,)"}, "aggregate calls (2,); give a tuple of clients from 0 to 1"),
-    ({"calls": "(-1,)"}, "aggregate calls (-1,); give a tuple of clients from 0 to 1"),
-    ({"calls": "(1.0,)"}, "aggregate calls (1.0,); give a tuple of clients from 0 to 1"),
-    ({"calls": "None"}, "aggregate calls None; give a tuple of clients from 0 to 1"),
+    ({"calls": "(1.0,)"}, "aggregate calls (1.0,); give a tuple of clients, or of Call"),
+    ({"calls": "None"}, "aggregate calls None; give a tuple of clients, or of Call"),
+    ({"calls": "(Call(0, state.model[:1]),)"}, "aggregate gave client 0 a model that has the shape (1,), not (2,); se"),
+    ({"contacts": "(0,)"}, "aggregate contacts or cancels clients; let the Method have interrupts=True"),
+    ({"cancels": "(0,)"}, "aggregate contacts or cancels clients; let the Method have interrupts=True"),
+    ({"cancels": "[0]"}, "aggregate calls ((), [0]); give a tuple of clients, or of Call"),
     ({"model": "state.model[:1]"}, "aggregate gave a model that has the shape (1,), not (2,); keep the type and shape"),
     ({"model": "np.float32(state.model)"}, "aggregate gave a model that is float32, where the problem has float64;"),
     ({"model": "0.5"}, "aggregate gave a model that is float, not an array; keep the type and shape"),
@@ -197,7 +200,7 @@ WRONG_LATER: list[tuple[dict[str, str], str]] = [
 
 def wrong_later(**wrong: str) -> dict[str, str]:
     """Changes of a method whose fourth server step is wrong."""
-    right = {"model": "state.model", "calls": "()"}
+    right = {"model": "state.model", "calls": "()", "contacts": "()", "cancels": "()"}
     late = {name: f"({wrong[name]} if state.steps == 3 else {value})" if name in wrong else value
             for name, value in right.items()}  # fmt: skip
     return {**LATE, "after": AFTER.format(**late)}
@@ -217,19 +220,31 @@ def test_a_step_that_becomes_wrong_names_the_method(
         assert words in run.status.reason
 
 
+@pytest.mark.parametrize("client", [2, -1])
+def test_a_call_of_a_client_that_does_not_exist_names_the_method(
+    client: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "there", "method", **wrong_later(calls=f"({client},)"))
+    assert main(["simulate", str(path), "-o", "run.h5"]) == 1
+    words = f'method "mine:make" calls client {client}, which does not exist; name clients from 0 to 1'
+    assert capsys.readouterr().err == f"areabench: {words}\n"
+    with open_run("run.h5") as run:
+        assert (run.status.state, run.status.server_steps, run.status.reason) == (State.FAILED, 3, f"RunFailure: {words}")
+
+
 @pytest.mark.parametrize(
     ("report", "words"),
     [
         ("Report(payload[:1], memory + 1)", "report gave a payload that has the shape (1,), not (2,); send a vector"),
         ("Report(np.float32(payload), memory + 1)", "report gave a payload that is float32, where the problem has"),
-        ("Report(payload, memory[:1])", "report gave a memory that has the shape (1,), not (2,); remember a vector"),
+        ("Report(payload, memory[:1])", "report gave a memory that has the shape (1,), not (2,); remember an array"),
         ("None", "report returned NoneType; let it return Report(payload, memory)"),
     ],
 )
 def test_a_report_that_becomes_wrong_names_the_method(
     report: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    late = f"(lambda payload: {report} if memory[0] == 2 else Report(payload, memory + 1))(local - base)"
+    late = f"(lambda payload: {report} if memory[0] == 2 else Report(payload, memory + 1))(work.local - work.model)"
     path = write(tmp_path / "there", "method", memory="np.zeros_like(start)", report=late)
     assert main(["simulate", str(path), "-o", "run.h5"]) == 1
     assert f"areabench: method.name = 'mine:make' {words}" in capsys.readouterr().err
@@ -241,7 +256,7 @@ def test_a_report_that_becomes_wrong_names_the_method(
 @given(shape=st.floats(0.3, 5), rate=st.floats(0.1, 100), seed=st.integers(0, 2**32 - 1), rounds=st.integers(0, 40))
 def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
     look_in([str(OWN)])
-    settings = OwnPart(name="own_parts:weibull", settings=load_experiment(
+    settings = OwnDelays(name="own_parts:weibull", settings=load_experiment(
         OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip
     rates = np.full(2, rate)
     delays = build_delays(settings, rates, seed)
@@ -267,9 +282,28 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
 
 
+FILE_NAME = re.compile(r"# ((\w+)\.py)\n")
+
+
+@pytest.mark.parametrize("name", ["fedasync", "scaffold"])
+def test_the_methods_that_the_page_shows_run_and_are_replayed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = [block for block in blocks("python") if block.startswith(f"# {name}.py\n")]
+    (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    named = ["--set", f"method.name={name}:{name}"]
+    assert main(["simulate", str(OWN / "robust.toml"), *named, "-o", "run.h5"]) == 0
+    assert main(["replay", "run.h5", *TRUST, "--trust-module", f"{name}.py"]) == 0
+    with open_run("run.h5") as run:
+        loss = run.metrics_array["train_loss"]
+        assert run.status.server_steps > 0
+        assert loss[-1] < 0.5 * loss[0]
+
+
 def test_what_the_page_quotes_is_in_the_example() -> None:
     example = PARTS.read_text(encoding="utf-8")
-    quoted = blocks("python")
+    quoted = [block for block in blocks("python") if not FILE_NAME.match(block)]
     assert len(quoted) == 3
     assert [block for block in quoted if block not in example] == []
     assert blocks("toml")[0] in (OWN / "own.toml").read_text(encoding="utf-8")

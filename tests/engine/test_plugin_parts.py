@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere, refused
 from tests.support.own_parts import write
+from tests.support.table import given
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
@@ -29,11 +30,11 @@ METHODS: list[tuple[dict[str, str], str]] = [
     ({"method": "None"}, "returned NoneType; let it return areabench.extend.Method"),
     ({"method": "1 / 0"}, "failed (ZeroDivisionError: division by zero at mine.py, line 23); correct it, or its"),
     ({"calls": "()"}, "start calls no client, so none would ever work; name clients in Step(state, calls)"),
-    ({"calls": "(0, 2)"}, "start calls (0, 2); give a tuple of clients from 0 to 1"),
-    ({"calls": "[0, 1]"}, "start calls [0, 1]; give a tuple of clients from 0 to 1"),
-    ({"report": "local"}, "report returned ndarray; let it return Report(payload, memory)"),
-    ({"report": "Report(local[:1], None)"}, "report gave a payload that has the shape (1,), not (2,)"),
-    ({"memory": "[1]"}, "remember gave a memory that is list, not an array; remember a vector like the model, or None"),
+    ({"calls": "(0, 2)"}, "start calls client 2; name clients from 0 to 1"),
+    ({"calls": "[0, 1]"}, "start calls [0, 1]; give a tuple of clients, or of Call"),
+    ({"report": "work.local"}, "report returned ndarray; let it return Report(payload, memory)"),
+    ({"report": "Report(work.local[:1], None)"}, "report gave a payload that has the shape (1,), not (2,)"),
+    ({"memory": "[1]"}, "remember gave list; remember an array, or None"),
     ({"after": "state.model"}, "aggregate returned a state that is ndarray, not a NamedTuple"),
     (
         {"after": "State(state.model.astype(np.float32))"},
@@ -209,9 +210,8 @@ def test_a_state_within_a_state_is_compared_with_what_it_was(before: Any, wrong:
 
 
 def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment = parse_experiment(quadratic(clients=1))
     monkeypatch.setattr("areabench.engine.plugins.parts.own_method", lambda *_: as_fedavg(1))
-    try_method(OwnMethod(name="mine:make", step_size=0.1), experiment, np.zeros(2))
+    try_method(OwnMethod(name="mine:make", step_size=0.1), given(1), np.zeros(2))
 
 
 @pytest.mark.parametrize("named", [False, True])

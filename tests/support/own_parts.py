@@ -7,7 +7,7 @@ from pathlib import Path
 METHOD = """
 from typing import NamedTuple
 import numpy as np
-from areabench.extend import Buffer, Method, Report, Step
+from areabench.extend import Buffer, Call, Method, Report, Step
 
 class State(NamedTuple):
     model: np.ndarray
@@ -17,12 +17,12 @@ class State(NamedTuple):
 def make(clients, {parameters}):
     def remember(start):
         return {memory}
-    def report(memory, base, local):
+    def report(memory, work):
         return {report}
     def start(model):
         return Step(State(model), {calls})
-    def receive(state, client, payload):
-        return Step(state._replace(buffer=state.buffer.add(payload)), (client,))
+    def receive(state, arrival):
+        return Step(state._replace(buffer=state.buffer.add(arrival.payload)), (arrival.client,))
     def aggregate(state):
         {aggregate}
         return Step({after})
@@ -32,7 +32,7 @@ METHOD_DEFAULTS = {
     "fields": "",
     "parameters": "gain: float = 1.0",
     "memory": "None",
-    "report": "Report(local - base, None)",
+    "report": "Report(work.local - work.model, None)",
     "calls": "tuple(range(clients))",
     "aggregate": "pass",
     "after": "State(state.model + gain * state.buffer.mean())",
