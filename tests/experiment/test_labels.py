@@ -23,5 +23,7 @@ def test_rates_in_words(rates: RateSettings, words: str) -> None:
 
 def test_an_own_method_is_labelled_with_its_function_and_has_a_colour_of_its_own() -> None:
     assert method_label("package.module:my_method") == "my_method"
-    assert method_colour("package.module:my_method") not in METHOD_COLOURS.values()
+    own = {method_colour(f"package.module:method_{number}") for number in range(20)}
+    assert len(own) == 3
+    assert not own & set(METHOD_COLOURS.values())
     assert METHOD_NAMES.keys() == METHOD_COLOURS.keys()

@@ -40,7 +40,7 @@ METHOD_COLOURS = {
     "ringmaster": "#4A6FE3", "rennala": "#6C8EBF", "malenia": "#2F4B7C", "ringleader": "#56B4E9",
     "asynccomm-sgd": "#A05195", "fedcompass": "#D45087", "quafl": "#665191", "favas": "#8F5B6A",
 }  # fmt: skip
-_OTHER_COLOURS = ("#D55E00", "#56B4E9", "#000000")
+_OTHER_COLOURS = ("#000000", "#6E6E6E", "#A8A8A8")  # of own methods: no other method is grey
 
 
 def method_label(name: str) -> str:
