@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import Limits, Settings
-from areabench.experiment.method_records import Area, SFedAvg
+from areabench.experiment.method_records import Area, Local, SFedAvg
 from areabench.experiment.parse import (
     Location,
     _read_record,
@@ -100,7 +100,7 @@ def required(record: Any) -> list[str]:
     """key=value for the keys that a record requires."""
     values = {
         "module": "a:b", "values": "[1.0, 2.0]", "file": "trace.csv", "step_size": "1", "period_s": "1", "rate": "1",
-        "count": "2",
+        "count": "2", "max_delay": "2", "batch": "2",
     }  # fmt: skip
     return [f"{item.name}={values[item.name]}" for item in fields(record) if item.default is MISSING]
 
@@ -271,7 +271,7 @@ def test_limits_are_named_exactly() -> None:
 def test_a_value_is_not_a_section(section: str, value: str) -> None:
     message = refusal(QUADRATIC, f"{section}={value}")
     assert message.startswith(f"try.toml: {section}: ")
-    alone = section in ("clients", "stop", "record", "clock", "faults")  # these have no variants to name
+    alone = section in ("clients", "stop", "record", "clock", "faults", "local")  # these have no variants to name
     assert f"is a value; write {'it as ' if alone else ''}a section" in message
 
 
@@ -325,11 +325,12 @@ def test_missing_count() -> None:
     [
         (
             "method.name=areo",
-            "method.name: unknown value 'areo'; did you mean 'area'? allowed: area, as-fedavg, fedbuff",
+            "method.name: unknown value 'areo'; did you mean 'area'? allowed: ace, aced, afa-cd, afa-cs, area, as-fed",
         ),
-        ("method.name=7", "method.name: unknown value 7; allowed: area, as-fedavg"),
+        ("method.name=7", "method.name: unknown value 7; allowed: ace, aced, afa-cd, afa-cs, area, as-fedavg"),
         ("problem.name=logistics", "did you mean 'logistic'?"),
-        ("schedule.name=1/sqrt", "did you mean '1/sqrt(k)'?"),
+        ("schedule.name=1/sqrt(k", "did you mean '1/sqrt(k)'?"),
+        ("schedule.name=1/sqrt(tt)", "did you mean '1/sqrt(t)'?"),
         (
             "record.snapshots=gird",
             "record.snapshots: unknown value 'gird'; did you mean 'grid'? allowed: aggregations,",
@@ -390,6 +391,22 @@ def test_an_override_is_exactly_one_value() -> None:
         ),
         (["method.name=fedbuff", "schedule.name=1/k", "method.server_step_size=1"], None),
         (["method.name=area", "schedule.name=1/k"], None),
+        (
+            ["method.name=fedbuff", "schedule.name=1/sqrt(t)"],
+            'method.server_step_size: is needed with schedule "1/sqrt(t)"',
+        ),
+        (["clients.work=ticks", "clients.tick_s=0.1"], None),
+        (["clients.work=ticks"], 'clients.tick_s: is missing with clients.work = "ticks"; give the duration of a loc'),
+        (
+            ["clients.work=uniform", "clients.tick_s=0.1"],
+            'clients.tick_s: 0.1 s is given with clients.work = "uniform"; use clients.work = "ticks"',
+        ),
+        (
+            ["clients.work=ticks", "clients.tick_s=0.1", "delays.name=fixed", "delays.per=step"],
+            'delays.per: "step" makes a round as long as its local steps, clients.work = "ticks" as many steps',
+        ),
+        (["clients.work=uniform", "delays.name=fixed", "delays.per=step"], None),
+        (["local.prox=0.1", "local.momentum=0.9", "local.control_variates=true"], None),
         (["data.name=mnist"], 'data: problem "quadratic" uses no data; remove the section [data]'),
         (["split.name=iid"], 'split: problem "quadratic" uses no data; remove the section [split]'),
         (["problem.curvature_max=0.5"], "problem.curvature_max: 0.5 is below curvature_min = 1.0; swap them"),
@@ -531,9 +548,11 @@ def values_of(kind: Any, limits: Limits) -> st.SearchStrategy[Any]:
         highest = 2**63 - 1 if limits.maximum is limits.below else int(limits.maximum or (limits.below or 0) - 1)
         return st.integers(lowest, highest)
     lowest_number = limits.minimum if limits.above is None else limits.above
+    highest_number = limits.maximum if limits.below is None else limits.below
     return st.floats(
-        lowest_number, limits.maximum, exclude_min=limits.above is not None, allow_nan=False, allow_infinity=False
-    )
+        lowest_number, highest_number, exclude_min=limits.above is not None, exclude_max=limits.below is not None,
+        allow_nan=False, allow_infinity=False,
+    )  # fmt: skip
 
 
 def records(record: Any) -> st.SearchStrategy[Any]:
@@ -574,10 +593,17 @@ def test_a_key_that_was_added_later_is_not_written_at_its_default() -> None:
     trained = Experiment(
         clients=Clients(count=2), method=Area(step_size=0.1), stop=Stop(horizon_s=1.0), problem=Quadratic()
     )
-    zero = replace(trained, method=Area(step_size=0.1, first_message="zero"))
-    assert "first_message" not in to_toml(trained)
-    assert 'first_message = "zero"\n' in to_toml(zero)
-    assert parse_experiment(to_toml(zero)) == zero
+    changed = replace(
+        trained,
+        method=Area(step_size=0.1, first_message="zero"),
+        clients=Clients(count=2, work="uniform"),
+        delays=ExponentialDelays(per="step"),
+        local=Local(prox=0.5),
+    )
+    added = ('first_message = "zero"\n', 'work = "uniform"\n', 'per = "step"\n', "[local]\nprox = 0.5\n")
+    assert not any(text.split()[0] in to_toml(trained).split() for text in added)
+    assert all(text in to_toml(changed) for text in added)
+    assert parse_experiment(to_toml(changed)) == changed
 
 
 @given(texts)

@@ -210,8 +210,10 @@ def test_lanes_of_several_arrays_are_those_of_one(local_steps: int) -> None:
 
 def test_lanes_that_lack_a_model_are_refused() -> None:
     logreg = problem(Logistic(batch_size=8))
-    with pytest.raises(AssertionError, match="1 models were given for 2 lanes"):
-        logreg.lanes(0, 2).descend([logreg.start()[None]], np.array([0.1, 0.2]))
+    start, step_sizes = logreg.start()[None], np.array([0.1, 0.2])
+    for models in ([start], [start] * 3):
+        with pytest.raises(ValueError, match="cannot reshape array|Output array is the wrong shape"):
+            logreg.lanes(0, 2).descend(models, step_sizes)
 
 
 def test_lanes_skip_local_steps() -> None:
