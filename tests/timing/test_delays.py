@@ -9,6 +9,7 @@ import pytest
 
 from areabench.errors import UserError
 from areabench.experiment.records import (
+    Clients,
     ExponentialDelays,
     FixedDelays,
     ListedRates,
@@ -18,7 +19,7 @@ from areabench.experiment.records import (
     UniformRates,
 )
 from areabench.streams import Purpose, stream
-from areabench.timing.delays import Delays
+from areabench.timing.delays import Delays, RoundTime, chosen_steps
 from areabench.timing.rates import client_rates
 
 
@@ -148,3 +149,48 @@ def test_trace_that_is_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"client,delay_s\n\xff\xfe,1\n")
     with pytest.raises(UserError, match=r"trace\.csv: not a CSV text file"):
         Delays(TraceDelays(file=str(path)), np.ones(1), seed=0)
+
+
+# ---------------------------------------------------------------------------------------------------- local steps
+
+
+def test_the_steps_of_a_round_are_equally_long() -> None:
+    delays = Delays(FixedDelays(), np.array([0.5]), seed=0)
+    time = delays.round_time(0, 4)
+    assert time == RoundTime(2.0, 4)
+    assert [time.step_end_s(number) for number in (1, 2, 4)] == [0.5, 1.0, 2.0]
+    assert [time.steps_in(elapsed_s) for elapsed_s in (0.0, 0.49, 0.5, 1.9, 2.0, 99.0)] == [0, 0, 1, 3, 4, 4]
+
+
+def test_a_delay_for_each_step_makes_a_round_as_long_as_its_steps(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("client,delay_s\n0,0.5\n0,0.25\n0,1.0\n", encoding="utf-8")
+    delays = Delays(TraceDelays(file=str(path), per="step"), np.ones(1), seed=0)
+    first = delays.round_time(0, 2)
+    assert first == RoundTime(0.75, 2, (0.5, 0.75))
+    assert [first.steps_in(elapsed_s) for elapsed_s in (0.4, 0.5, 0.75)] == [0, 1, 2]
+    assert delays.round_time(0, 3) == RoundTime(1.75, 3, (1.0, 1.5, 1.75))
+    assert delays.round_time(0, 0) == RoundTime(0.0, 0)  # draws nothing
+    assert delays.round_time(0, 1).duration_s == 1.0
+
+
+@pytest.mark.parametrize(("per_step", "skipped"), [(False, 3), (True, 7)])
+def test_rounds_that_are_skipped_leave_out_their_delays(per_step: bool, skipped: int) -> None:
+    settings = ExponentialDelays(per="step" if per_step else "round")
+    delays = Delays(settings, np.ones(1), seed=4)
+    delays.skip_rounds(0, rounds=3, local_steps=7)
+    assert delays.next_s(0) == stream(4, Purpose.DELAYS).standard_exponential(16)[skipped]
+
+
+def test_a_client_that_works_by_ticks_makes_as_many_steps_as_its_delay_has() -> None:
+    settings = Clients(count=1, local_steps=5, work="ticks", tick_s=0.25)
+    assert [chosen_steps(settings, 0, 0, 0, delay_s) for delay_s in (0.2, 0.25, 0.9, 99.0)] == [0, 1, 3, 5]
+
+
+def test_a_client_that_draws_its_steps_draws_those_of_a_round_at_any_time() -> None:
+    settings = Clients(count=2, local_steps=3, work="uniform")
+    drawn = [[chosen_steps(settings, 7, client, number, 1.0) for number in range(60)] for client in range(2)]
+    assert set(drawn[0]) == set(drawn[1]) == {1, 2, 3}
+    assert drawn[0] != drawn[1]
+    assert chosen_steps(settings, 7, 1, 59, 5.0) == drawn[1][59]
+    assert drawn[0] != [chosen_steps(settings, 8, 0, number, 1.0) for number in range(60)]
