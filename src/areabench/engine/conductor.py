@@ -355,7 +355,8 @@ class Conductor:
         begun_s, server = self._clock(), self._server
         orders = server.aggregate(time_s)
         self._send(orders, time_s)
-        step_size, handling = orders[0].step_size if orders else math.nan, Handling(0.0, self._clock() - begun_s)
+        step_size = next((order.step_size for order in orders if order.flags not in INTERRUPTS), math.nan)
+        handling = Handling(0.0, self._clock() - begun_s)
         kind = Kind.STEP if server.stepped else Kind.NO_STEP
         self._note(kind, _NO_UPDATE, time_s, step_size, handling=handling)
         if server.stepped:
