@@ -10,6 +10,7 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor
 from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import Event
 from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import given_of, method_of
 from areabench.engine.server import Server
@@ -46,6 +47,20 @@ def method_named_by(experiment: Experiment) -> Method:
     return method_of(experiment, given_of(experiment, np.ones(clients), np.zeros(clients, np.int64)), np.zeros(2))
 
 
+class EventList(LaneRecorder):
+    """Keeps the rows of the event log."""
+
+    keeps_events = True
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__(lanes)
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        """Keep a row."""
+        self.events.append(event)
+
+
 class Table:
     """The named client delivers next. Delta updates make a server step, unless the method decides.
 
@@ -68,8 +83,8 @@ class Table:
         ]
         self._local_steps = problem.local_steps
         self.orders: dict[int, Order] = {}
-        self.cancelled: list[int] = []
-        self.contacted: list[int] = []
+        self.interrupts: list[Order] = []
+        self.recorder = EventList(1)
         self.time_s = 0.0
         experiment = Experiment(
             clients=Clients(count=problem.clients, local_steps=problem.local_steps),
@@ -81,7 +96,7 @@ class Table:
         criterion = Criterion(None if method.decides else delta, iter(()))
         payload = start if method.payload_like is None else method.payload_like(start)
         self.conductor = Conductor(
-            experiment, self.server, criterion, LaneRecorder(1), NoTarget(), self._take, lambda: self.time_s, payload
+            experiment, self.server, criterion, self.recorder, NoTarget(), self._take, lambda: self.time_s, payload
         )
         self.conductor.start()
 
@@ -115,6 +130,16 @@ class Table:
         self.orders.pop(client, None)
         self.conductor.lose([client], self.time_s)
 
+    @property
+    def cancelled(self) -> list[int]:
+        """The clients whose orders were cancelled."""
+        return [order.client for order in self.interrupts if order.flags is Flag.CANCEL]
+
+    @property
+    def contacted(self) -> list[int]:
+        """The clients that were contacted."""
+        return [order.client for order in self.interrupts if order.flags is Flag.CONTACT]
+
     def model(self) -> list[float]:
         """x_s."""
         return [float(entry) for entry in self.server.model]
@@ -130,9 +155,10 @@ class Table:
 
     def _take(self, order: Order) -> None:
         if order.flags not in INTERRUPTS:
+            if Flag.AGAIN in order.flags:
+                self.clients[order.client].take_back()
             self.orders[order.client] = order
-        elif order.flags is Flag.CANCEL:
-            self.cancelled.append(order.client)
+            return
+        self.interrupts.append(order)
+        if order.flags is Flag.CANCEL:
             self.clients[order.client].cancel(self.orders.pop(order.client))
-        else:
-            self.contacted.append(order.client)
