@@ -229,7 +229,11 @@ def test_a_call_of_a_client_that_does_not_exist_names_the_method(
     words = f'method "mine:make" calls client {client}, which does not exist; name clients from 0 to 1'
     assert capsys.readouterr().err == f"areabench: {words}\n"
     with open_run("run.h5") as run:
-        assert (run.status.state, run.status.server_steps, run.status.reason) == (State.FAILED, 3, f"RunFailure: {words}")
+        assert (run.status.state, run.status.server_steps, run.status.reason) == (
+            State.FAILED,
+            3,
+            f"RunFailure: {words}",
+        )
 
 
 @pytest.mark.parametrize(
