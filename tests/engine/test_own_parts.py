@@ -24,8 +24,8 @@ from areabench.engine.events import State
 from areabench.engine.plugins.parts import own_delays, own_split
 from areabench.engine.scenario import build_delays
 from areabench.experiment.fields import OwnPart
-from areabench.experiment.records import OwnDelays
 from areabench.experiment.parse import load_experiment
+from areabench.experiment.records import OwnDelays
 from areabench.problems.callables import look_in
 from areabench.runfile.read import open_run
 
