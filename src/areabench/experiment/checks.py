@@ -192,8 +192,8 @@ def _check_memory(experiment: Experiment) -> None:
         )
     if isinstance(method, AfaCs | AfaCd) and schedule.name != "constant" and method.server_step_size is None:
         raise UserError(
-            f'method.server_step_size: is needed with schedule "{schedule.name}", where alpha changes and eta = alpha·M '
-            "has no single meaning; give a number"
+            f'method.server_step_size: is needed with schedule "{schedule.name}", where alpha changes and eta = '
+            "alpha·M has no single meaning; give a number"
         )
     if isinstance(method, Ia2Sgd | Dude | Ace | Aced) and schedule.name != "constant":
         raise UserError(
@@ -202,8 +202,8 @@ def _check_memory(experiment: Experiment) -> None:
         )
     if isinstance(method, AfaCs | AfaCd | Ia2Sgd | Dude | Ace | Aced) and experiment.clients.work == "ticks":
         raise UserError(
-            f'clients.work: "ticks" has rounds without a local step, which have no mean gradient for {method.name}; use '
-            '"fixed" or "uniform"'
+            f'clients.work: "ticks" has rounds without a local step, which have no mean gradient for {method.name}; '
+            'use "fixed" or "uniform"'
         )
 
 
