@@ -1,7 +1,7 @@
 # Experiments: the paper's tables and figures, the studies, and the search for the demo's step sizes.
 # An interrupted sweep continues, and a changed file runs again only what it changed.
 
-.PHONY: tables figures variants table-mpi study-rates study-bias message-flow tune-demo
+.PHONY: tables figures variants table-mpi study-rates study-bias study-methods message-flow tune-demo
 
 # TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
 TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))
@@ -56,6 +56,11 @@ study-rates: $(VENV)/installed ## measure the rates of the paper's two theorems:
 study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best server rate: benchmarks/results/studies/BIAS.md (a quarter of an hour)
 	@$(BIN)/areabench sweep $(STUDY_FILES)/bias_*.toml $(STUDY_FILES)/server_rate.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_bias.py $(STUDY_RUNS) $(STUDY_PAGES)/BIAS.md
+	@$(BIN)/python analysis/study_methods.py limits $(STUDY_RUNS) $(STUDY_PAGES)/BIAS_METHODS.md
+
+study-methods: $(VENV)/installed ## measure the rates of the methods in the paper's tables 1 and 2: benchmarks/results/studies/RATES_METHODS.md
+	@$(BIN)/areabench sweep $(STUDY_FILES)/methods_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
+	@$(BIN)/python analysis/study_methods.py rates $(STUDY_RUNS) $(STUDY_PAGES)/RATES_METHODS.md
 
 # The figures of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW := benchmarks/experiments/demo/message_flow.toml

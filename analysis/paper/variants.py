@@ -22,10 +22,11 @@ from paper.page_tables import (
     rho_entry,
 )
 
-from areabench.engine.scenario import build_delays, build_method
+from areabench.engine.scenario import build_delays
 from areabench.experiment.method_records import Area, SFedAvg
 from areabench.experiment.problem_records import Dirichlet
 from areabench.experiment.records import Experiment, NormalRates
+from areabench.methods.s_fedavg import s_fedavg
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_cells
@@ -231,9 +232,11 @@ def rounds_without_step(tables: Sequence[Page]) -> str:
 
 def first_round_s(experiment: Experiment) -> float:
     """How long the first round of S-FedAvg takes: the longest of the first delays of the clients that it draws."""
-    rates = client_rates(experiment.rates, experiment.clients.count, experiment.seed)
-    delays = build_delays(experiment.delays, rates, experiment.seed)
-    return max(delays.next_s(client) for client in build_method(experiment).start(np.zeros(1)).calls)
+    clients, method = experiment.clients.count, experiment.method
+    assert isinstance(method, SFedAvg)
+    delays = build_delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
+    drawn = s_fedavg(clients, method.clients_per_round, experiment.seed).start(np.zeros(1)).state.drawn
+    return max(delays.next_s(client) for client in drawn)
 
 
 def missed_share(experiment: Experiment) -> float:

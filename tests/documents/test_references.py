@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from docs.reference.commands import command_reference, options_of_commands
+from docs.reference.methods import method_list
 from tests.documents.documents import ROOT
 
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE
@@ -63,6 +64,11 @@ def test_the_page_of_the_run_file_is_of_this_schema() -> None:
 def test_the_page_of_commands_is_current() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert page == command_reference(), "stale: run make docs-reference"
+
+
+def test_the_list_of_methods_is_current() -> None:
+    page = (ROOT / "docs" / "method-list.md").read_text(encoding="utf-8")
+    assert page == method_list(), "stale: run make docs-reference"
 
 
 def test_the_page_of_commands_has_those_that_are_typed() -> None:

@@ -31,7 +31,13 @@ class Table:
     """
 
     def __init__(
-        self, method: Method, problem: QuadraticProblem, delta: int = 1, step_size: float = 0.5, *, stepwise: bool = False
+        self,
+        method: Method,
+        problem: QuadraticProblem,
+        delta: int = 1,
+        step_size: float = 0.5,
+        *,
+        stepwise: bool = False,
     ) -> None:
         start = problem.start()
         self.server = Server(method, lambda _iteration, _time_s: step_size, start, problem.clients, problem.local_steps)

@@ -30,6 +30,7 @@ COMMANDS = {
     "sweep": "sweep",
     "job": "job",
     "check": "read",
+    "methods": "read",
     "theory": "read",
     "show": "read",
     "summary": "read",

@@ -37,6 +37,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
         "0": "done; with --ended-in: 0 ended, 4 it can be resumed, 1 neither", "2": "bad input", "130": "interrupted",
     },
     "theory": _READ,
+    "methods": _READ,
     "watch": _RUN | {
         "0": "done or target reached, with --once also running", "1": "the run failed or was killed",
         "2": "bad input, or no file or news within --wait",
@@ -57,7 +58,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
 _GROUPS = {
     "run": ("simulate", "launch", "run", "resume", "sweep", "job"),
     "look": ("watch", "show", "summary", "compare", "diagnose", "table", "figures", "report"),
-    "check": ("check", "theory", "replay", "recover", "doctor"),
+    "check": ("check", "methods", "theory", "replay", "recover", "doctor"),
     "shell": ("completion",),
 }
 TYPED = tuple(name for names in _GROUPS.values() for name in names)  # the commands for people; `batch` is not one
@@ -90,8 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"areabench {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
-        _simulate, _launch, _run, _resume, _sweep, _batch, _job, _check, _theory, _watch, _replay, _show, _recover,
-        _diagnose, _summary, _compare, _table, _figures, _report, _doctor, _completion,
+        _simulate, _launch, _run, _resume, _sweep, _batch, _job, _check, _methods, _theory, _watch, _replay, _show,
+        _recover, _diagnose, _summary, _compare, _table, _figures, _report, _doctor, _completion,
     ):  # fmt: skip
         add(commands)
     return parser
@@ -261,6 +262,13 @@ def _check(commands: Commands) -> None:
         "--ended-in", type=Path, metavar="RUN",
         help="report instead whether this run file holds it, ended",
     )  # fmt: skip
+    _json_option(parser)
+
+
+def _methods(commands: Commands) -> None:
+    purpose = "list all methods: who chooses the clients, exact or biased, memory, paper; or the keys of one"
+    parser = _command(commands, "methods", purpose, "fedasync")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="print the keys of this method too")
     _json_option(parser)
 
 

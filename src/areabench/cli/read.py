@@ -44,6 +44,22 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
     return 4 if resumable else int(state is None)
 
 
+def methods(options: argparse.Namespace, context: CommandContext) -> int:
+    """List all methods, or one with its keys."""
+    from areabench.experiment.parse import unknown
+    from areabench.results.methods import listed_methods
+    from areabench.views.text import methods_text
+
+    found = listed_methods()
+    if options.name is not None:
+        chosen = [each for each in found if each.name == options.name]
+        if not chosen:
+            raise UserError(unknown("method", options.name, (each.name for each in found)))
+        found = chosen
+    context.output.answer(lambda: methods_text(found, keys=options.name is not None), lambda: found)
+    return 0
+
+
 def theory(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
     from areabench.results.advice import awaits_solution, find, subject_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from areabench.engine.fairness import expected_updates
 from areabench.engine.messages import Flag
-from areabench.experiment.method_records import SFedAvg
+from areabench.experiment.method_records import calls_clients
 from areabench.experiment.records import Experiment, ExponentialDelays
 from areabench.host import Footprint, fullest_host
 
@@ -260,7 +260,7 @@ class Case:
 def _case(seen: Observed, loads: Loads) -> Case:
     ranks = seen.clients["rank"]
     shared = np.bincount(np.maximum(ranks, 0))[ranks] > 1
-    called = isinstance(seen.experiment.method, SFedAvg)
+    called = calls_clients(seen.experiment.method)
     return Case(seen.rows, shared, loads, seen.experiment.clock.stretch, called)
 
 

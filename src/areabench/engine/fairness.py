@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnMethod, OwnPart
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.method_records import SFedAvg
 from areabench.experiment.records import Experiment, ExponentialDelays, FixedDelays, TraceDelays
 from areabench.experiment.traces import read_trace
@@ -58,7 +58,7 @@ def expected_updates(
         rounds, share = math.ceil(updates / method.clients_per_round), method.clients_per_round / clients
         each, ends = np.ones(clients), binomial_interval(rounds, share, CHANCE / clients)
         return Expected(each * updates / clients, each * ends[0], each * ends[1])
-    if isinstance(method, OwnMethod):
+    if not method.client_driven or experiment.delays.per == "step":
         return _unknown(clients)
     match experiment.delays:
         case ExponentialDelays():
@@ -77,7 +77,7 @@ def expected_updates(
 
 
 def _unknown(clients: int) -> Expected:
-    """For a missing trace, or a method or delays of the user's own."""
+    """For a missing trace, delays of the user's own or for each local step, or a method that chooses its clients."""
     unknown = np.full(clients, np.nan)
     return Expected(unknown, unknown, unknown)
 

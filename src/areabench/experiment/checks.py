@@ -52,6 +52,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_end(experiment)
     _check_rates(experiment)
     _check_steps(experiment)
+    _check_local_work(experiment)
     _check_method(experiment)
     _check_memory(experiment)
     _check_problem(experiment)
@@ -131,6 +132,20 @@ def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
     if isinstance(experiment.method, SFedAvg):
         per_second *= experiment.method.clients_per_round / experiment.clients.count
     _check_events(experiment.stop, per_second, f"{key}: {per_second:.3g} updates per second")
+
+
+def _check_local_work(experiment: Experiment) -> None:
+    """Refuse local work and delays that define each other, and a tick that is missing or not used."""
+    clients, delays = experiment.clients, experiment.delays
+    if (clients.work == "ticks") != (clients.tick_s is not None):
+        given = "is missing" if clients.tick_s is None else f"{clients.tick_s} s is given"
+        remedy = "give the duration of a local step" if clients.tick_s is None else 'use clients.work = "ticks"'
+        raise UserError(f'clients.tick_s: {given} with clients.work = "{clients.work}"; {remedy}')
+    if clients.work == "ticks" and delays.per == "step":
+        raise UserError(
+            'delays.per: "step" makes a round as long as its local steps, clients.work = "ticks" as many steps as the '
+            'round is long; use delays.per = "round" or clients.work = "fixed"'
+        )
 
 
 def _check_steps(experiment: Experiment) -> None:

@@ -409,3 +409,8 @@ MethodSettings = (
     | AsyncCommSgd | FedCompass | QuAfl | Favas
     | OwnMethod
 )  # fmt: skip
+
+
+def calls_clients(method: MethodSettings) -> bool:
+    """Whether the server chooses who works, as far as it is known: of an own method it is not."""
+    return not method.client_driven and not isinstance(method, OwnMethod)

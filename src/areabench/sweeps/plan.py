@@ -262,7 +262,9 @@ def expected_steps(experiment: Experiment) -> float:
 def updates_per_second(experiment: Experiment) -> float:
     """Expected updates of all clients together."""
     rate, method = _mean_rate(experiment.rates), experiment.method
-    if not isinstance(method, SFedAvg):
+    if experiment.delays.per == "step":
+        rate /= experiment.clients.local_steps
+    if not isinstance(method, SFedAvg):  # of others that choose clients, an upper bound
         return experiment.clients.count * rate
     waits = sum(1 / number for number in range(1, method.clients_per_round + 1))  # the slowest of several exponentials
     return method.clients_per_round * rate / waits

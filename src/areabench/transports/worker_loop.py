@@ -174,16 +174,18 @@ class Worker:
                 return True  # look for messages between local steps
         return handled
 
-    def _send(self, hosted: HostedClient, now_s: float) -> None:
-        """Send a client's payload, which is loaded."""
+    def _send(self, hosted: HostedClient, now_s: float, *, contacted: bool = False) -> None:
+        """Send a client's payload, which is loaded, when its delay is over or when the client is contacted."""
         current = hosted.current
         assert current is not None
+        realised_s = now_s - current.begun_s
+        drawn_s = realised_s if contacted else current.time.duration_s
         order, hosted.current, hosted.sent_s = current.order, None, now_s
         flags = Flag.OVERRUN if current.behind else Flag.NONE
         self._link.send(
             UpdateHeader(
-                order.client, current.number, order.version, current.time.duration_s, now_s - current.begun_s,
-                current.reply_s, current.compute_s, flags, current.made,
+                order.client, current.number, order.version, drawn_s, realised_s, current.reply_s,
+                current.compute_s, flags, current.made,
             )
         )  # fmt: skip
 
@@ -317,7 +319,7 @@ class Worker:
             return
         if (steps := current.steps) is not None:
             self._load(hosted, current, steps.work if current.due_s <= now_s else steps.before)
-        self._send(hosted, now_s)
+        self._send(hosted, now_s, contacted=True)
 
     def _waits_in_mpi(self) -> bool:
         """Whether to wait for a reply inside MPI, which burns the core or yields it at every look.

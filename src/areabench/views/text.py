@@ -28,6 +28,7 @@ from areabench.results.comparison import (
     Trajectory,
     is_within,
 )
+from areabench.results.methods import ListedMethod
 from areabench.runfile.read import Run, Summary
 from areabench.views.styled import (
     BAD,
@@ -35,6 +36,7 @@ from areabench.views.styled import (
     FAINT,
     GOOD,
     HEADING,
+    LABEL,
     RULE,
     Styled,
     align,
@@ -74,6 +76,22 @@ def _toml_line(line: str) -> Styled:
     key, equals, value = line.partition(" = ")
     word = Styled('"', method_word(value.strip('"')), '"') if key == "name" else value
     return Styled((key, FAINT), equals, word) if equals else Styled(line)
+
+
+def methods_text(methods: Sequence[ListedMethod], *, keys: bool) -> Styled:
+    """Methods with what to know about each, two lines each; with `keys`, also those of the section [method]."""
+    width = max(len(method.name) for method in methods) + 2
+    lines = []
+    for method in methods:
+        facts = f"chosen by: {method.chooses} · {method.limit} · server: {method.memory} · {method.paper}"
+        lines.append(Styled(method_word(method.name), " " * (width - len(method.name)), method.summary))
+        lines.append(Styled(" " * width, (facts, FAINT)))
+        for key in method.keys if keys else ():
+            default = f", default {key.default}" if key.default else ""
+            lines.append(
+                Styled(" " * width, (key.name, LABEL), f"  {key.meaning} ({key.limits or 'a choice'}{default})")
+            )
+    return joined(lines)
 
 
 # ---------------------------------------------------------------------------------------------------- runs

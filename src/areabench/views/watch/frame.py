@@ -10,7 +10,7 @@ import numpy as np
 from areabench.engine.diagnosis import TOLERANCE
 from areabench.engine.events import Kind, State
 from areabench.engine.fairness import Expected, expected_updates
-from areabench.experiment.fields import OwnMethod, OwnPart
+from areabench.experiment.fields import OwnPart
 from areabench.experiment.labels import describe_setting
 from areabench.experiment.method_records import SFedAvg
 from areabench.experiment.records import Experiment
@@ -210,7 +210,7 @@ def _expected(seen: Observation) -> Expected:
 
 def _nominal(seen: Observation, expected: Expected) -> float:
     experiment = seen.facts.experiment
-    if isinstance(experiment.method, SFedAvg | OwnMethod) or isinstance(experiment.delays, OwnPart):
+    if not experiment.method.client_driven or experiment.delays.per == "step" or isinstance(experiment.delays, OwnPart):
         return math.nan
     if experiment.delays.name != "trace":
         return float(seen.facts.clients["rate"].sum())
