@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnPart
-from areabench.experiment.method_records import FedBuff, SFedAvg
+from areabench.experiment.method_records import (
+    Ace,
+    Aced,
+    AfaCd,
+    AfaCs,
+    Dude,
+    FedBuff,
+    Ia2Sgd,
+    Mifa,
+    SFedAvg,
+)
 from areabench.experiment.problem_records import (
     SMALLEST,
     Dirichlet,
@@ -44,6 +54,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_steps(experiment)
     _check_local_work(experiment)
     _check_method(experiment)
+    _check_memory(experiment)
     _check_problem(experiment)
     _check_faults(experiment)
     _check_round(experiment)
@@ -178,6 +189,36 @@ def _check_method(experiment: Experiment) -> None:
         raise UserError(
             f'method.server_step_size: is needed with schedule "{experiment.schedule.name}", where alpha changes and '
             "eta = alpha has no single meaning; give a number"
+        )
+
+
+def _check_memory(experiment: Experiment) -> None:
+    """Refuse what makes no sense for the methods with memory."""
+    method, aggregation, schedule = experiment.method, experiment.aggregation, experiment.schedule
+    if isinstance(method, Ia2Sgd | Ace | Aced) and not isinstance(aggregation, EveryUpdates):
+        raise UserError(
+            f'aggregation.name: "{aggregation.name}" makes no sense with {method.name}, which steps for every update; '
+            'use "updates" or leave the section out'
+        )
+    if isinstance(method, Mifa) and isinstance(aggregation, EveryUpdates):
+        raise UserError(
+            'aggregation.name: "updates" makes no sense with mifa, whose rounds end by the clock; use "period" or '
+            '"poisson"'
+        )
+    if isinstance(method, AfaCs | AfaCd) and schedule.name != "constant" and method.server_step_size is None:
+        raise UserError(
+            f'method.server_step_size: is needed with schedule "{schedule.name}", where alpha changes and eta = '
+            "alpha·M has no single meaning; give a number"
+        )
+    if isinstance(method, Ia2Sgd | Dude | Ace | Aced) and schedule.name != "constant":
+        raise UserError(
+            f'schedule.name: "{schedule.name}" changes the local steps only, and not the server\'s gamma of '
+            f'{method.name}; use "constant", or afa-cs with a server_step_size'
+        )
+    if isinstance(method, AfaCs | AfaCd | Ia2Sgd | Dude | Ace | Aced) and experiment.clients.work == "ticks":
+        raise UserError(
+            f'clients.work: "ticks" has rounds without a local step, which have no mean gradient for {method.name}; '
+            'use "fixed" or "uniform"'
         )
 
 

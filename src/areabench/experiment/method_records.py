@@ -256,7 +256,7 @@ class Ia2Sgd:
 
 @dataclass(frozen=True, kw_only=True)
 class Dude:
-    """DuDe-ASGD: a gradient table, and a step after every c arrivals."""
+    """DuDe-ASGD: a gradient table, and a step after every c arrivals, c being `aggregation.updates`."""
 
     client_driven: ClassVar[bool] = True
     name: Literal["dude"] = "dude"
@@ -296,7 +296,7 @@ class AfaCd:
 class Mifa:
     """MIFA: rounds by the clock, in which clients that have not answered stand in with their last update."""
 
-    client_driven: ClassVar[bool] = True
+    client_driven: ClassVar[bool] = False  # one that has answered is free until the next round
     name: Literal["mifa"] = "mifa"
     step_size: float = key("step size alpha of the clients", above=0)
     server_step_size: float = key("step size eta of the server", 1.0, above=0)

@@ -20,7 +20,7 @@ class Faults:
     """What a run does when a client is lost or sends something that cannot be used."""
 
     lost_client: Literal["keep", "remove"] = key(
-        "a lost client's last memory in AREA's average: keep or remove it",
+        "a lost client's last memory in the average of AREA, CA2FL, MIFA and the gradient tables: keep or remove it",
         "keep",
     )
     bad_update: Literal["refuse", "stop"] = key(

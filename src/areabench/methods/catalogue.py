@@ -34,6 +34,20 @@ CATALOGUE: dict[str, About] = {
     # buffered
     # mixing
     # with memory
+    "ca2fl": About("ca2fl", "clients", "exact", "3 d", "Wang et al., ICLR 2024"),
+    "afa-cs": About("gradient_tables", "clients", "exact", "2 d", "Yang et al., ICML 2022"),
+    "ia2sgd": About("gradient_tables", "clients", "exact", "2 d", "submission m3x4kDbYAK to ICLR 2025"),
+    "dude": About("gradient_tables", "clients", "exact", "2 d", "Wang et al., arXiv:2405.16966, 2024"),
+    "ace": About("gradient_tables", "clients", "exact", "2 d", "Chang et al., arXiv:2511.19066, 2025"),
+    "aced": About(
+        "aced",
+        "clients",
+        "biased to fast clients where entries expire",
+        "(n + 2) d",
+        "Chang et al., arXiv:2511.19066, 2025",
+    ),
+    "afa-cd": About("afa_cd", "clients", "biased to fast clients", "2 d", "Yang et al., ICML 2022"),
+    "mifa": About("mifa", "server: all that are free, in each round", "exact", "2 d", "Gu et al., NeurIPS 2021"),
     # optimal time
     # local work
 }

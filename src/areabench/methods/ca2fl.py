@@ -1,0 +1,66 @@
+"""CA2FL: buffered updates, calibrated by the clients' last ones, which the clients keep themselves.
+
+Y. Wang, Y. Cao, J. Wu, R. Chen, J. Chen: Tackling the Data Heterogeneity in Asynchronous Federated Learning with Cached
+Update Calibration, ICLR 2024.
+
+Invariant, after every event: n h + (sum of the buffer) equals the sum of the clients' memories h_i.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import Ca2fl
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work
+
+
+class CacheState(NamedTuple):
+    """The server's model, h as of the last server step, and what clients have sent since."""
+
+    model: Vector
+    cached: Vector
+    buffer: Buffer
+    clients: int  # n
+
+
+def ca2fl(clients: int, server_step_size: float) -> Method:
+    """CA2FL with `clients` clients and the server step size eta."""
+
+    def report(memory: Vector, work: Work) -> Report:  # send d_i - h_i, then h_i <- d_i
+        update = work.local - work.model
+        return Report(update - memory, update)
+
+    def start(model: Vector) -> Step:
+        return Step(CacheState(model, np.zeros_like(model), Buffer(), clients), tuple(range(clients)))
+
+    def receive(state: CacheState, arrival: Arrival) -> Step:
+        return Step(state._replace(buffer=state.buffer.add(arrival.payload)), (arrival.client,))
+
+    def aggregate(state: CacheState) -> Step:  # x_s <- x_s + eta (h + mean of the buffer), h <- h + sum/n
+        model, cached, buffer, count = state
+        if buffer.total is None:
+            return Step(state)
+        model = model + server_step_size * (cached + buffer.mean())
+        return Step(CacheState(model, cached + buffer.total / count, Buffer(), count))
+
+    return Method("ca2fl", np.zeros_like, report, start, receive, aggregate, recalled=recalled, remove=remove)
+
+
+def recalled(state: CacheState) -> Vector:
+    """The sum of all memories: n h and the buffer, in double precision."""
+    weighted: Vector = state.clients * state.cached.astype(np.float64)
+    return weighted if state.buffer.total is None else weighted + state.buffer.total
+
+
+def remove(state: CacheState, count: int, memories: Vector) -> CacheState:
+    """Remove `count` clients, whose memories add up to `memories`, from h; what they have sent stays in the buffer."""
+    left = state.clients - count
+    return state._replace(cached=(state.clients * state.cached - memories) / left, clients=left)
+
+
+def build(settings: Ca2fl, given: Given) -> Method:
+    """The method that an experiment names."""
+    return ca2fl(given.clients, settings.server_step_size)
