@@ -124,11 +124,15 @@ def test_exact_methods_end_at_the_minimiser(record: Recorded, method: MethodSett
 
 
 def test_drawing_uniformly_removes_the_bias_and_drawing_from_the_idle_does_not(record: Recorded) -> None:
-    settings = AsyncSgd(step_size=0.002)  # small: what is drawn is noise of the step
-    continued, idle, drawn, in_turn = (
-        end_of(record, replace(settings, assignment=assignment, concurrency=concurrency), horizon_s=800.0)
-        for assignment, concurrency in (("continue", None), ("idle-uniform", 3), ("uniform", 3), ("shuffled", 3))
+    continued, idle, drawn, in_turn = (  # gamma is small: drawing adds noise
+        end_of(record, method, horizon_s=800.0)
+        for method in (
+            AsyncSgd(step_size=0.002),
+            AsyncSgd(step_size=0.002, assignment="idle-uniform", concurrency=3),
+            AsyncSgd(step_size=0.002, assignment="uniform", concurrency=3),
+            AsyncSgd(step_size=0.002, assignment="shuffled", concurrency=3),
+        )
     )
     assert continued > 2 * idle
-    assert idle > 10 * drawn  # which moves about the minimiser, as gamma is constant
+    assert idle > 10 * drawn
     assert drawn > 3 * in_turn
