@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from areabench.engine.scenario import build_scenario
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.method_records import AsyncSgd, Malenia, MethodSettings, Rennala, Ringleader, Ringmaster
 from areabench.experiment.problem_records import Quadratic
-from areabench.experiment.records import Clients, Experiment, Faults, Record, Stop
+from areabench.experiment.records import Clients, Experiment, Faults, ListedRates, Record, Stop
 from areabench.runfile.read import Run, open_run
 from areabench.transports.session import simulate
 from areabench.transports.simulator import play_alone, play_lanes
@@ -123,16 +124,38 @@ def test_exact_methods_end_at_the_minimiser(record: Recorded, method: MethodSett
     assert end_of(record, method) < 1e-20
 
 
-def test_drawing_uniformly_removes_the_bias_and_drawing_from_the_idle_does_not(record: Recorded) -> None:
-    continued, idle, drawn, in_turn = (  # gamma is small: drawing adds noise
-        end_of(record, method, horizon_s=800.0)
-        for method in (
-            AsyncSgd(step_size=0.002),
-            AsyncSgd(step_size=0.002, assignment="idle-uniform", concurrency=3),
-            AsyncSgd(step_size=0.002, assignment="uniform", concurrency=3),
-            AsyncSgd(step_size=0.002, assignment="shuffled", concurrency=3),
+def mean_end(folder: Path, method: MethodSettings, horizon_s: float) -> float:
+    """|x - x*|² without noise, the mean over six seeds, each with eight quadratics and rates from 40 to 1."""
+    ends = []
+    for seed in range(20, 26):
+        experiment = replace(
+            experiment_of("async-sgd"),
+            clients=Clients(count=8),
+            rates=ListedRates(values=(40.0, 20.0, 10.0, 5.0, 2.0, 1.0, 1.0, 1.0)),
+            method=method,
+            problem=Quadratic(dimension=20, curvature_max=2.0, zeta=1.0, noise=0.0, start_distance=2.0),
+            stop=Stop(horizon_s=horizon_s),
+            record=Record(interval_s=horizon_s, events=False),
+            seed=seed,
         )
+        scenario = build_scenario(check_combinations(experiment), folder)
+        end = play_alone(scenario, silent)
+        assert end is not None
+        minimiser = scenario.problem.optimum.minimiser  # type: ignore[attr-defined]
+        ends.append(float(((end.snapshots[-1].models - minimiser) ** 2).sum()))
+    return float(np.mean(ends))
+
+
+@pytest.mark.parametrize(
+    ("assignment", "concurrency", "exact"),
+    [("uniform", None, True), ("shuffled", None, True), ("idle-uniform", 4, False)],
+)
+def test_a_smaller_step_removes_noise_and_leaves_bias(
+    tmp_path: Path, assignment: Any, concurrency: int | None, exact: bool
+) -> None:
+    """A quarter of gamma, four times the time: noise in proportion to gamma falls to 1/4, a bias stays."""
+    large, small = (
+        mean_end(tmp_path, AsyncSgd(step_size=gamma, assignment=assignment, concurrency=concurrency), horizon_s)
+        for gamma, horizon_s in ((0.01, 200.0), (0.0025, 800.0))
     )
-    assert continued > 2 * idle
-    assert idle > 10 * drawn
-    assert drawn > 3 * in_turn
+    assert (large / small > 2) == exact  # between 1 and 4
