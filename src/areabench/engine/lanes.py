@@ -24,7 +24,7 @@ from areabench.experiment.fields import OwnPart
 from areabench.experiment.method_records import Area, AsyncFedEd, AsyncSgd, FedAsync, FedBuffPublished, Local, SFedAvg
 from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
 from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment
-from areabench.methods.base import Method, Work
+from areabench.methods.base import Arrival, Method, Step, Work
 from areabench.methods.catalogue import build_method
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.schedules import build_schedule
@@ -148,7 +148,14 @@ class Part:
         def step_sizes(iteration: int, time_s: float) -> Any:
             return constant or _lane_step_sizes(schedule(iteration, time_s))
 
-        return Server(self.method, step_sizes, self.start, clients.count, clients.local_steps)
+        receive = self.method.receive
+
+        def receive_column(state: Any, arrival: Arrival) -> Step:
+            sizes = cast(LaneStepSizes, arrival.step_size)
+            return receive(state, arrival._replace(step_size=cast(Any, sizes.column)))
+
+        method = replace(self.method, receive=receive_column)
+        return Server(method, step_sizes, self.start, clients.count, clients.local_steps)
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""

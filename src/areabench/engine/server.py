@@ -244,6 +244,7 @@ def _as_called(order: Order, call: Call) -> Order:
     return order._replace(
         model=order.model if call.model is None else call.model,
         step_size=order.step_size if call.step_size is None else call.step_size,
+        version=order.version if call.version is None else call.version,
         local_steps=order.local_steps if call.local_steps is None else call.local_steps,
         flags=order.flags | Flag.WAITS if call.waits else order.flags,
         given=given,

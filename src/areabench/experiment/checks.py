@@ -12,10 +12,12 @@ from areabench.experiment.method_records import (
     Aced,
     AfaCd,
     AfaCs,
+    AsyncSgd,
     Dude,
     FedBuff,
     Ia2Sgd,
     Mifa,
+    Ringmaster,
     SFedAvg,
 )
 from areabench.experiment.problem_records import (
@@ -185,6 +187,13 @@ def _check_method(experiment: Experiment) -> None:
                 f'aggregation.name: "{experiment.aggregation.name}" makes no sense with s-fedavg, whose round ends '
                 'when its clients have answered; use "updates" or leave the section out'
             )
+    if isinstance(method, AsyncSgd):
+        _check_async_sgd(method, count)
+    if isinstance(method, Ringmaster) and method.stops and experiment.clients.work != "fixed":
+        raise UserError(
+            f'method.stops: true makes no sense with clients.work = "{experiment.clients.work}", where clients choose '
+            'their local steps themselves; use clients.work = "fixed"'
+        )
     if isinstance(method, FedBuff) and experiment.schedule.name != "constant" and method.server_step_size is None:
         raise UserError(
             f'method.server_step_size: is needed with schedule "{experiment.schedule.name}", where alpha changes and '
@@ -219,6 +228,35 @@ def _check_memory(experiment: Experiment) -> None:
         raise UserError(
             f'clients.work: "ticks" has rounds without a local step, which have no mean gradient for {method.name}; '
             'use "fixed" or "uniform"'
+        )
+
+
+def _check_async_sgd(method: AsyncSgd, clients: int) -> None:
+    """Refuse keys of a step or an assignment that the method does not have, and orders that find no client."""
+    for name, value in (("threshold", method.threshold), ("smoothness", method.smoothness)):
+        if value is not None and method.step != "threshold":
+            raise UserError(f'method.{name}: {value} is not used with step = "{method.step}"; use step = "threshold"')
+    concurrency, probabilities, assignment = method.concurrency, method.probabilities, method.assignment
+    if concurrency is not None and assignment == "continue":
+        raise UserError(
+            f'method.concurrency: {concurrency} makes no sense with assignment = "continue", where each client works '
+            'all the time; use assignment = "uniform" or another that draws clients'
+        )
+    if concurrency is not None and concurrency > clients and assignment == "idle-uniform":
+        raise UserError(
+            f"method.concurrency: {concurrency} is more than clients.count = {clients} idle clients can take; use at "
+            f'most {clients}, or assignment = "uniform", where orders queue'
+        )
+    if probabilities is None:
+        return
+    if assignment != "importance":
+        raise UserError(
+            f'method.probabilities: are not used with assignment = "{assignment}"; use assignment = "importance"'
+        )
+    if len(probabilities) != clients or abs(sum(probabilities) - 1) > 1e-6:
+        raise UserError(
+            f"method.probabilities: {len(probabilities)} with the sum {sum(probabilities):.6g} for clients.count = "
+            f"{clients}; give one per client, with the sum 1"
         )
 
 

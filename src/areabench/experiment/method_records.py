@@ -76,26 +76,30 @@ class SFedAvg:
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncSgd:
-    """Asynchronous SGD: each update is applied as it arrives, and the reply carries the new model."""
+    """Asynchronous SGD: each update is a server step, whatever the criterion, and the reply carries the new model."""
 
     name: Literal["async-sgd"] = "async-sgd"
     step_size: float = key("step size gamma", above=0)
     step: Literal["constant", "adaptive", "threshold"] = key(
-        "factor of an update that is tau versions old: 1; n/max(n, tau); or 1 up to `threshold`, and less beyond",
+        "factor of an update that is tau versions old: 1; C/max(C, tau), C the concurrency; or 1 up to `threshold` and "
+        "less beyond",
         "constant",
     )
     threshold: int | None = key('tau_C of step = "threshold"; left out: the concurrency', None, minimum=0)
     smoothness: float | None = key(
-        'L of step = "threshold": later updates get min(gamma, 1/(4·L·tau)); left out: they are dropped', None, above=0
+        'L of step = "threshold": older updates get min(gamma, 1/(4·L·tau)); left out: they are dropped', None, above=0
     )
     assignment: Literal["continue", "uniform", "importance", "shuffled", "idle-uniform"] = key(
         "who works next: the same client; one drawn from all, uniformly or by `probabilities`; one after the other in "
         "an order that is drawn again for each epoch; or one drawn from those without an order",
         "continue",
     )
-    concurrency: int | None = key("orders that are out at any time; left out: n", None, minimum=1)
+    concurrency: int | None = key("C: orders that are out at any time; left out: n", None, minimum=1)
     probabilities: tuple[float, ...] | None = key(
-        'of assignment = "importance", one per client; left out: the shares of the samples', None, above=0
+        'p of assignment = "importance", one per client; updates of client j are divided by n·p_j; left out: the '
+        "shares of the samples",
+        None,
+        above=0,
     )
 
     @property
@@ -312,7 +316,7 @@ class Ringmaster:
     name: Literal["ringmaster"] = "ringmaster"
     step_size: float = key("step size gamma", above=0)
     max_delay: int = key("R: an update that is R or more versions old is not used", minimum=1)
-    stops: bool = key("whether the server stops a client whose round has become too old", False)
+    stops: bool = key("whether a client whose model has become R versions old is stopped and starts again", False)
 
     @property
     def client_driven(self) -> bool:
@@ -332,7 +336,7 @@ class Rennala:
 
 @dataclass(frozen=True, kw_only=True)
 class Malenia:
-    """Malenia SGD: gradients at one model until each client has given enough; their means are averaged."""
+    """Malenia SGD: gradients at one model until every client has given enough; their means are averaged."""
 
     client_driven: ClassVar[bool] = True
     name: Literal["malenia"] = "malenia"

@@ -56,6 +56,7 @@ class Call(NamedTuple):
     step_size: float | None = None  # the schedule's
     local_steps: int | None = None  # the experiment's M
     waits: bool = False  # whether the client keeps its update until it is contacted
+    version: int | None = None  # of `model`, where that is an earlier one
 
 
 class Step(NamedTuple):

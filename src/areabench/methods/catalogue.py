@@ -31,6 +31,13 @@ CATALOGUE: dict[str, About] = {
     "fedbuff": About("fedbuff", "clients", "biased to fast clients", "2 d", "Nguyen et al., AISTATS 2022"),
     "s-fedavg": About("s_fedavg", "server, uniformly", "exact for M = 1", "2 d", "McMahan et al., AISTATS 2017"),
     # asynchronous SGD
+    "async-sgd": About(
+        "async_sgd",
+        "clients, or the server by `assignment`",
+        "biased to fast clients; exact if drawn uniformly, by importance or shuffled",
+        "2 d",
+        "Mishchenko et al., NeurIPS 2022",
+    ),
     # buffered
     # mixing
     # with memory
@@ -49,6 +56,10 @@ CATALOGUE: dict[str, About] = {
     "afa-cd": About("afa_cd", "clients", "biased to fast clients", "2 d", "Yang et al., ICML 2022"),
     "mifa": About("mifa", "server: all that are free, in each round", "exact", "2 d", "Gu et al., NeurIPS 2021"),
     # optimal time
+    "ringmaster": About("ringmaster", "clients", "biased to fast clients", "2 d", "Maranjyan et al., ICML 2025"),
+    "rennala": About("rennala", "clients", "biased to fast clients", "2 d", "Tyurin and Richtárik, NeurIPS 2023"),
+    "malenia": About("malenia", "clients", "exact", "(n + 1) d", "Tyurin and Richtárik, NeurIPS 2023"),
+    "ringleader": About("ringleader", "clients", "exact", "(n + 3) d", "Maranjyan and Richtárik, ICLR 2026"),
     # local work
 }
 

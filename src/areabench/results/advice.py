@@ -11,7 +11,7 @@ import numpy as np
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area
+from areabench.experiment.method_records import Area, AsyncSgd, Malenia, Rennala, Ringleader, Ringmaster
 from areabench.experiment.problem_records import Hinge, Logistic
 from areabench.experiment.records import (
     AggregationSettings,
@@ -41,6 +41,15 @@ from areabench.theory.applied import (
     start_distance,
     theorem1_steps,
     theorem2_step,
+)
+from areabench.theory.asynchronous import (
+    batch_step,
+    concurrency_step,
+    delay_dependent_step,
+    ringleader_batch,
+    ringleader_step,
+    ringmaster_step,
+    slowest_delay,
 )
 from areabench.theory.constants import delta
 from areabench.theory.probabilities import EventProbabilities, measured_probabilities
@@ -180,6 +189,7 @@ class Findings:
     theorem2: Theorem2 | None
     server: ServerPace
     not_satisfied: tuple[str, ...]
+    advised: tuple[str, ...]  # by the theory of the experiment's own method
     suggestion: Experiment | None
     suggested_steps: str
     keeps_criterion: bool
@@ -198,6 +208,7 @@ def find(subject: Subject) -> Findings:
         theorem2=None if subject.theorem2 is None else _theorem2(subject, subject.theorem2),
         server=_server(subject),
         not_satisfied=tuple(violations(subject)),
+        advised=tuple(advised_steps(subject)),
         suggestion=suggested,
         suggested_steps="" if suggested is None else step_sizes_in_words(suggested.schedule, suggested, subject),
         keeps_criterion=suggested is not None and suggested.aggregation == experiment.aggregation,
@@ -334,6 +345,61 @@ def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subj
             return "alpha is computed at the start of the run"
         return f"alpha = {theorem2_step(schedule, experiment, subject.problem, subject.rates):.4g}"
     return f"alpha = {experiment.method.step_size:.4g}"
+
+
+# ---------------------------------------------------------------------------------------------------- other methods
+
+
+def advised_steps(subject: Subject) -> Iterator[str]:
+    """The step sizes that a method's own theory advises, with their formulas; none where L is not known."""
+    method, M = subject.experiment.method, subject.experiment.clients.local_steps
+    if subject.theorem1 is None or not isinstance(method, AsyncSgd | Ringmaster | Rennala | Malenia | Ringleader):
+        return
+    clients, L = subject.experiment.clients.count, curvature_constants(subject.theorem1, subject.problem).L
+    if isinstance(method, AsyncSgd):
+        yield from _advised_async_sgd(method, subject.rates, clients, L)
+    elif not is_smooth(subject.problem) or not subject.solved:
+        remedy = "--solve adds it" if is_smooth(subject.problem) else "this problem does not know it"
+        yield f"the step size of {method.name} needs sigma; {remedy}"
+        return
+    else:
+        yield from _advised_by_noise(method, subject.rates, L, subject.problem.sigma)
+    if M > 1:
+        yield f"all of this is for M = 1; the M = {M} local steps of a round add up, so divide gamma by {M}"
+
+
+def _advised_by_noise(
+    method: Ringmaster | Rennala | Malenia | Ringleader, rates: Rates, L: float, sigma: float
+) -> Iterator[str]:
+    """Epsilon, the squared norm of the gradient that is wanted, is the least that the method's own number is for."""
+    noise, clients = sigma**2, len(rates)
+    match method:
+        case Ringmaster(max_delay=R):
+            step = ringmaster_step(L, sigma, noise / R, R)
+            yield f"R = {R} = max(1, ceil(sigma²/epsilon)) fits epsilon = {noise / R:.4g}"
+            yield f"gamma = min(1/(2·R·L), epsilon/(4·L·sigma²)) = {step:.4g}"
+        case Rennala(batch=S) | Malenia(batch=S):
+            least = "1" if isinstance(method, Rennala) else "n"
+            step = batch_step(L, sigma, noise / S, S)
+            yield f"S = {S:g} = max({least}, ceil(sigma²/epsilon)) fits epsilon = {noise / S:.4g}"
+            yield f"gamma = min(1/L, epsilon·S/(2·L·sigma²)) = {step:.4g}"
+        case Ringleader():
+            B = ringleader_batch(rates)
+            epsilon = 10 * noise / (8 * clients * B)
+            step = ringleader_step(L, sigma, epsilon, clients, B)
+            yield f"gamma = min(1/(8·n·L), epsilon·B/(10·L·sigma²)) = {step:.4g} down to epsilon = {epsilon:.4g}"
+            yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
+
+
+def _advised_async_sgd(method: AsyncSgd, rates: Rates, clients: int, L: float) -> Iterator[str]:
+    if method.assignment == "continue":
+        tau = slowest_delay(rates)
+        step = delay_dependent_step(L, tau)
+        slowest = int(rates.argmin())
+        yield f"gamma = 1/(4·L·tau_max) = {step:.4g}; tau_max = {tau:.4g} updates in a mean round of client {slowest}"
+    C = method.concurrency or clients
+    step = concurrency_step(L, C)
+    yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
 
 # ---------------------------------------------------------------------------------------------------- assumptions

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, SFedAvg
+from areabench.experiment.method_records import Area, AsyncSgd, SFedAvg
 from areabench.experiment.records import (
     EveryPeriod,
     EveryUpdates,
@@ -51,6 +51,8 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
         raise UserError(
             'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
         )
+    if isinstance(experiment.method, AsyncSgd):  # whatever the criterion
+        return server_rate_of_updates(rates, 1)
     match experiment.aggregation:
         case EveryUpdates(updates=updates):
             return server_rate_of_updates(rates, updates)

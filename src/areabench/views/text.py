@@ -415,6 +415,7 @@ def findings_text(found: Findings) -> Styled:
     rows = [("experiment", what), ("events", _events(found))]
     rows += [*_theorem1(found.theorem1), *_theorem2(found.theorem2), *_server(found)]
     rows += [("not satisfied" if not number else "", text) for number, text in enumerate(found.not_satisfied)]
+    rows += [("advice" if not number else "", text) for number, text in enumerate(found.advised)]
     rows += _suggestion(found)
     return joined(labelled(rows, 14))
 

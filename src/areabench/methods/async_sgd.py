@@ -1,0 +1,250 @@
+"""Asynchronous SGD: every update is a server step of its own, and the reply carries the new model.
+
+- K. Mishchenko, F. Bach, M. Even, B. Woodworth: Asynchronous SGD Beats Minibatch SGD Under Arbitrary Delays, NeurIPS
+  2022: constant and delay-adaptive steps.
+- A. Koloskova, S. U. Stich, M. Jaggi: Sharper Convergence Guarantees for Asynchronous SGD for Distributed and Federated
+  Learning, NeurIPS 2022: steps with a threshold, clients drawn uniformly.
+- M. Even, A. Koloskova, L. Massoulié: Asynchronous SGD on Graphs, AISTATS 2024: clients drawn by importance.
+- R. Islamov, M. Safaryan, D. Alistarh: AsGrad, AISTATS 2024: clients in shuffled order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import AsyncSgd
+from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.streams import Purpose, stream
+
+_DRAWS_AT_ONCE = 1024  # a generator of its own for each draw would take longer than the rest of the rule
+
+
+class Assigned(NamedTuple):
+    """Who works: how many draws were made, who has an order (where that matters), and who is lost."""
+
+    draws: int = 0
+    busy: tuple[int, ...] = ()
+    lost: tuple[int, ...] = ()
+
+
+class AsyncSgdState(NamedTuple):
+    """The server's model, the one that the next step leads to, and who works."""
+
+    model: Vector
+    following: Vector | None
+    assigned: Assigned
+
+
+Draw = Callable[[Assigned], tuple[int, Assigned] | None]  # the next client to work, if there is one
+Factor = Callable[[Arrival], Any]  # of an update; of several lanes a column
+
+
+def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None, weigh: Weigh | None = None) -> Method:
+    """Asynchronous SGD with `concurrency` orders out; without `draw`, a client that has answered works again.
+
+    An update's pseudo-gradient x^b - x_i, which is gamma·g for M = 1, is multiplied by `factor` of its staleness. Where
+    clients are drawn unevenly, `weigh` divides it by n p_j.
+    """
+
+    def assign(state: AsyncSgdState, count: int) -> tuple[AsyncSgdState, tuple[int, ...]]:
+        """Draw who gets the next orders; fewer than `count` if there are no more."""
+        assert draw is not None
+        assigned, drawn = state.assigned, list[int]()
+        for _ in range(count):
+            if (found := draw(assigned)) is None:
+                break
+            client, assigned = found
+            drawn.append(client)
+        return state._replace(assigned=assigned), tuple(drawn)
+
+    def start(model: Vector) -> Step:
+        state = AsyncSgdState(model, None, Assigned())
+        return Step(state, tuple(range(clients))) if draw is None else Step(*assign(state, concurrency))
+
+    def receive(state: AsyncSgdState, arrival: Arrival) -> Step:
+        share = factor(arrival)
+        if weigh is not None:
+            share = share / weigh(arrival.client, state.assigned.lost)
+        state = state._replace(following=state.model - share * arrival.payload)
+        if draw is None:
+            return Step(state, (arrival.client,))
+        assigned = state.assigned
+        if arrival.client in assigned.busy:
+            busy = tuple(other for other in assigned.busy if other != arrival.client)
+            state = state._replace(assigned=assigned._replace(busy=busy))
+        return Step(*assign(state, 1))
+
+    def aggregate(state: AsyncSgdState) -> Step:  # x <- x - share · (x^b - x_i)
+        assert state.following is not None
+        return Step(state._replace(model=state.following, following=None))
+
+    def due(state: AsyncSgdState) -> bool:
+        return state.following is not None
+
+    def lose(state: AsyncSgdState, client: int, orders: int) -> Step:
+        """As many others are drawn as the lost client had orders; without drawing, nobody takes its place."""
+        assigned = state.assigned
+        busy = tuple(other for other in assigned.busy if other != client)
+        state = state._replace(assigned=assigned._replace(busy=busy, lost=(*assigned.lost, client)))
+        if draw is None or len(state.assigned.lost) == clients:
+            return Step(state)
+        return Step(*assign(state, orders))
+
+    return Method(
+        "async-sgd", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
+        reply="after", due=due, lose=lose,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- factors
+
+
+def constant(_arrival: Arrival) -> float:
+    """Every update counts alike."""
+    return 1.0
+
+
+def adaptive(concurrency: int) -> Factor:
+    """Mishchenko et al.: gamma · C/max(C, tau); C is the number of clients where all work all the time."""
+    return lambda arrival: concurrency / max(concurrency, arrival.staleness)
+
+
+def threshold(most: int, smoothness: float | None) -> Factor:
+    """Koloskova et al.: gamma up to tau = `most`, then min(gamma, 1/(4 L tau)), or 0 where L is not given."""
+
+    def factor(arrival: Arrival) -> Any:
+        if arrival.staleness <= most:
+            return 1.0
+        if smoothness is None:
+            return 0.0
+        least = np.minimum(1.0, 1.0 / (4.0 * smoothness * arrival.staleness * arrival.step_size))
+        return least if np.ndim(least) else float(least)
+
+    return factor
+
+
+# ---------------------------------------------------------------------------------------------------- assignments
+
+
+def uniform(clients: int, seed: int) -> Draw:
+    """One of all clients, whether it works or not."""
+
+    def draw(assigned: Assigned) -> tuple[int, Assigned]:
+        left = _others(clients, assigned.lost)
+        place = int(_number(seed, assigned.draws) * len(left))
+        return left[place], assigned._replace(draws=assigned.draws + 1)
+
+    return draw
+
+
+def importance(probabilities: Sequence[float], seed: int) -> Draw:
+    """One of all clients, each with its probability; those of lost clients go to the others in proportion."""
+    clients = len(probabilities)
+
+    def draw(assigned: Assigned) -> tuple[int, Assigned]:
+        left = _others(clients, assigned.lost)
+        steps = _steps(tuple(probabilities[client] for client in left))
+        place = int(np.searchsorted(steps, _number(seed, assigned.draws) * steps[-1], side="right"))
+        return left[min(place, len(left) - 1)], assigned._replace(draws=assigned.draws + 1)
+
+    return draw
+
+
+Weigh = Callable[[int, tuple[int, ...]], float]
+
+
+def expected_share(probabilities: Sequence[float]) -> Weigh:
+    """n p_j of a client, among those that are not lost."""
+    clients = len(probabilities)
+
+    def weigh(client: int, lost: tuple[int, ...]) -> float:
+        left = _others(clients, lost)
+        return len(left) * probabilities[client] / float(_steps(tuple(probabilities[each] for each in left))[-1])
+
+    return weigh
+
+
+def shuffled(clients: int, seed: int) -> Draw:
+    """All clients one after the other, in an order that is drawn for each epoch."""
+
+    def draw(assigned: Assigned) -> tuple[int, Assigned]:
+        number = assigned.draws
+        while (client := _permutation(seed, number // clients, clients)[number % clients]) in assigned.lost:
+            number += 1
+        return client, assigned._replace(draws=number + 1)
+
+    return draw
+
+
+def idle_uniform(clients: int, seed: int) -> Draw:
+    """One of the clients without an order; None where all have one."""
+
+    def draw(assigned: Assigned) -> tuple[int, Assigned] | None:
+        idle = _others(clients, assigned.busy + assigned.lost)
+        if not idle:
+            return None
+        client = idle[int(_number(seed, assigned.draws) * len(idle))]
+        return client, assigned._replace(draws=assigned.draws + 1, busy=(*assigned.busy, client))
+
+    return draw
+
+
+def _others(clients: int, without: tuple[int, ...]) -> Sequence[int]:
+    if not without:
+        return range(clients)
+    left_out = set(without)
+    return [client for client in range(clients) if client not in left_out]
+
+
+def _number(seed: int, draw: int) -> float:
+    """The number in [0, 1) that belongs to a draw."""
+    return _numbers(seed, draw // _DRAWS_AT_ONCE)[draw % _DRAWS_AT_ONCE]
+
+
+@lru_cache(maxsize=16)
+def _numbers(seed: int, block: int) -> list[float]:
+    numbers: list[float] = stream(seed, Purpose.SELECTION, block).random(_DRAWS_AT_ONCE).tolist()
+    return numbers
+
+
+@lru_cache(maxsize=16)
+def _permutation(seed: int, epoch: int, clients: int) -> list[int]:
+    permuted: list[int] = stream(seed, Purpose.SELECTION, epoch).permutation(clients).tolist()
+    return permuted
+
+
+@lru_cache(maxsize=16)
+def _steps(probabilities: tuple[float, ...]) -> Vector:
+    """The sums of the first 1, 2, ... probabilities."""
+    return np.cumsum(np.array(probabilities, dtype=np.float64))
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def build(settings: AsyncSgd, given: Given) -> Method:
+    """The method that an experiment names."""
+    clients, seed = given.clients, given.seed
+    concurrency = settings.concurrency or clients
+    probabilities = settings.probabilities or tuple(float(share) for share in given.weights)
+    most = concurrency if settings.threshold is None else settings.threshold
+    factors: dict[str, Factor] = {
+        "constant": constant,
+        "adaptive": adaptive(concurrency),
+        "threshold": threshold(most, settings.smoothness),
+    }
+    draws: dict[str, Draw | None] = {
+        "continue": None,
+        "uniform": uniform(clients, seed),
+        "importance": importance(probabilities, seed),
+        "shuffled": shuffled(clients, seed),
+        "idle-uniform": idle_uniform(clients, seed),
+    }
+    weigh = expected_share(probabilities) if settings.assignment == "importance" else None
+    return async_sgd(clients, concurrency, factors[settings.step], draws[settings.assignment], weigh)

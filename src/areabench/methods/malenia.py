@@ -1,0 +1,76 @@
+"""Malenia SGD: gradients at one model until every client has given enough; their means are averaged.
+
+A. Tyurin, P. Richtárik: Optimal Time Complexities of Parallel Stochastic Optimization Methods Under a Fixed
+Computation Model, NeurIPS 2023: Method 6.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import Malenia
+from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+
+class MaleniaState(NamedTuple):
+    """The server's model, and of each client the sum and the number B_i of the updates that began at it.
+
+    A row of `sums` changes in place; it means nothing where the number is 0.
+    """
+
+    model: Vector
+    sums: Vector  # (clients, *shape of the model)
+    counts: tuple[int, ...]
+    lost: tuple[int, ...] = ()
+
+
+def malenia(clients: int, batch: float) -> Method:
+    """Malenia SGD with `clients` clients and S = `batch`."""
+
+    def start(model: Vector) -> Step:
+        sums = np.zeros((clients, *model.shape), model.dtype)
+        return Step(MaleniaState(model, sums, (0,) * clients), tuple(range(clients)))
+
+    def receive(state: MaleniaState, arrival: Arrival) -> Step:
+        client = arrival.client
+        if arrival.staleness:
+            return Step(state, (client,))
+        count, row = state.counts[client], state.sums[client]
+        np.add(row if count else 0, arrival.payload, out=row)
+        counts = (*state.counts[:client], count + 1, *state.counts[client + 1 :])
+        return Step(state._replace(counts=counts), (client,))
+
+    def left(state: MaleniaState) -> list[int]:
+        return [client for client in range(clients) if client not in state.lost]
+
+    def aggregate(state: MaleniaState) -> Step:  # x <- x - gamma · (1/n) Σ (1/B_i) Σ_j g_ij
+        numbers = left(state)
+        total = np.zeros_like(state.model)
+        for client in numbers:
+            total += state.sums[client] / state.counts[client]
+        return Step(state._replace(model=state.model - total / len(numbers), counts=(0,) * clients))
+
+    def due(state: MaleniaState) -> bool:
+        counts = [state.counts[client] for client in left(state)] if state.lost else state.counts
+        return min(counts, default=0) > 0 and harmonic_mean(counts) >= batch / len(counts)
+
+    def lose(state: MaleniaState, client: int, _orders: int) -> Step:
+        return Step(state._replace(lost=(*state.lost, client)))
+
+    return Method(
+        "malenia", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due, lose=lose
+    )
+
+
+def harmonic_mean(counts: list[int] | tuple[int, ...]) -> float:
+    """((1/n) Σ 1/B_i)^-1."""
+    return len(counts) / sum(1 / count for count in counts)
+
+
+def build(settings: Malenia, given: Given) -> Method:
+    """The method that an experiment names."""
+    return malenia(given.clients, settings.batch)

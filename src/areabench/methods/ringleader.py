@@ -1,0 +1,108 @@
+"""Ringleader ASGD: a table of every client's gradients, then one step per client, then the next table.
+
+A. Maranjyan, P. Richtárik: Ringleader ASGD: The First Asynchronous SGD with Optimal Time Complexity under Data
+Heterogeneity, ICLR 2026.
+
+A round has two phases. Phase 1 waits until every client is in the table. Phase 2 makes exactly n steps, each with the
+mean of the table: the first for the client that came last, then one for each other client at its next update, which
+goes into the table too. A client gets a new model at its own step only, so that all its updates in a table began at the
+same model. What comes from a client whose step is over is for the next table.
+
+A client's row is needed until its own step, and belongs to the next table from then on: one row per client is enough.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import Ringleader
+from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+
+class RingleaderState(NamedTuple):
+    """The server's model, and the table: a row is the mean of `counts` updates, and changes in place."""
+
+    model: Vector
+    rows: Vector  # (clients, *shape of the model)
+    counts: tuple[int, ...]
+    total: Vector  # the sum of the rows of this round's table
+    entries: int  # how many these are
+    following: Vector  # the sum of the rows that are for the next table
+    awaited: tuple[int, ...] = ()  # clients whose step of phase 2 is to come; none in phase 1
+    due: bool = False
+    lost: tuple[int, ...] = ()
+
+
+def ringleader(clients: int) -> Method:
+    """Ringleader ASGD with `clients` clients."""
+
+    def start(model: Vector) -> Step:
+        nothing, rows = np.zeros_like(model), np.zeros((clients, *model.shape), model.dtype)
+        return Step(RingleaderState(model, rows, (0,) * clients, nothing, clients, nothing), tuple(range(clients)))
+
+    def receive(state: RingleaderState, arrival: Arrival) -> Step:
+        client, phase_1 = arrival.client, not state.awaited
+        count, row = state.counts[client], state.rows[client]
+        change = (arrival.payload - row) / (count + 1) if count else arrival.payload
+        np.add(row if count else 0, change, out=row)
+        if phase_1 or client in state.awaited:
+            state = state._replace(total=state.total + change)
+        else:
+            state = state._replace(following=state.following + change)
+        state = state._replace(counts=put(state, client, count + 1))
+        if phase_1 and complete(state):
+            state = state._replace(awaited=left(state))
+        if client not in state.awaited:
+            return Step(state, (Call(client, arrival.model, version=arrival.version),))
+        awaited = tuple(other for other in state.awaited if other != client)
+        return Step(state._replace(awaited=awaited, counts=put(state, client, 0), due=True), (client,))
+
+    def aggregate(state: RingleaderState) -> Step:  # x <- x - gamma · (1/n) Σ mean of client i's gradients
+        state = state._replace(model=state.model - state.total / state.entries, due=False)
+        return Step(state if state.awaited else next_round(state))
+
+    def next_round(state: RingleaderState) -> RingleaderState:
+        entries, nothing = len(left(state)), np.zeros_like(state.model)
+        return state._replace(total=state.following, following=nothing, entries=entries)
+
+    def lose(state: RingleaderState, client: int, _orders: int) -> Step:
+        """Take its row out; what it has given to the steps of this round stays until the round is over."""
+        count, in_round = state.counts[client], not state.awaited or client in state.awaited
+        row, phase_2 = state.rows[client], bool(state.awaited)
+        state = state._replace(lost=(*state.lost, client), counts=put(state, client, 0))
+        if count and in_round:
+            state = state._replace(total=state.total - row)
+        elif count:
+            state = state._replace(following=state.following - row)
+        if in_round:
+            state = state._replace(entries=state.entries - 1)
+        awaited = tuple(other for other in state.awaited if other != client)
+        state = state._replace(awaited=awaited)
+        if phase_2 and not awaited:
+            state = next_round(state)
+        if not awaited and complete(state):  # nobody came last: every client has its step at its next update
+            state = state._replace(awaited=left(state))
+        return Step(state)
+
+    def left(state: RingleaderState) -> tuple[int, ...]:
+        return tuple(client for client in range(clients) if client not in state.lost)
+
+    def complete(state: RingleaderState) -> bool:
+        return all(state.counts[client] for client in left(state)) if state.lost else all(state.counts)
+
+    def put(state: RingleaderState, client: int, count: int) -> tuple[int, ...]:
+        return (*state.counts[:client], count, *state.counts[client + 1 :])
+
+    return Method(
+        "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
+        reply="after", due=lambda state: state.due, lose=lose,
+    )  # fmt: skip
+
+
+def build(_settings: Ringleader, given: Given) -> Method:
+    """The method that an experiment names."""
+    return ringleader(given.clients)
