@@ -176,11 +176,13 @@ def _report_on_rank(world: World, result: MpiResult) -> int:
 
 def _report(status: Status, output: Path) -> int:
     """Print how a run has ended; returns the exit code."""
+    from areabench.views.styled import counted
+
     refused = f", {status.refused:,} refused" if status.refused else ""
-    lost = f", {status.lost:,} client{'s' * (status.lost != 1)} lost" if status.lost else ""
+    lost = f", {counted(status.lost, 'client')} lost" if status.lost else ""
     print(
-        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded{refused}{lost}"
+        f"{output}: {status.state.text} ({status.reason}): {counted(status.updates, 'update')}, "
+        f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded{refused}{lost}"
     )
     if status.state == State.STOPPED:
         print(f"to continue: {_resume_command(output)}")

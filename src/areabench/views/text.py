@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from areabench.engine.events import Kind
 from areabench.experiment.labels import describe_setting
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import Experiment
-from areabench.results.advice import Findings, Theorem1, Theorem2
 from areabench.results.comparison import (
     ArrivalOrder,
     DataComparison,
@@ -38,6 +37,7 @@ from areabench.views.styled import (
     RULE,
     Styled,
     align,
+    counted,
     joined,
     labelled,
     method_word,
@@ -45,6 +45,9 @@ from areabench.views.styled import (
     section,
     state_word,
 )
+
+if TYPE_CHECKING:
+    from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
 
 QUANTILES = (50, 95, 99)  # percent
 Row = tuple[str, str]  # label and text
@@ -113,9 +116,9 @@ def describe_run(run: Run) -> Styled:
 
 def _status(run: Run) -> Styled:
     status = run.status
-    counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
+    counts = f"{counted(status.updates, 'update')}, {counted(status.server_steps, 'server step')}"
     state = Styled(state_word(status.state.text), f": {status.reason}")
-    return section("status", [state, f"{counts}; ended at {status.end_s:.3f} s"])
+    return section("status", [state, f"{counts}, {status.discarded:,} discarded; ended at {status.end_s:.3f} s"])
 
 
 def _snapshots(run: Run) -> Styled:
@@ -261,7 +264,7 @@ def _load(found: Diagnosis) -> str:
     if found.busiest_rank > 0:
         parts.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
-        parts.append(f"ranks use {_share(found.core_load)} of their host's {found.cores} cores")
+        parts.append(f"ranks use {_share(found.core_load)} of their host's {counted(found.cores, 'core')}")
     return "; ".join(parts)
 
 

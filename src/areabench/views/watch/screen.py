@@ -127,7 +127,7 @@ def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Text]:
     if frame.refused or frame.lost:
         yield _labelled("faults", (_faults(frame), BAD))
     age = f"{frame.age_s:.1f} s" if frame.age_s < 10 else duration(frame.age_s)
-    yield _labelled("file", f"{size(frame.size_bytes)}, {frame.snapshots:,} snapshots, written {age} ago")
+    yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
 
 
 Part = str | tuple[str, str]  # text, or text and style
@@ -163,7 +163,7 @@ def _updates(frame: Frame) -> str:
         nominal = "" if math.isnan(rates.nominal) else f", of {rates.nominal:.4g}/s nominal"
         parts.append(f"{rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall{nominal}")
     discarded = f", {frame.discarded:,} discarded" if frame.discarded else ""
-    return f"{': '.join(parts)}; {frame.server_steps:,} server steps{discarded}"
+    return f"{': '.join(parts)}; {counted(frame.server_steps, 'server step')}{discarded}"
 
 
 def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:
@@ -299,7 +299,7 @@ def one_line(frame: Frame) -> str:
         return f"waiting     {frame.reason}"
     of = f" / {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s"]
-    parts += [] if frame.updates is None else [f"{frame.updates:,} updates"]
+    parts += [] if frame.updates is None else [counted(frame.updates, "update")]
     if not math.isnan(frame.rates.recent):
         nominal = "" if math.isnan(frame.rates.nominal) else f" of {frame.rates.nominal:.4g}"
         parts.append(f"{frame.rates.recent:.4g}{nominal}/s")
