@@ -71,7 +71,7 @@ def test_a_limit_that_is_none(text: str) -> None:
         start_limit_s({LIMIT: text})
 
 
-def test_steps_are_told_to_the_launching_process_only(tmp_path: Path) -> None:
+def test_steps_are_reported_to_the_launching_process_only(tmp_path: Path) -> None:
     reporter({FOLDER: str(tmp_path)})(BEGUN)
     reporter({FOLDER: str(tmp_path / "on another machine")})(LISTENING)
     reporter({})(LISTENING)

@@ -63,7 +63,7 @@ def test_many_blocks_are_verified_together(tmp_path: Path, monkeypatch: pytest.M
         assert found.verified("events")[0] == 6
 
 
-def test_rows_that_cannot_be_read_are_told_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_read_are_reported_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         found = logged(file, [2] * 5)
 

@@ -195,7 +195,7 @@ def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> No
         check_format(Path("run.h5"), attributes)
 
 
-def test_the_version_is_told_and_the_warning_names_who_opens_the_file() -> None:
+def test_the_version_is_reported_and_the_warning_names_who_opens_the_file() -> None:
     assert check_format(Path("run.h5"), {"format": FORMAT, "schema_version": 7}) == 7
     with pytest.warns(UncheckedFile) as told:
         run = open_run(OLD)
