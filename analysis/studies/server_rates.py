@@ -57,7 +57,7 @@ class ServerRates:
 
 
 def server_rates(points: Sequence[Point]) -> list[ServerRates]:
-    """The sweep over server rates, a record for each set of client rates."""
+    """The sweep over server rates, one record for each set of client rates."""
     groups: dict[tuple[float, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(point.rates.tolist()), []).append(point)

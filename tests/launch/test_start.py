@@ -67,7 +67,7 @@ def test_the_limit_is_ten_minutes_unless_the_environment_has_another() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon", "1000000"])
 def test_a_limit_that_is_none(text: str) -> None:
-    with pytest.raises(UserError, match=rf"AREABENCH_START_LIMIT = '{text}' is no whole number of seconds"):
+    with pytest.raises(UserError, match=rf"AREABENCH_START_LIMIT = '{text}' is not a whole number of seconds"):
         start_limit_s({LIMIT: text})
 
 

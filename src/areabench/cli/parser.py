@@ -259,7 +259,7 @@ def _check(commands: Commands) -> None:
     _experiment_options(parser)
     parser.add_argument(
         "--ended-in", type=Path, metavar="RUN",
-        help="report instead whether this run file holds it, ended",
+        help="report instead whether this run file holds an ended run of it",
     )  # fmt: skip
     _json_option(parser)
 
@@ -286,7 +286,7 @@ def _theory(commands: Commands) -> None:
 
 
 def _watch(commands: Commands) -> None:
-    purpose = "follow a running run, from any machine that sees its file"
+    purpose = "follow a run under way, from any machine that sees its file"
     parser = _command(commands, "watch", purpose, "runs/demo/area.h5")
     parser.add_argument("run", type=Path, help="run file; it may not exist yet, and is only read")
     parser.add_argument(
