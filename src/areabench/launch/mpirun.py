@@ -31,13 +31,13 @@ from areabench.launch.families import Family, family_in, mpi4py_family, version_
 from areabench.launch.start import FOLDER
 from areabench.launch.watch import StartWatch, end_ranks, say
 from areabench.progress import relay, write_coloured, write_live
-from areabench.transports.signals import LISTENING
+from areabench.transports.signals import LISTENING, STOP_SIGNALS
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
 PATIENCE_S = 30.0  # how long a run may take to stop: it writes a checkpoint and waits for its clients
 _VERSION_LIMIT_S = 30.0  # for `mpirun --version`, which usually takes 0.1 s
 _FIRST_WITH_ULFM = 5  # version of Open MPI
-FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+FORWARDED_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)  # SIGHUP: the terminal is closed
 _PR_SET_PDEATHSIG = 1
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
 _LEFT_BEHIND_S = 20.0  # that ranks and mpirun may take to end after the server
