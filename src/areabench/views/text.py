@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
 
 QUANTILES = (50, 95, 99)  # percent
-Row = tuple[str, str]  # label and text
+LabelledText = tuple[str, str]  # label and text
 
 
 def size(count: float) -> str:
@@ -341,7 +341,7 @@ def _difference(pair: Pair) -> str:
     return f"{pair.difference_percent:+.2f} %" if math.isfinite(pair.difference_percent) else "-"
 
 
-def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Row]:
+def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[LabelledText]:
     if found.data is not None:
         yield "data", _data(found.data)
     yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
@@ -358,7 +358,7 @@ def _data(data: DataComparison) -> str:
     return "the same in both runs" if data.equal else differ
 
 
-def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[Row]:
+def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[LabelledText]:
     alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
     begins = "the sequences are equal"
     if order.differs_at is not None:
@@ -410,7 +410,7 @@ def _events(found: Findings) -> str:
     )
 
 
-def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
+def _theorem1(found: Theorem1 | None) -> Iterator[LabelledText]:
     if found is None:
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
         return
@@ -426,7 +426,7 @@ def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
         yield "", f"E|x_s,K - x*|² <= {found.closed_bound:.4g} (closed form){proof} at K = {found.iterations:,}"
 
 
-def _theorem2(found: Theorem2 | None) -> Iterator[Row]:
+def _theorem2(found: Theorem2 | None) -> Iterator[LabelledText]:
     if found is None:
         yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
         return
@@ -438,7 +438,7 @@ def _theorem2(found: Theorem2 | None) -> Iterator[Row]:
     yield "", f"alpha = {found.alpha:.4g} for K = {found.iterations:,}; E[f(average) - f*] <= {found.bound:.4g}"
 
 
-def _server(found: Findings) -> Iterator[Row]:
+def _server(found: Findings) -> Iterator[LabelledText]:
     best = found.server
     yield (
         "server rate",
@@ -448,7 +448,7 @@ def _server(found: Findings) -> Iterator[Row]:
     yield "", "(the least bound of Theorem 2 for a number of iterations; within a horizon a faster server is no worse)"
 
 
-def _suggestion(found: Findings) -> Iterator[Row]:
+def _suggestion(found: Findings) -> Iterator[LabelledText]:
     if found.suggestion is None:
         return
     schedule, best = found.suggestion.schedule.name, found.server.rate

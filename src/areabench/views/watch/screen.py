@@ -130,20 +130,20 @@ def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Text]:
     yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
 
 
-Part = str | tuple[str, str]  # text, or text and style
+StyledPart = str | tuple[str, str]  # text, or text and style
 
 
-def _labelled(label: str, *parts: Part) -> Text:
+def _labelled(label: str, *parts: StyledPart) -> Text:
     return _text((f"{label:<{_LABEL_WIDTH}}", _LABEL), *parts)
 
 
-def _text(*parts: Part) -> Text:
+def _text(*parts: StyledPart) -> Text:
     """Parts without control characters, which a file may have brought in."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((harmless(text), style) for text, style in pairs))
 
 
-def _time(frame: Frame, glyphs: Glyphs) -> list[Part]:
+def _time(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
     of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     words = [f"{frame.time_s:.2f}{of} s"]
     if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
@@ -166,7 +166,7 @@ def _updates(frame: Frame) -> str:
     return f"{': '.join(parts)}; {counted(frame.server_steps, 'server step')}{discarded}"
 
 
-def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:
+def _staleness(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
     counts = frame.staleness.counts
     if not counts:
         return ["-"]
@@ -179,7 +179,7 @@ def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:
     ]
 
 
-def _quality(frame: Frame) -> list[Part]:
+def _quality(frame: Frame) -> list[StyledPart]:
     quality, remark = frame.quality, (f" ({frame.quality_remark})" if frame.quality_remark else "", _FAINT)
     if quality is None:
         return ["-", remark]
@@ -267,7 +267,7 @@ def _rest(others: Sequence[ClientFrame]) -> str:
 # ---------------------------------------------------------------------------------------------------- bars
 
 
-def _bar(share: float, length: int, style: str, glyphs: Glyphs) -> list[Part]:
+def _bar(share: float, length: int, style: str, glyphs: Glyphs) -> list[StyledPart]:
     count = filled(share, length)
     return [(glyphs.full * count, style), (glyphs.empty * (length - count), _FAINT)]
 
