@@ -204,7 +204,7 @@ def test_the_warning_about_an_older_checkpoint_names_who_reads_it(tmp_path: Path
     assert [warning.filename for warning in told] == [__file__]
 
 
-def test_a_run_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match=r"run.h5: has no checkpoint \(run.h5.checkpoint\) to resume from; run"):
         require_checkpoint(tmp_path / "run.h5")
 

@@ -10,24 +10,15 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import flip
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.arrays import crc32
-from areabench.experiment.parse import parse_experiment
-from areabench.progress import Style
 from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows
 from areabench.runfile.open import open_file, read_rows
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
+EXPERIMENT = quadratic("iterations = 60")
 OLD = Path(__file__).parent / "schema6" / "simulator.h5"
-
-
-def simulated(path: Path) -> Path:
-    """A run of 60 events."""
-    experiment = parse_experiment(quadratic("iterations = 60"))
-    simulate(experiment, RunOptions(path, path.parent, "", "", False, Style.NONE))
-    return path
 
 
 def logged(file: h5py.File, blocks: Sequence[int]) -> Checksums:
@@ -63,7 +54,7 @@ def test_many_blocks_are_verified_together(tmp_path: Path, monkeypatch: pytest.M
         assert found.verified("events")[0] == 6
 
 
-def test_rows_that_cannot_be_read_are_told_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_read_are_reported_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         found = logged(file, [2] * 5)
 
@@ -95,7 +86,7 @@ def test_checksums_of_other_columns_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
-    path = simulated(tmp_path / "run.h5")
+    path = simulated(tmp_path / "run.h5", EXPERIMENT)
     with h5py.File(path, "r+") as file:
         count = len(file["metrics"])
         file["metrics"].resize(count + 1, axis=0)
@@ -106,7 +97,7 @@ def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
 
 
 def test_rows_that_count_are_those_with_a_checksum(tmp_path: Path) -> None:
-    path = simulated(tmp_path / "run.h5")
+    path = simulated(tmp_path / "run.h5", EXPERIMENT)
     with h5py.File(path, "r+") as file:
         file["events"].resize(70, axis=0)
         rows = VerifiedRows(file)

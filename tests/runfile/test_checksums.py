@@ -10,21 +10,18 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import edited, flip
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.diagnosis import Diagnosis
 from areabench.errors import RunFileError, UncheckedFile
-from areabench.experiment.parse import parse_experiment
 from areabench.files import check_signed, signed
-from areabench.progress import Style
 from areabench.runfile.checksums import PARTS, Checksums, check_rows
 from areabench.runfile.layout import checkpoint_path, diagnosis_row, read_attributes, write_attributes
 from areabench.runfile.open import open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import salvage
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
 EXPERIMENT = quadratic("iterations = 700", dimension=20) + "[record]\ninterval_s = 1.0\naverage = true\n"
 READING = ("show", "summary", "diagnose", "replay", "compare", "report", "watch")
@@ -33,9 +30,7 @@ READING = ("show", "summary", "diagnose", "replay", "compare", "report", "watch"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 700 events with averages."""
-    path = tmp_path_factory.mktemp("runs") / "run.h5"
-    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
-    return path
+    return simulated(tmp_path_factory.mktemp("runs") / "run.h5", EXPERIMENT)
 
 
 @pytest.fixture

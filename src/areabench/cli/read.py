@@ -196,7 +196,9 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
 
 def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
     """What was equal, and how it was compared."""
-    events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
+    from areabench.views.styled import counted
+
+    events, snapshots = counted(outcome.events, "event"), counted(outcome.snapshots, "snapshot")
     if kept:
         return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
     return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"

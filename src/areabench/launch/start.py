@@ -45,7 +45,7 @@ def start_limit_s(environment: Mapping[str, str]) -> int:
     """How long MPI may take to start on all ranks, in seconds."""
     text = environment.get(LIMIT) or str(_DEFAULT_LIMIT_S)
     if not text.isdecimal() or not 1 <= int(text) < 1_000_000:
-        raise UserError(f"{LIMIT} = {text!r} is no whole number of seconds from 1 to 999,999; correct or unset it")
+        raise UserError(f"{LIMIT} = {text!r} is not a whole number of seconds from 1 to 999,999; correct or unset it")
     return int(text)
 
 

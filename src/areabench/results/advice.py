@@ -340,7 +340,7 @@ def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subj
 
 
 def violations(subject: Subject) -> Iterator[str]:
-    """What the theorems assume and the experiment does not give, a line each."""
+    """What the theorems assume and the experiment does not give, one line each."""
     experiment = subject.experiment
     if not isinstance(experiment.method, Area):
         yield f'method "{experiment.method.name}": the theorems are about AREA'

@@ -335,7 +335,7 @@ def _read_failures(path: Path) -> list[Failure]:
                 raise ValueError("a line does not have its checksum")
             return failures
     except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
-        raise RunFileError(f"{path}: is no list of failures: {error}; remove it or run the sweep again") from error
+        raise RunFileError(f"{path}: is not a list of failures: {error}; remove it or run the sweep again") from error
 
 
 def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:

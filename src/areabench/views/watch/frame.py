@@ -20,7 +20,7 @@ WAITING, KILLED = "waiting", "killed"  # states beside those of the run file
 
 
 @dataclass(frozen=True)
-class Rates:
+class UpdateRates:
     """Updates per second of the run's time: in the last ten seconds, overall, and nominally by the clients' rates."""
 
     recent: float = math.nan
@@ -81,7 +81,7 @@ class Frame:
     discarded: int | None = None
     refused: int | None = None
     lost: tuple[int, ...] | None = None
-    rates: Rates = Rates()
+    rates: UpdateRates = UpdateRates()
     staleness: Staleness = Staleness()
     snapshots: int = 0
     quality: Quality | None = None
@@ -158,11 +158,11 @@ def _totals(seen: Observation) -> _Totals:
     )  # fmt: skip
 
 
-def _rates(seen: Observation, expected: Expected) -> Rates:
+def _rates(seen: Observation, expected: Expected) -> UpdateRates:
     time_s, counts, nominal = seen.time_s, seen.counts, _nominal(seen, expected)
     if not _is_counted(seen) or time_s <= 0:
-        return Rates(nominal=nominal)
-    return Rates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
+        return UpdateRates(nominal=nominal)
+    return UpdateRates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
 
 
 def _phase(seen: Observation) -> str:
