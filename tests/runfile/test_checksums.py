@@ -227,6 +227,20 @@ def test_a_damaged_checkpoint_is_refused(
     assert "run.h5.checkpoint: is damaged (" in capsys.readouterr().err
 
 
+def test_a_damaged_checkpoint_is_refused_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HDF5 2.0.0 never returns from some of them, and names another reason of others, as of this one."""
+    path = tmp_path / "run.h5"
+    stopped(path, monkeypatch)
+    content = bytearray(checkpoint_path(path).read_bytes())
+    content[1000:6000] = bytes(5000)
+    checkpoint_path(path).write_bytes(content)
+    capsys.readouterr()
+    assert main(["resume", str(path)]) == 2
+    assert "run.h5.checkpoint: is damaged (it does not have its checksum)" in capsys.readouterr().err
+
+
 def test_a_checkpoint_of_an_earlier_version_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
