@@ -324,3 +324,13 @@ def test_a_damaged_sweep_is_refused_until_it_is_swept_again(
         (tmp_path / "runs" / "sweep.toml").unlink()  # as the message says
     assert main(command) == 0
     assert main(["table", str(tmp_path / "runs"), "--keep", "all"]) == 0
+
+
+def test_a_plan_of_which_nothing_is_left_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.toml").touch()
+    assert main(["table", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"areabench: {tmp_path}/sweep.toml: does not say which sweep it is; remove it and run the sweep again"
+    ]
