@@ -38,7 +38,7 @@ from areabench.runfile.layout import Held, checkpoint_path
 FORMAT, VERSION, VERSION_WITHOUT_CHECKSUM = "areabench-checkpoint", 2, 1
 _CHECKSUM_BYTES, _BYTES_AT_ONCE = 4, 2**24
 # The attribute `version` of 1 as HDF5 stores it: name, type (an integer of eight bytes), shape (one), value.
-_UNCHECKED = b"version\0" + bytes.fromhex("1008000008000000" "0000400000000000" "0100000000000000" "0100000000000000")
+_UNCHECKED = b"version\0" + bytes.fromhex("1008000008000000 0000400000000000 0100000000000000 0100000000000000")
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
