@@ -300,8 +300,8 @@ def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
 def _write(source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Parts, saved: Saved) -> None:
     experiment = source.experiment
     recorder = Recorder(made, to_toml(experiment), *_size(source), force=True, record=experiment.record)
-    rows, tally = _Rows(source, events, index), _tally(events)
-    earlier = Earlier(rows, len(events), len(index), tally, parts.models, parts.averages)
+    read, tally = _Rows(source, events, index), _tally(events)
+    earlier = Earlier(read, len(events), len(index), tally, parts.models, parts.averages)
     recorder.begin(parts.provenance or _unknown(), _clients(parts), earlier)
     for name, rows in parts.tables.items():
         recorder.copy(name, rows)
