@@ -186,6 +186,7 @@ LATE = {"fields": "steps: int = 0"}  # what follows is wrong at the fourth step 
 AFTER = "State({model}, steps=state.steps + 1), {calls}"
 WRONG_LATER: list[tuple[dict[str, str], str]] = [
     ({"calls": "(2,)"}, "aggregate calls (2,); give a tuple of clients from 0 to 1"),
+    ({"calls": "(1, 1)"}, "aggregate calls (1, 1); give a tuple of clients from 0 to 1, each once"),
     ({"calls": "(-1,)"}, "aggregate calls (-1,); give a tuple of clients from 0 to 1"),
     ({"calls": "(1.0,)"}, "aggregate calls (1.0,); give a tuple of clients from 0 to 1"),
     ({"calls": "None"}, "aggregate calls None; give a tuple of clients from 0 to 1"),

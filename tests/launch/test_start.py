@@ -60,6 +60,16 @@ def test_a_rank_that_starts_in_time_leaves_no_child(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == ""
 
 
+def test_a_rank_starts_without_the_child_that_keeps_the_time() -> None:
+    """Who wrote into its pipe would end, without a word, and wait in MPI for the other ranks."""
+    before = set(psutil.Process().children())
+    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1), 60) as limit:
+        (child,) = set(psutil.Process().children()) - before
+        child.kill()
+        child.wait()
+        limit.first_meeting()
+
+
 def test_the_limit_is_ten_minutes_unless_the_environment_has_another() -> None:
     assert start_limit_s({}) == start_limit_s({LIMIT: ""}) == 600
     assert start_limit_s({LIMIT: "30"}) == 30

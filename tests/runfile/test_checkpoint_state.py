@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from areabench.arrays import crc32
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, UncheckedFile, WriteFailure
@@ -191,6 +192,9 @@ def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
     with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
         file.attrs[name] = value
+    path = checkpoint_path(tmp_path / "run.h5")
+    content = path.read_bytes()
+    path.write_bytes(content + crc32(content).to_bytes(4, "little"))
     with pytest.raises(RunFileError, match="is no checkpoint of this areabench; use the one that wrote it"):
         read_checkpoint(tmp_path / "run.h5", rich(0.0))
 

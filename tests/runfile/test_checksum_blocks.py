@@ -14,7 +14,7 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.arrays import crc32
-from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows
+from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows, checksum_row
 from areabench.runfile.open import open_file, read_rows
 
 EXPERIMENT = quadratic("iterations = 60")
@@ -75,7 +75,19 @@ def test_blocks_count_as_far_as_one_follows_the_other(column: str, value: int, t
         rows[column][1] = value
         rows["own"][1] = crc32(rows[1:2].tobytes()[: CHECKSUM.itemsize - 4])
         file["checksums"][...] = rows
-        assert Checksums(file).covered("events") == 2
+        with pytest.raises(ValueError, match="block 1 of /events is not where /checksums has it"):
+            Checksums(file)
+        assert Checksums(file, strict=False).covered("events") == 2
+
+
+def test_blocks_of_several_datasets_may_alternate(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        logged(file, [2])
+        rows = [checksum_row(part, first, np.arange(2)) for first in (0, 2, 4) for part in ("events", "metrics")]
+        file["checksums"].resize(len(rows), axis=0)
+        file["checksums"][:] = np.concatenate(rows)
+        found = Checksums(file)
+        assert (found.covered("events"), found.covered("metrics")) == (6, 6)
 
 
 def test_checksums_of_other_columns_are_not_read(tmp_path: Path) -> None:

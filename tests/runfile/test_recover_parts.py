@@ -15,6 +15,7 @@ from tests.support.edited import edited, flip
 from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
+from areabench.cli.main import main
 from areabench.engine.events import CLIENT, Kind, State
 from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.errors import RunFileError
@@ -168,8 +169,19 @@ def test_a_last_model_without_its_checksum_is_not_saved(name: str, tmp_path: Pat
     flip(run, f"snapshots/{name}")
     saved, made = saved_of(run)
     assert (saved.events, saved.snapshots) == (100, saved.all_snapshots)
+    missing = {"model": ("last model", "last average"), "average": ("last average",)}[name]
+    assert (saved.missing, saved.everything) == (missing, False)
     with open_run(made) as new:
         assert new.has_model(-1) == (name == "average")
+        assert new.status.state == State.FAILED
+    assert main(["replay", str(made)]) == 0  # of an average that is not there nothing is compared
+
+
+def test_a_run_without_events_whose_last_model_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = simulated(tmp_path / "run.h5", "record.models=last", "record.events=false", "stop.iterations=100")
+    flip(run, "snapshots/model")
+    assert main(["recover", str(run), "-o", str(tmp_path / "saved.h5")]) == 0
+    assert "; without last model, last average; not replayed: is failed and has no" in capsys.readouterr().out
 
 
 def test_a_last_model_of_another_snapshot_is_not_saved(tmp_path: Path) -> None:

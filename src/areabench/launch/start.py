@@ -72,7 +72,8 @@ class StartLimit:
     def first_meeting(self) -> None:
         """MPI_Init has returned; the ranks meet for the first time."""
         if self._child:
-            os.write(self._pipe, b"!")
+            with suppress(OSError):  # the child was killed: the run needs it no longer
+                os.write(self._pipe, b"!")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

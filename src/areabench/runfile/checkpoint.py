@@ -37,6 +37,8 @@ from areabench.runfile.layout import Held, checkpoint_path
 
 FORMAT, VERSION, VERSION_WITHOUT_CHECKSUM = "areabench-checkpoint", 2, 1
 _CHECKSUM_BYTES, _BYTES_AT_ONCE = 4, 2**24
+# The attribute `version` of 1 as HDF5 stores it: name, type (an integer of eight bytes), shape (one), value.
+_UNCHECKED = b"version\0" + bytes.fromhex("1008000008000000 0000400000000000 0100000000000000 0100000000000000")
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
@@ -234,15 +236,13 @@ def read_checkpoint(run_file: Path, state: Any) -> Checkpoint:
     """The checkpoint of a run file; `state` is any state of its method, whose form defines what to read."""
     path = require_checkpoint(run_file)
     try:
+        checked = _verify(path)  # before HDF5 sees it, which may never return from a damaged file of this format
         with h5py.File(path, "r") as file:
-            version = file.attrs["version"]
-            if file.attrs["format"] != FORMAT or version not in (VERSION, VERSION_WITHOUT_CHECKSUM):
+            if file.attrs["format"] != FORMAT or file.attrs["version"] not in (VERSION, VERSION_WITHOUT_CHECKSUM):
                 raise RunFileError(f"{path}: is no checkpoint of this areabench; use the one that wrote it")
-            if version == VERSION:
-                _verify(path)
-            else:
+            if not checked:
                 warnings.warn(UncheckedFile(path), stacklevel=2)
-            behind = _CHECKSUM_BYTES if version == VERSION else 0
+            behind = _CHECKSUM_BYTES if checked else 0
             memories = _read_memories(path, file["remembering"][:].tolist(), state.model, behind)
             return _read(file, state, memories)
     except _DAMAGE as error:
@@ -302,15 +302,19 @@ def _read_tally(group: h5py.Group) -> Tally:
     return Tally.of(kinds, staleness, served, float(group.attrs["last_time_s"]))
 
 
-def _verify(path: Path) -> None:
-    """A ValueError unless the file ends with the checksum of all that stands before."""
+def _verify(path: Path) -> bool:
+    """Whether the file ends with the checksum of all that stands before; a ValueError if it should."""
     checksum, left = 0, path.stat().st_size - _CHECKSUM_BYTES
     with path.open("rb") as file:
         while left > 0:
             piece = file.read(min(left, _BYTES_AT_ONCE))
             checksum, left = crc32(piece, checksum), left - len(piece)
-        if file.read() != checksum.to_bytes(_CHECKSUM_BYTES, "little"):
+        if file.read() == checksum.to_bytes(_CHECKSUM_BYTES, "little"):
+            return True
+        file.seek(0)
+        if _UNCHECKED not in file.read(_BYTES_AT_ONCE):
             raise ValueError("it does not have its checksum")
+    return False
 
 
 def _read_memories(path: Path, clients: Sequence[int], model: Vector, behind: int) -> dict[int, Vector]:

@@ -180,7 +180,7 @@ def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> No
         if wrong := _wrong_state(step.state, start, earlier):
             reject(f"{name} returned a state that {wrong}", "see docs/extending.md for what a state may hold")
         if not _are_clients(step.calls, clients):
-            reject(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {len(clients) - 1}")
+            reject(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {len(clients) - 1}, each once")
         return step
 
     def checked_memory(name: str, memory: Any) -> Vector | None:
@@ -204,8 +204,9 @@ def try_method(settings: OwnMethod, experiment: Experiment, start: Vector) -> No
 
 
 def _are_clients(calls: Any, clients: range) -> bool:
-    """Whether calls are a tuple of clients that exist; a negative number would count from the end."""
-    return isinstance(calls, tuple) and all(type(each) is int and each in clients for each in calls)
+    """Whether calls are a tuple of clients that exist, none twice; a negative number would count from the end."""
+    known = isinstance(calls, tuple) and all(type(each) is int and each in clients for each in calls)
+    return known and len(set(calls)) == len(calls)
 
 
 def guarded_method(settings: OwnMethod, method: Method, clients: int, model: Vector) -> Method:
@@ -226,7 +227,7 @@ def guarded_method(settings: OwnMethod, method: Method, clients: int, model: Vec
                 fail(f"{name} returned {type(step).__name__}", "let it return Step(state, calls)")
             state_of(name, step.state)
             if not _are_clients(step.calls, range(clients)):
-                fail(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {clients - 1}")
+                fail(f"{name} calls {step.calls!r}", f"give a tuple of clients from 0 to {clients - 1}, each once")
             return step
 
         return step_of

@@ -163,6 +163,7 @@ class Tail:
         self._identity: tuple[object, ...] = ()
         self._facts: RunFacts | None = None
         self._counts = EventCounts(0)
+        self._models_verified = 0
 
     def observe(self, last_version: int | None = None) -> Observation:
         """Read what is new; a RunFileError where the file is not there, or cannot be read just now.
@@ -185,6 +186,7 @@ class Tail:
         if not facts.experiment.record.events and len(own_part(file, "tally/served")):
             self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
         index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
+        self._models_verified = verified.count("snapshots/model", self._models_verified)
         snapshot, model = _last_snapshot(index, own_part(file, "snapshots/model"), last_version)
         return Observation(
             facts=facts,
@@ -209,6 +211,7 @@ class Tail:
         if self._facts is None or identity != self._identity:
             self._facts = _read_facts(self.path, file)
             self._identity, self._counts = identity, EventCounts(len(self._facts.clients))
+            self._models_verified = 0
         return self._facts
 
 
