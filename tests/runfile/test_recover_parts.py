@@ -178,7 +178,9 @@ def test_a_last_model_without_its_checksum_is_not_saved(name: str, tmp_path: Pat
 
 
 def test_a_run_without_events_whose_last_model_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = simulated(tmp_path / "run.h5", "record.models=last", "record.events=false", "stop.iterations=100")
+    run = simulated(
+        tmp_path / "run.h5", EXPERIMENT, ["record.models=last", "record.events=false", "stop.iterations=100"]
+    )
     flip(run, "snapshots/model")
     assert main(["recover", str(run), "-o", str(tmp_path / "saved.h5")]) == 0
     assert "; without last model, last average; not replayed: is failed and has no" in capsys.readouterr().out
