@@ -53,7 +53,7 @@ def main(folder: str) -> None:
         verdict = "is better than" if difference > half_width else "cannot be told apart from"
         print(
             f"  {METHOD_NAMES[better]} {verdict} {METHOD_NAMES[other]}: "
-            f"{difference:.1f} ± {half_width:.1f} points ({CONFIDENCE:.0%} interval)"
+            f"{difference:.1f} ± {half_width:.1f} points ({100 * CONFIDENCE:.0f} % interval)"
         )
 
 

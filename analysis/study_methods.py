@@ -103,8 +103,8 @@ def facts(found: Sequence[Certificate]) -> str:
         f"Exact are {len(exact)} of {len(by_name)}: {', '.join(exact)}.",
         f"At ratio {ratio:.0f}, delay-adaptive steps end {adaptive / constant:.2f} times as far from x* as constant "
         f"ones ({adaptive:.3g} against {constant:.3g}): they discount the slow clients a second time.",
-        f"Drawing among idle clients ends at {idle:.3g}, drawing among all at {uniform:.1g}: the idle ones are no uniform "
-        "draw.",
+        f"Drawing among the idle clients ends at {idle:.3g}, drawing among all at {uniform:.1g}: the idle ones are no "
+        "uniform draw.",
     ]
     return "\n".join(f"- {sentence}" for sentence in sentences)
 

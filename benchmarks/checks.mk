@@ -9,7 +9,7 @@ coverage: $(VENV)/torch-installed ## measure which branches the tests without MP
 	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term
 
 # Mutants that are in build/mutants/log.jsonl are not tried again: an interrupted run continues.
-mutants: $(VENV)/torch-installed ## change the source in 900 small ways and see whether a test fails: benchmarks/results/MUTANTS.md (one to two hours)
+mutants: $(VENV)/torch-installed ## change the source in 160 small ways and see whether a test fails: benchmarks/results/MUTANTS.md (half an hour)
 	$(BIN)/python -m tests.mutants --sample 200 --seed 11 --page benchmarks/results/MUTANTS.md \
 	  --seen 1 2 3:engine,transports,runfile 5:runfile,transports 7:runfile,transports
 

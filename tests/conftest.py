@@ -47,7 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what changes the machine or takes minutes, unless that is asked for."""
     if os.environ.get("AREABENCH_SYSTEM_TESTS") == "1":
         return
-    reasons = {"system": "changes the machine for a while, or needs a browser", "long": "takes minutes with its like"}
+    reasons = {
+        "system": "changes the machine for a while, or needs a browser",
+        "long": "takes minutes with others",
+    }
     for item in items:
         for marker, reason in reasons.items():
             if item.get_closest_marker(marker):

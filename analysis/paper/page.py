@@ -121,8 +121,8 @@ def _top(
 
 def _unfinished(total: Counts) -> str:
     """Cells that the counts leave out."""
-    words = f"{total.cells - total.run} cells have not been run. " if total.run < total.cells else ""
-    return words + (f"{total.incomplete} cells are incomplete: trials are missing." if total.incomplete else "")
+    words = f"Cells that have not been run: {total.cells - total.run}. " if total.run < total.cells else ""
+    return words + (f"Cells with missing trials: {total.incomplete}." if total.incomplete else "")
 
 
 def _parts(main: Sequence[Match]) -> list[tuple[str, list[Match]]]:

@@ -22,9 +22,9 @@ from areabench.views.figures.style import (
     label_log_axis,
     method_style,
     styled,
-    trials_name,
     typeset,
 )
+from areabench.views.styled import counted
 
 NAMES = {"area": "AREA", "as-fedavg": "AS-FedAvg", "fedbuff": "FedBuff"}
 
@@ -98,7 +98,7 @@ def _panels(count: int, width_in: float | None, trials: int) -> tuple[Figure, li
         figure = Figure(figsize=(3.4 * count, 3.6), layout="constrained")
         return figure, list(figure.subplots(1, count))
     figure, panels = grid(count, width_in, 3.0, 2.0)
-    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {trials_name(trials)}")
+    entitle(figure, f"Where methods end under uneven rates, mean and 95 % of {counted(trials, 'trial')}")
     return figure, panels
 
 

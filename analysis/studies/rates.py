@@ -22,9 +22,9 @@ from areabench.views.figures.style import (
     label_axes,
     label_log_axis,
     styled,
-    trials_name,
     typeset,
 )
+from areabench.views.styled import counted
 
 _NAMES = ("E|x_s,K - x*|²", "E[f(average) - f*]")  # what the theorems bound
 
@@ -122,10 +122,10 @@ def draw_rates(rows: list[list[Curve]]) -> Figure:
 
 @styled
 def draw_theorem(curves: Sequence[Curve], theorem: int, *, width_in: float) -> Figure:
-    """The curves of one theorem for a paper, a panel each; `theorem` is 1 or 2."""
+    """The curves of one theorem for a paper, one panel each; `theorem` is 1 or 2."""
     figure, panels = grid(len(curves), width_in, 3.0, 2.0)
     least = min(len(curve.values) for curve in curves)
-    entitle(figure, f"Theorem {theorem}: AREA and the bound, {trials_name(least)}")
+    entitle(figure, f"Theorem {theorem}: AREA and the bound, {counted(least, 'trial')}")
     for curve, panel in zip(curves, panels, strict=True):
         _panel(panel, curve, 1 / theorem, "small")
         label_axes(panel, "iterations K", _NAMES[theorem - 1])

@@ -21,9 +21,9 @@ from areabench.views.figures.style import (
     label_log_axis,
     method_style,
     styled,
-    trials_name,
     typeset,
 )
+from areabench.views.styled import counted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ServerRates:
 
 
 def server_rates(points: Sequence[Point]) -> list[ServerRates]:
-    """The sweep over server rates, a record for each set of client rates."""
+    """The sweep over server rates, one record for each set of client rates."""
     groups: dict[tuple[float, ...], list[Point]] = {}
     for point in points:
         groups.setdefault(tuple(point.rates.tolist()), []).append(point)
@@ -86,7 +86,7 @@ def draw_server_rates(found: Sequence[ServerRates], *, width_in: float | None = 
         panels = list(np.atleast_1d(figure.subplots(1, len(found))))
     else:
         figure, panels = grid(len(found), width_in, 3.0, 2.0)
-        entitle(figure, f"How often should the server step? {trials_name(len(found[0].gaps))}")
+        entitle(figure, f"How often should the server step? {counted(len(found[0].gaps), 'trial')}")
     for panel, each in zip(panels, found, strict=True):
         middle = int(np.argmin(np.abs(np.log(each.factors))))
         shown = band(each.gaps / each.gaps.mean(axis=0)[middle])

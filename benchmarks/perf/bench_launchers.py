@@ -28,7 +28,7 @@ from bench_page import describe_machine
 
 from areabench.errors import UserError
 from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
-from areabench.launch.mpirun import Tolerance, launcher_flags, tolerance_flags
+from areabench.launch.mpirun import FaultTolerance, launcher_flags, tolerance_flags
 
 _COLUMNS = ("launcher", "event", "signals at the other ranks", "MPI raises at the server", "at clients", "they end")
 _RAISED = "raised"
@@ -127,7 +127,7 @@ def ways_of(python: Path) -> list[Way]:
     """How ranks are started with the MPI of a Python: plainly, and as `areabench launch` does it."""
     mpirun = mpirun_of(python)
     plain = [mpirun.path, *launcher_flags(mpirun)]
-    tolerant = tolerance_flags(mpirun, Tolerance.AUTO)
+    tolerant = tolerance_flags(mpirun, FaultTolerance.AUTO)
     name = str(mpirun).partition("(")[2].rstrip(")")
     return [Way(name, python, plain), Way(f"{name}, `{' '.join(tolerant)}`", python, [*plain, *tolerant])]
 

@@ -228,8 +228,8 @@ def measure_here(experiment: Experiment, cache: Path) -> Cost:
 def measure_whole(experiment: Experiment, cache: Path) -> Cost:
     """Simulate in this process as `areabench simulate` does: run file and evaluation count."""
     begun_s = time.process_time()
-    around = RunOptions(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
-    status = checked(simulate(experiment, around))
+    options = RunOptions(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
+    status = checked(simulate(experiment, options))
     return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes(resource.RUSAGE_SELF))
 
 

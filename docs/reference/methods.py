@@ -9,10 +9,11 @@ from areabench.results.methods import listed_methods
 _INTRODUCTION = """\
 # All methods
 
-What `areabench methods` prints; `areabench methods NAME` lists the keys of one. *Chosen by* says who decides which client works
-next. *Under uneven rates* is the limit on problems without noise with small steps: exact, or what the method is biased towards,
-[as measured](../benchmarks/results/studies/BIAS_METHODS.md). *Server* is the memory of the rule in vectors of the model's length
-d, for n clients; the models that clients still work on come on top. This page is generated: `make docs-reference`.
+What `areabench methods` prints; `areabench methods NAME` lists the keys of one. *Chosen by* says who decides which
+client works next. *Under uneven rates* is the limit on problems without noise with small steps: exact, or what the
+method is biased towards, [as measured](../benchmarks/results/studies/BIAS_METHODS.md). *Server* is the memory of the
+rule in vectors of the model's length d, for n clients; the models that clients still work on come on top. This page
+is generated: `make docs-reference`.
 
 | `method.name` | what it is | chosen by | under uneven rates | server | paper |
 |---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""areabench: benchmarks of asynchronous federated optimization on MPI, in real and in virtual time."""
+"""areabench: benchmarks of asynchronous federated optimisation on MPI, in real and in virtual time."""
 
 from __future__ import annotations
 

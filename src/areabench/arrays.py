@@ -14,8 +14,3 @@ except ImportError:
 __all__ = ["Vector", "crc32"]
 
 Vector = NDArray[Any]  # one-dimensional, of the problem's dtype: float32 or float64
-
-try:
-    from zlib_ng.zlib_ng import crc32 as crc32  # the same sum in a tenth of the time
-except ImportError:
-    from zlib import crc32 as crc32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from paper.origin import read_makers
 from paper.page import published_tables, results_page, write_results
 from tests.support.edited import edited
 from tests.support.results import PAPER, made
+from tests.support.texts import SWEEP
 
 from areabench.cli.main import main
 from areabench.engine.events import State
@@ -75,7 +75,7 @@ RESULTS = (
 
 
 def page(*sweeps: Sweep, folder: Path = Path("nowhere")) -> str:
-    return results_page(sweeps, folder, "areabench table runs --page RESULTS.md")
+    return results_page(sweeps, folder, "python analysis/results_page.py runs")
 
 
 def row(text: str, start: str) -> list[str]:
@@ -109,10 +109,10 @@ def test_the_top_of_the_page_says_so() -> None:
     ]
     assert row(text, "of these FedBuff") == ["32", "1", "0", "0", "1", "0", "1", "1"]
     words = " ".join(text.split())
-    assert "124 cells have not been run." in words
+    assert "Cells that have not been run: 124." in words
     assert "The accuracy alone lies in its range in 2 cells and the loss in 2;" in words
     assert "3 of 3 planned runs (1 failed)" in text
-    assert "    areabench table runs --page RESULTS.md\n" in text
+    assert "    python analysis/results_page.py runs\n" in text
 
 
 def test_other_horizons_splits_and_clocks_do_not_count() -> None:
@@ -175,7 +175,7 @@ def test_a_cell_with_missing_trials_is_counted_as_incomplete() -> None:
     half = replace(half, plan=replace(half.plan, members=(*half.plan.members, absent)))
     text = page(half)
     assert "**0 of the 127" in text
-    assert "1 cells are incomplete: trials are missing." in " ".join(text.split())
+    assert "Cells with missing trials: 1." in " ".join(text.split())
     assert row(text, "all cells, at the horizons that fit the paper's values")[:4] == ["127", "1", "1", "0"]
     assert "## Cells that do not agree" not in text
 
@@ -312,103 +312,12 @@ def test_every_run_file_says_who_made_it(tmp_path: Path) -> None:
     assert [one.git_revision for one in makers] == ["a", "a", "b"]
 
 
-# ---------------------------------------------------------------------------------------------------- the command
-
-SWEEP = """
-[clients]
-count = 2
-[stop]
-horizon_s = 1.0
-[problem]
-name = "quadratic"
-[method]
-name = "area"
-step_size = 0.1
-[sweep]
-trials = 2
-[[sweep.grid]]
-method.step_size = [0.1, 0.2]
-"""
-
-
-@pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small sweep that has run."""
-    place = tmp_path_factory.mktemp("sweeps")
-    file = place / "small.toml"
-    file.write_text(SWEEP, encoding="utf-8")
-    assert main(["sweep", str(file), "--output", str(place / "small"), "--jobs", "1"]) == 0
-    return place / "small"
-
-
-@pytest.fixture
-def folder(ready: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A copy of it that a test may change."""
-    capsys.readouterr()
-    return shutil.copytree(ready, tmp_path / "small")
-
-
-def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["table", str(folder)]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("small: n = 2, M = 1, horizon 1 s\n")
-    assert "AREA" in printed
-    assert main(["table", str(folder), "--output", str(tmp_path / "out")]) == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"small.md", "small.tex", "small.csv"}
-    assert main(["table", str(folder), "--output", str(tmp_path / "one.txt")]) == 0
-    assert (tmp_path / "one.txt").read_text(encoding="utf-8") == printed
-    next(folder.glob("area-0.2-*.h5")).unlink()
-    capsys.readouterr()
-    assert main(["table", str(folder), "--keep", "all"]) == 0
-    assert "1 of 4 runs are missing" in capsys.readouterr().out
-    damaged = next(folder.glob("area-*.h5"))
-    damaged.write_bytes(damaged.read_bytes()[:20_000])
-    assert main(["table", str(folder), "--keep", "all"]) == 2
-    assert "; `areabench sweep` makes this run again" in capsys.readouterr().err
-
-
-def test_the_page_names_every_revision(folder: Path) -> None:
-    last = sorted(folder.glob("*.h5"))[-1]
+def test_the_page_names_every_revision(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SWEEP, encoding="utf-8")
+    assert main(["sweep", str(tmp_path / "small.toml"), "--output", str(tmp_path / "small"), "--jobs", "1"]) == 0
+    last = sorted((tmp_path / "small").glob("*.h5"))[-1]
     with edited(last) as file:
         file["provenance"].attrs["git_revision"] = "other"
-    words = " ".join(page(open_sweep(folder)).split())
+    words = " ".join(page(open_sweep(tmp_path / "small")).split())
     assert re.search(r"with areabench \S+ .*for 3 runs and \S+ \(other\) for 1 run, Python", words)
     assert "The first run file was written on" in words
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (["--output", "table.pdf"], "table.pdf: cannot write .pdf; end it with one of .txt, .md, .tex, .csv"),
-        (["--format", "csv", "--output", "of.md"], "of.md: .md is not csv"),
-        (["--format", "csv", "--output", "of"], "of: a folder gets Markdown, LaTeX and CSV, not only csv"),
-        (["--target", "101"], "--target 101: must be above 0 and at most 100"),
-        (["--metric", "loss"], "--metric loss: has no meaning with --keep paper-rule"),
-        (["--keep", "all", "--bound", "3"], "--bound 3: has no meaning with --keep all"),
-        (["--keep", "published"], "the paper shows none of its runs"),
-        (["--keep", "best"], "small: the problem has no accuracy to choose by; use --metric loss"),
-    ],
-)
-def test_the_command_reports_an_error_in_one_line(
-    folder: Path, options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["table", str(folder), *options]) == 2
-    error = capsys.readouterr().err
-    assert complaint in error
-    assert error.count("\n") == 1
-
-
-def test_a_folder_without_runs_or_sweep(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in folder.glob("*.h5"):
-        path.unlink()
-    assert main(["table", str(folder)]) == 2
-    assert "0 of 4 planned runs done; run `areabench sweep` first" in capsys.readouterr().err
-    assert main(["table", str(tmp_path / "nothing")]) == 2
-    assert "sweep.toml" in capsys.readouterr().err
-
-
-def test_two_sweeps_of_one_name_do_not_overwrite_each_other(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["table", str(folder), str(folder), "--keep", "all", "-o", str(tmp_path / "out")]) == 2
-    assert "two sweeps are called small" in capsys.readouterr().err

@@ -57,7 +57,7 @@ def test_demo_spread_compares_the_methods(sweep: Path) -> None:
     lines = run_script("demo_spread.py", sweep).splitlines()
     assert "with 2 seeds" in lines[0]
     assert sorted(line.split()[0] for line in lines[1:3]) == ["AREA", "FedBuff"]
-    assert "points (95% interval)" in lines[3]
+    assert "points (95 % interval)" in lines[3]
 
 
 def test_results_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ LENGTHS = (-8, -64, 8)  # bytes by which an update of a wrong length is longer
 SLEEP_S = (0.2, 1.5)
 PAUSE_S = (1.0, 5.0)
 GAP_S = (0.0, 0.3)  # between two faults
-PATIENT = 8  # one of so many runs with a client stopped for good waits the minute that clients have at the end
+WAITING_SHARE = 8  # one run in eight with a client stopped for good waits for the minute that clients have at the end
 STOP_AT_BAD_UPDATE = 0.25  # share of bad updates that meet the policy `stop`
 
 
@@ -185,9 +185,9 @@ class Case:
         return self.victim + 1 if self.kind.detail.startswith("client") else 0
 
     @property
-    def patient(self) -> bool:
+    def waits_for_limit(self) -> bool:
         """Whether a stopped rank is left to the run's own limits: no signal comes."""
-        return self.kind.detail == "client" and self.damage_seed % PATIENT == 0
+        return self.kind.detail == "client" and self.damage_seed % WAITING_SHARE == 0
 
     def victim_of(self, turn: int) -> int:
         """The client concerned by the first or second fault."""

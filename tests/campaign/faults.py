@@ -153,7 +153,7 @@ class _Act:
     def _stop_for_good(self, who: str) -> bool:
         """Stop a rank; a signal ends the run, and a second one if it is the server that is stopped."""
         stopped = send_signal(self._process(who), signal.SIGSTOP)
-        if self.case.patient:
+        if self.case.waits_for_limit:
             return stopped
         time.sleep(self.case.gap_s)
         send_signal(self.started.process.pid, signal.SIGTERM)

@@ -12,6 +12,8 @@ import numpy as np
 from tests.campaign.findings import Finding
 from tests.campaign.kinds import Act, kinds
 
+from areabench.views.styled import counted
+
 HEAD = ("fault", "runs", "hit", "status and exit code", "resumed", "recovered", "longest time to the end")
 LEGEND = """\
 Each run is an experiment drawn from the seed (one of four methods, a quadratic or logistic regression on synthetic
@@ -45,7 +47,8 @@ def page(findings: Sequence[Finding], origin: Origin) -> str:
     rows = [HEAD, *(_row(kind.key, run) for kind in kinds()), _total(run)]
     parts = [
         "# Fault campaign",
-        f"`{origin.command}`: {len(run)} runs, {_fates(run)}, **{len(failed)} runs failed**. {_checks(run)}",
+        f"`{origin.command}`: {counted(len(run), 'run')}, {_fates(run)}, **{counted(len(failed), 'run')} failed**. "
+        + _checks(run),
         LEGEND.format(limit_s=origin.limit_s).rstrip(),
         markdown_table([row for row in rows if row[1] != "0"]).rstrip(),
         *_skipped(findings),
@@ -58,7 +61,8 @@ def page(findings: Sequence[Finding], origin: Origin) -> str:
 def _fates(run: Sequence[Finding]) -> str:
     faults = _with_fault(run)
     hit = sum(one.hit for one in faults)
-    return f"{hit} faults hit, {len(faults) - hit} missed, {len(run) - len(faults)} runs without a fault"
+    without = counted(len(run) - len(faults), "run")
+    return f"{counted(hit, 'fault')} hit, {len(faults) - hit} missed, {without} without a fault"
 
 
 def _checks(run: Sequence[Finding]) -> str:
@@ -90,13 +94,13 @@ def _cells(run: Sequence[Finding]) -> tuple[str, ...]:
     endings = [finding.ending_s for finding in hit if finding.ending_s is not None]
     return (
         str(len(run)), str(sum(finding.hit for finding in faults)) if faults else "",
-        counted(f"{finding.state} {finding.code}" for finding in hit),
+        tallied(f"{finding.state} {finding.code}" for finding in hit),
         _share(finding.resumed for finding in run), _share(finding.recovered for finding in run),
         f"{max(endings):.1f} s" if endings else "",
     )  # fmt: skip
 
 
-def counted(words: Iterable[str]) -> str:
+def tallied(words: Iterable[str]) -> str:
     """Which words there are; with their counts where there are several."""
     found = list(words)
     names = sorted(set(found))

@@ -331,7 +331,7 @@ def test_the_page_counts_what_was_seen() -> None:
     assert "| mpi: client killed | 2 | 1 | failed 137 | 1/1 |  | 2.5 s |\n" in text
     assert "| mpi: no fault | 1 |  | done 0 |" in text
     assert "| **total** | 3 | 1 |" in text
-    assert ": 3 runs, 1 faults hit, 1 missed, 1 runs without a fault, **1 runs failed**." in text
+    assert ": 3 runs, 1 fault hit, 1 missed, 1 run without a fault, **1 run failed**." in text
     assert "No process left: 3/3; no hang: 3/3; readable: 3/3; replayed: 2/3." in text
     assert "- run 1 (mpi: client killed, area): replay: exit code 1" in text
     assert DONE.codes == (0,)

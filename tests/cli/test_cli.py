@@ -54,8 +54,8 @@ def in_process(
 
 def finished(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     source = str(Path(cli.__file__).parents[2])
-    surroundings = {**os.environ, "PYTHONPATH": source, **environment}
-    return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60, check=False)
+    variables = {**os.environ, "PYTHONPATH": source, **environment}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
 
 
 def complaint(capsys: pytest.CaptureFixture[str]) -> str:

@@ -13,7 +13,8 @@ from areabench.cli.main import COMMANDS, _function
 from areabench.cli.parser import EXIT_CODES, TYPED, build_parser, commands_of
 
 HEAVY = ("numpy", "h5py", "scipy", "torch", "mpi4py", "matplotlib", "pandas", "rich", "argcomplete", "psutil")
-DEMO = Path(__file__).parents[2] / "benchmarks" / "experiments" / "demo" / "demo.toml"
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "benchmarks" / "experiments" / "demo" / "demo.toml"
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -49,3 +50,11 @@ def test_job_loads_neither_numbers_nor_methods(options: list[str]) -> None:
     assert not modules.intersection(HEAVY)
     assert not {name for name in modules if name.startswith(("areabench.methods", "areabench.transports"))}
     assert not modules & {"areabench.sweeps.run", "areabench.sweeps.pool", "areabench.engine.scenario"}
+
+
+@pytest.mark.parametrize("command", ["show", "summary", "diagnose"])
+def test_reading_a_run_loads_no_method(command: str) -> None:
+    modules = loaded(command, str(ROOT / "tests" / "runfile" / "schema6" / "simulator.h5"))
+    assert "areabench.runfile.read" in modules
+    unwanted = ("areabench.methods", "areabench.theory", "areabench.transports", "areabench.engine.scenario")
+    assert not {name for name in modules if name.startswith(unwanted)}

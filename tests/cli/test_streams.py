@@ -45,7 +45,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("words", [["check", "tiny.toml"], ["--help"], ["simulate", "missing.toml"], []])
 @pytest.mark.parametrize("how", [FULL, CLOSED])
 @pytest.mark.usefixtures("experiment")
-def test_output_that_goes_nowhere_is_told_on_the_other_stream(words: list[str], how: str) -> None:
+def test_output_that_goes_nowhere_is_reported_on_the_other_stream(words: list[str], how: str) -> None:
     what = "cannot be written: No space left on device; " if how == FULL else "is closed; "
     without_out, without_err = ended(words, out=how), ended(words, err=how)
     assert (without_out.returncode, without_err.returncode) == (2, 2)

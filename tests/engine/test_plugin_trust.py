@@ -14,13 +14,13 @@ from tests.support.own_parts import SOURCES, experiment, source, write
 
 import areabench
 from areabench.cli.main import main
-from areabench.cli.report import build_report
 from areabench.engine.plugins.modules import Module, of_text, to_text
 from areabench.engine.plugins.trust import check_trusted, command_on, trust_options
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.layout import read_attributes, write_attributes
 from areabench.runfile.read import open_run
+from areabench.views.report.page import build_report
 from areabench.views.report.sources import gather
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here

@@ -203,7 +203,7 @@ def test_more_ranks_than_cores() -> None:
         ("1", 100, Mark.OK, ""),
         ("4", 2, Mark.OK, ""),
         ("4", 3, Mark.WARN, "3 ranks x 4 threads on 8 cores"),
-        ("many", 1, Mark.WARN, "OMP_NUM_THREADS is no whole number >= 1"),
+        ("many", 1, Mark.WARN, "OMP_NUM_THREADS is not a whole number >= 1"),
     ],
 )
 def test_threads(threads: str, ranks: int, mark: Mark, remedy: str) -> None:

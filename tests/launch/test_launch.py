@@ -13,7 +13,7 @@ from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.launch.families import Family
 from areabench.launch.mpirun import (
-    Tolerance,
+    FaultTolerance,
     ask_launcher,
     find_mpirun,
     mpirun_command,
@@ -181,14 +181,14 @@ def test_flags(
 )
 def test_flags_for_the_death_of_a_rank(version: str, wish: str, flags: list[str], machine: Path) -> None:
     launcher = ask_launcher(str(stand_in(machine / "path", version)))
-    assert tolerance_flags(launcher, Tolerance(wish)) == flags
+    assert tolerance_flags(launcher, FaultTolerance(wish)) == flags
 
 
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 4.1.4", MPICH])
 def test_an_mpi_that_cannot_continue_without_a_rank(version: str, machine: Path) -> None:
     launcher = ask_launcher(str(stand_in(machine / "path", version)))
     with pytest.raises(UserError, match="--fault-tolerant on: .* cannot continue .*; use Open MPI 5 or newer"):
-        tolerance_flags(launcher, Tolerance.ON)
+        tolerance_flags(launcher, FaultTolerance.ON)
 
 
 def launched(machine: Path, *options: str, exit_code: int = 0) -> tuple[int, list[str]]:

@@ -60,6 +60,16 @@ def test_a_rank_that_starts_in_time_leaves_no_child(capfd: pytest.CaptureFixture
     assert capfd.readouterr().err == ""
 
 
+def test_a_rank_starts_without_the_child_that_keeps_the_time() -> None:
+    """Who wrote into its pipe would end, without a word, and wait in MPI for the other ranks."""
+    before = set(psutil.Process().children())
+    with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 1), 60) as limit:
+        (child,) = set(psutil.Process().children()) - before
+        child.kill()
+        child.wait()
+        limit.first_meeting()
+
+
 def test_the_limit_is_ten_minutes_unless_the_environment_has_another() -> None:
     assert start_limit_s({}) == start_limit_s({LIMIT: ""}) == 600
     assert start_limit_s({LIMIT: "30"}) == 30
@@ -67,11 +77,11 @@ def test_the_limit_is_ten_minutes_unless_the_environment_has_another() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "soon", "1000000"])
 def test_a_limit_that_is_none(text: str) -> None:
-    with pytest.raises(UserError, match=rf"AREABENCH_START_LIMIT = '{text}' is no whole number of seconds"):
+    with pytest.raises(UserError, match=rf"AREABENCH_START_LIMIT = '{text}' is not a whole number of seconds"):
         start_limit_s({LIMIT: text})
 
 
-def test_steps_are_told_to_the_launching_process_only(tmp_path: Path) -> None:
+def test_steps_are_reported_to_the_launching_process_only(tmp_path: Path) -> None:
     reporter({FOLDER: str(tmp_path)})(BEGUN)
     reporter({FOLDER: str(tmp_path / "on another machine")})(LISTENING)
     reporter({})(LISTENING)

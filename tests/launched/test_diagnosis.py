@@ -79,12 +79,12 @@ def test_slow_computing_is_named_and_the_advised_stretch_helps(quadratic: Launch
     assert f"clock.stretch = {found.advised_stretch:g}" in found.advice
     assert 3 <= found.advised_stretch <= 8
     quadratic.run_file.unlink()
-    mended = diagnosed(
+    stretched = diagnosed(
         quadratic, quadratic.run(3, *TIGHT_DELAYS, f"clock.stretch={found.advised_stretch}", defect=SLOW_COMPUTING)
     )
-    assert mended.cause == Cause.DELAYS
-    assert mended.overruns == 0
-    assert mended.stretch == found.advised_stretch
+    assert stretched.cause == Cause.DELAYS
+    assert stretched.overruns == 0
+    assert stretched.stretch == found.advised_stretch
 
 
 def test_a_plain_run_is_delay_bound_and_reports_its_cost(quadratic: Launcher) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from areabench.engine.events import State
 from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import Tolerance, find_launcher, mpirun_command
+from areabench.launch.mpirun import FaultTolerance, find_launcher, mpirun_command
 from areabench.launch.start import LIMIT
 from areabench.launch.watch import RANK_VARIABLES
 
@@ -72,7 +72,7 @@ def test_a_rank_that_dies_while_mpi_starts_is_named(quadratic: Launcher, rank: i
 def test_ranks_of_a_plain_mpirun_end_at_their_limit(quadratic: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, "2")
     first(quadratic, 1, LEAVE)
-    tolerance = Tolerance.AUTO if find_launcher(mpi4py_family()).survives else None
+    tolerance = FaultTolerance.AUTO if find_launcher(mpi4py_family()).survives else None
     command = mpirun_command(3, ["run", str(quadratic.experiment), "-o", str(quadratic.run_file)], tolerance)
     ended = quadratic.start(command)
     assert "areabench: rank 0 of 3 has waited in MPI_Init for 2 s, the limit, and ends" in ended.errors

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import Tolerance, find_launcher, rank_command
+from areabench.launch.mpirun import FaultTolerance, find_launcher, rank_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher
@@ -77,10 +77,10 @@ def survived(launcher: Launcher, part: str, ranks: int = RANKS) -> Ended:
     """Run a part of the script on this many ranks of a fault-tolerant MPI."""
     if not find_launcher(mpi4py_family()).survives:
         pytest.skip("this MPI cannot continue without a rank")
-    return started(launcher, part, ranks, Tolerance.ON)
+    return started(launcher, part, ranks, FaultTolerance.ON)
 
 
-def started(launcher: Launcher, part: str, ranks: int, tolerance: Tolerance) -> Ended:
+def started(launcher: Launcher, part: str, ranks: int, tolerance: FaultTolerance) -> Ended:
     script = launcher.folder / "script.py"
     script.write_text(SCRIPT.format(part=part))
     return launcher.start(rank_command(ranks, [str(script)], tolerance=tolerance))
@@ -114,11 +114,11 @@ def test_an_interrupt_on_one_rank_ends_all(quadratic: Launcher) -> None:
     assert "code 0" not in ended.output
 
 
-@pytest.mark.parametrize("tolerance", [Tolerance.AUTO, Tolerance.OFF])
-def test_ranks_end_when_the_server_dies(quadratic: Launcher, tolerance: Tolerance) -> None:
+@pytest.mark.parametrize("tolerance", [FaultTolerance.AUTO, FaultTolerance.OFF])
+def test_ranks_end_when_the_server_dies(quadratic: Launcher, tolerance: FaultTolerance) -> None:
     ended = started(quadratic, SETTING_UP.format(end="pass") + MEETING.format(victim=0), RANKS, tolerance)
     assert "met" not in ended.output
-    if find_launcher(mpi4py_family()).survives and tolerance == Tolerance.AUTO:
+    if find_launcher(mpi4py_family()).survives and tolerance == FaultTolerance.AUTO:
         assert ended.errors.count("is gone: all ranks are ended") == 1
-    if tolerance == Tolerance.OFF or mpi4py_family() == Family.MPICH:
+    if tolerance == FaultTolerance.OFF or mpi4py_family() == Family.MPICH:
         assert ended.code != 0

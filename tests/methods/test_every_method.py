@@ -1,4 +1,4 @@
-"""What every method must do: it is listed, replays and resumes to the bit, and survives lost clients and bad updates."""
+"""What every method must do: it is listed, replays and resumes to the bit, survives lost clients and bad updates."""
 
 from __future__ import annotations
 

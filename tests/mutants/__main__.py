@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     equivalent = read_equivalent(every)
     own = Draw(options.seed, tuple(options.rooms))
     drawn, seen = draw_new(every, options.sample // len(own.rooms), own, options.seen)
-    shown = seen if options.page is not None else []
+    shown = seen if options.again else []
     wanted = [mutant for mutant in every.values() if options.only in mutant.key] if options.only else [*drawn, *shown]
     left = [mutant for mutant in wanted if mutant.key not in equivalent or options.only]
     known = _verdicts(left, folder, options)
@@ -62,8 +62,9 @@ def page_words(options: argparse.Namespace) -> dict[str, str]:
     seen = [str(each) for each in options.seen]
     rooms = [] if len(options.rooms) == len(ROOMS) else ["--rooms", *options.rooms]
     asked = ["--sample", str(options.sample), "--seed", str(options.seed), *rooms, *(["--seen", *seen] if seen else [])]
+    asked += ["--again"] if options.again else []
     command = " ".join(["python -m tests.mutants", *asked])
-    seeds = f"seed{'s' * (len(seen) > 1)} {enumeration([str(each.seed) for each in options.seen])}"
+    seeds = f"seed{'s' * (len(seen) > 1)} {enumeration([str(each.seed) for each in options.seen])}" if seen else ""
     apart = enumeration([f"`{path}`" for path in APART])
     return {"command": command, "seed": str(options.seed), "seen": seeds, "apart": apart}
 
@@ -81,8 +82,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rooms", nargs="+", choices=ROOMS, default=ROOMS, help="those to draw from (default all)")
     found.add_argument(
         "--seen", nargs="+", type=Draw.parsed, default=[], metavar="SEED[:ROOM,ROOM]",
-        help="earlier draws, in their order, whose survivors got tests: not drawn again, apart on the page",
+        help="earlier draws, in their order, whose survivors got tests: not drawn again",
     )  # fmt: skip
+    found.add_argument("--again", action="store_true", help="also try what was drawn earlier: apart on the page")
     found.add_argument("--only", metavar="TEXT", default="", help="the mutants with this in their key, drawn or not")
     found.add_argument("--minutes", type=float, default=float("inf"), help="begin none after so many minutes")
     found.add_argument("--fresh", action="store_true", help="forget what is in the log")

@@ -81,6 +81,9 @@ score says that this was done, not how good the tests are; the table above leave
 
 {table}
 """
+LEFT_OUT = """
+Left out are the mutants that were drawn by {seen} before: what survived of them got a test or was found equivalent.
+"""
 COLUMNS = """| room | mutants | drawn | equivalent | noticed | survived | score (%) | 95 % interval |
 |---|---|---|---|---|---|---|---|
 """
@@ -89,6 +92,7 @@ COLUMNS = """| room | mutants | drawn | equivalent | noticed | survived | score 
 def page(tables: Sequence[Sequence[Score]], survivors: Sequence[Verdict], words: Mapping[str, str]) -> str:
     """The page in Markdown; of two tables the second is of mutants that were seen before."""
     first, *others = (COLUMNS + "\n".join(score.row() for score in table) for table in tables)
-    second = "".join(SEEN.format(table=table, seen=words["seen"]) for table in others)
+    left_out = LEFT_OUT.format(seen=words["seen"]) if words["seen"] else ""
+    second = "".join(SEEN.format(table=table, seen=words["seen"]) for table in others) or left_out
     lines = "\n".join(f"- `{verdict.key}` ({verdict.state})" for verdict in survivors) or "None."
     return HEAD.format(first=first, second=second, survivors=lines, most_s=MOST_S, **words)

@@ -9,7 +9,7 @@ import pytest
 from tests.mutants.__main__ import Draw, draw_new, enumeration, page_words, parser
 from tests.mutants.mutations import Mutant, mutants_of
 from tests.mutants.reach import Reach
-from tests.mutants.score import Score, wilson
+from tests.mutants.score import Score, page, wilson
 from tests.mutants.trial import Verdict, append_log, batches, read_log
 
 
@@ -123,3 +123,12 @@ def test_the_score_leaves_out_what_is_equivalent() -> None:
     assert score.share == 90.0
     assert wilson(36, 40) == pytest.approx((76.95, 96.04), abs=0.01)  # as tables have it
     assert score.row() == "| engine | 1,000 | 50 | 10 | 36 | 4 | 90.0 | 76.9 to 96.0 |"
+
+
+def test_the_page_says_what_was_left_out() -> None:
+    """What was drawn before is tried again only if asked for."""
+    words = page_words(parser().parse_args(["--seed", "9", "--seen", "1", "2"]))
+    scores = [Score("all", 10, 4, 0, 4)]
+    assert "\nLeft out are the mutants that were drawn by seeds 1 and 2 before" in page([scores], [], words)
+    assert "Left out" not in page([scores, scores], [], words)
+    assert "Left out" not in page([scores], [], words | {"seen": ""})

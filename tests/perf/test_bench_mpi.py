@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import bench_launchers
 import bench_mpi
 import mpi_plan
 
@@ -84,13 +83,6 @@ def test_the_limit_is_the_fastest_bare_loop_and_ratios_are_of_the_same_turn() ->
 def test_a_turn_without_a_bare_message_gives_no_ratio() -> None:
     assert bench_mpi.ratio([1.0, 3.0], [0.0, 6.0]) == 0.5
     assert math.isnan(bench_mpi.ratio([1.0], [0.0]))
-    assert bench_mpi.percent(math.nan) == ""
-
-
-def test_times_of_launchers_are_summed_up_over_all_ranks_and_tries() -> None:
-    assert bench_launchers.summary([[1.0, 2.0], [4.0, 250.4]]) == "3.0 (1.0–250)"
-    assert bench_launchers.summary([[20.0], []]) == "20 (20–20, in 1 of 2)"
-    assert bench_launchers.summary([[], []]) == "no"
 
 
 # ---------------------------------------------------------------------------------------------------- arguments

@@ -180,7 +180,7 @@ def test_zeta_makes_heterogeneity_a_matter_of_shape() -> None:
 
 
 def test_without_zeta_the_draws_never_change() -> None:
-    """Run files made before there was a zeta go on replaying."""
+    """Run files made before there was a zeta still replay."""
     centre = problem(Quadratic(dimension=3), clients=2).bowl(1).centre
     assert [entry.hex() for entry in centre] == [
         "0x1.8c59e5d2cced5p-1",

@@ -24,7 +24,7 @@ def problem(chosen: Robust = SETTINGS, clients: int = 3, local_steps: int = 1, s
 
 
 def by_hand() -> AbsoluteErrors:
-    """|x - 1|, |2y| and |3x - 3y + 1|, one a sample."""
+    """|x - 1|, |2y| and |3x - 3y + 1|, one per sample."""
     return AbsoluteErrors(np.array([[1.0, 0], [0, 2], [3, -3]]), np.array([1.0, 0, -1]))
 
 

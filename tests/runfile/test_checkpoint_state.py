@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from areabench.arrays import crc32
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, UncheckedFile, WriteFailure
@@ -195,6 +196,9 @@ def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
     with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
         file.attrs[name] = value
+    path = checkpoint_path(tmp_path / "run.h5")
+    content = path.read_bytes()
+    path.write_bytes(content + crc32(content).to_bytes(4, "little"))
     with pytest.raises(RunFileError, match="is no checkpoint of this areabench; use the one that wrote it"):
         read_checkpoint(tmp_path / "run.h5", rich(0.0))
 
@@ -208,7 +212,7 @@ def test_the_warning_about_an_older_checkpoint_names_who_reads_it(tmp_path: Path
     assert [warning.filename for warning in told] == [__file__]
 
 
-def test_a_run_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match=r"run.h5: has no checkpoint \(run.h5.checkpoint\) to resume from; run"):
         require_checkpoint(tmp_path / "run.h5")
 

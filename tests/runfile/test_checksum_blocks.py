@@ -10,24 +10,15 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import flip
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.arrays import crc32
-from areabench.experiment.parse import parse_experiment
-from areabench.progress import Style
-from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows
+from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, VerifiedRows, check_rows, checksum_row
 from areabench.runfile.open import open_file, read_rows
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
+EXPERIMENT = quadratic("iterations = 60")
 OLD = Path(__file__).parent / "schema6" / "simulator.h5"
-
-
-def simulated(path: Path) -> Path:
-    """A run of 60 events."""
-    experiment = parse_experiment(quadratic("iterations = 60"))
-    simulate(experiment, RunOptions(path, path.parent, "", "", False, Style.NONE))
-    return path
 
 
 def logged(file: h5py.File, blocks: Sequence[int]) -> Checksums:
@@ -63,7 +54,7 @@ def test_many_blocks_are_verified_together(tmp_path: Path, monkeypatch: pytest.M
         assert found.verified("events")[0] == 6
 
 
-def test_rows_that_cannot_be_read_are_told_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_read_are_reported_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "rows.h5", "w") as file:
         found = logged(file, [2] * 5)
 
@@ -84,7 +75,19 @@ def test_blocks_count_as_far_as_one_follows_the_other(column: str, value: int, t
         rows[column][1] = value
         rows["own"][1] = crc32(rows[1:2].tobytes()[: CHECKSUM.itemsize - 4])
         file["checksums"][...] = rows
-        assert Checksums(file).covered("events") == 2
+        with pytest.raises(ValueError, match="block 1 of /events is not where /checksums has it"):
+            Checksums(file)
+        assert Checksums(file, strict=False).covered("events") == 2
+
+
+def test_blocks_of_several_datasets_may_alternate(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        logged(file, [2])
+        rows = [checksum_row(part, first, np.arange(2)) for first in (0, 2, 4) for part in ("events", "metrics")]
+        file["checksums"].resize(len(rows), axis=0)
+        file["checksums"][:] = np.concatenate(rows)
+        found = Checksums(file)
+        assert (found.covered("events"), found.covered("metrics")) == (6, 6)
 
 
 def test_checksums_of_other_columns_are_not_read(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_checksums_of_other_columns_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
-    path = simulated(tmp_path / "run.h5")
+    path = simulated(tmp_path / "run.h5", EXPERIMENT)
     with h5py.File(path, "r+") as file:
         count = len(file["metrics"])
         file["metrics"].resize(count + 1, axis=0)
@@ -106,7 +109,7 @@ def test_a_complete_file_has_a_checksum_of_every_row(tmp_path: Path) -> None:
 
 
 def test_rows_that_count_are_those_with_a_checksum(tmp_path: Path) -> None:
-    path = simulated(tmp_path / "run.h5")
+    path = simulated(tmp_path / "run.h5", EXPERIMENT)
     with h5py.File(path, "r+") as file:
         file["events"].resize(70, axis=0)
         rows = VerifiedRows(file)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,16 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import edited
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Kind, State
-from areabench.experiment.parse import parse_experiment
-from areabench.progress import Style
 from areabench.runfile.open import SIZE, closed, is_marked, is_sound
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import good_events, good_snapshots, salvage
 from areabench.runfile.schema import EVENT, SNAPSHOT
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENT = quadratic("iterations = 1500", dimension=20) + "[record]\ninterval_s = 1.0\n"
@@ -35,9 +31,7 @@ EXPERIMENT = quadratic("iterations = 1500", dimension=20) + "[record]\ninterval_
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 1,500 events."""
-    path = tmp_path_factory.mktemp("runs") / "whole.h5"
-    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
-    return path
+    return simulated(tmp_path_factory.mktemp("runs") / "whole.h5", EXPERIMENT)
 
 
 @pytest.fixture
@@ -195,8 +189,7 @@ def test_a_killed_run_is_saved_as_failed(whole: Path, tmp_path: Path, capsys: py
 @pytest.mark.usefixtures("at_once")
 def test_the_last_model_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, settings = tmp_path / "run.h5", ["record.models=last", "record.average=true", "stop.iterations=300"]
-    around = RunOptions(run, tmp_path, "", "", False, Style.NONE)
-    simulate(parse_experiment(EXPERIMENT, overrides=settings), around)
+    simulated(run, EXPERIMENT, settings)
     output, _ = recovered(run, capsys)
     with open_run(run) as old, open_run(output) as new:
         assert new.status == old.status
@@ -206,7 +199,7 @@ def test_the_last_model_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     output.unlink()
     output, said = recovered(run, capsys)
     assert said.startswith("saved 200 of 300 events")
-    simulate(parse_experiment(EXPERIMENT, overrides=[*settings, "record.events=false"]), replace(around, force=True))
+    simulated(run, EXPERIMENT, [*settings, "record.events=false"])
     output.unlink()
     output, said = recovered_without_events(run, capsys)
     with open_run(run) as old, open_run(output) as new:
@@ -216,7 +209,7 @@ def test_the_last_model_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_last_model_of_no_snapshot(tmp_path: Path) -> None:
     run, settings = tmp_path / "run.h5", ["record.models=last", "stop.iterations=300"]
-    simulate(parse_experiment(EXPERIMENT, overrides=settings), RunOptions(run, tmp_path, "", "", False, Style.NONE))
+    simulated(run, EXPERIMENT, settings)
     with edited(run) as file:
         for name in ("index", "model"):
             file[f"snapshots/{name}"].resize(0, axis=0)

@@ -357,7 +357,7 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert replayed(tmp_path / "run.h5")[0] == 20
 
 
-def test_a_lock_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 

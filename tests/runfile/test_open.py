@@ -117,7 +117,7 @@ def test_a_marked_file_that_nobody_writes_is_read_as_if_closed(tmp_path: Path) -
         assert file["rows"][:].tolist() == [1, 2, 3]
 
 
-def test_what_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RunFileError, match=r"none.h5: no such file; give the path of a run file"):
         open_for_reading(tmp_path / "none.h5")
     (tmp_path / "text.h5").write_text("no HDF5")

@@ -11,18 +11,16 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import edited
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.engine.events import CLIENT, Event, Kind, State, Status
 from areabench.errors import RunFileError, UncheckedFile, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.progress import Style
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, _within, check_format, open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.schema import FORMAT
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
 EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
 FLOAT = np.dtype(np.float64)
@@ -32,9 +30,7 @@ OLD = Path(__file__).parent / "schema6" / "simulator.h5"
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 60 events."""
-    path = tmp_path_factory.mktemp("runs") / "whole.h5"
-    simulate(parse_experiment(EXPERIMENT), RunOptions(path, path.parent, "", "", False, Style.NONE))
-    return path
+    return simulated(tmp_path_factory.mktemp("runs") / "whole.h5", EXPERIMENT)
 
 
 @pytest.fixture
@@ -196,7 +192,7 @@ def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> No
         check_format(Path("run.h5"), attributes)
 
 
-def test_the_version_is_told_and_the_warning_names_who_opens_the_file() -> None:
+def test_the_version_is_reported_and_the_warning_names_who_opens_the_file() -> None:
     assert check_format(Path("run.h5"), {"format": FORMAT, "schema_version": 7}) == 7
     with pytest.warns(UncheckedFile) as told:
         run = open_run(OLD)
@@ -240,9 +236,8 @@ def test_all_models_or_the_last_one(whole: Path, tmp_path: Path) -> None:
         assert [run.has_model(number) for number in (0, -1, count - 1)] == [True, True, True]
         assert run.model(2 - count).tolist() == run.models[2].tolist()
         assert run.model_size == (3, FLOAT)
-    settings = parse_experiment(EXPERIMENT, overrides=["record.models=last"])
-    simulate(settings, RunOptions(tmp_path / "last.h5", tmp_path, "", "", False, Style.NONE))
-    with open_run(whole) as every, open_run(tmp_path / "last.h5") as run:
+    last = simulated(tmp_path / "last.h5", EXPERIMENT, ["record.models=last"])
+    with open_run(whole) as every, open_run(last) as run:
         found = [run.has_model(number) for number in (-1, count - 1, 0, count - 2, count)]
         assert found == [True, True, False, False, False]
         assert run.model(-1).tolist() == run.model(count - 1).tolist() == every.model(-1).tolist()

@@ -86,7 +86,7 @@ def test_a_spare_moment_writes_what_has_waited_for_a_second(recorder: Recorder, 
     assert recorder.spare_moment() is True
     assert events_in(recorder) == 1
     recorder.event(update(2))
-    clock(2.0)  # the second begins anew with each flush
+    clock(2.0)  # the second begins again with each flush
     assert recorder.spare_moment() is False
     clock(2.02)
     assert recorder.spare_moment() is True
@@ -325,5 +325,5 @@ def test_a_file_that_is_closed_is_not_forgotten_again(tmp_path: Path) -> None:
         (RuntimeError("three\nfour"), "three"),
     ],
 )
-def test_the_cause_is_told_in_the_words_of_the_system(error: OSError | RuntimeError, cause: str) -> None:
+def test_the_cause_is_reported_in_the_words_of_the_system(error: OSError | RuntimeError, cause: str) -> None:
     assert cause_of(error) == cause

@@ -12,13 +12,13 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.edited import edited, flip
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
+from areabench.cli.main import main
 from areabench.engine.events import CLIENT, Kind, State
 from areabench.engine.messages import LARGEST_MESSAGE_BYTES, digest
 from areabench.errors import RunFileError
-from areabench.experiment.parse import parse_experiment
-from areabench.progress import Style
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import (
     RecoveryLimits,
@@ -32,23 +32,15 @@ from areabench.runfile.recover import (
     salvage,
 )
 from areabench.runfile.schema import EVENT, METRIC, SNAPSHOT
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
 EXPERIMENT = quadratic("iterations = 300", dimension=20) + "[record]\ninterval_s = 0.05\naverage = true\n"
 OLD = Path(__file__).parent / "schema6" / "simulator.h5"
 
 
-def simulated(path: Path, *overrides: str) -> Path:
-    experiment = parse_experiment(EXPERIMENT, overrides=overrides)
-    simulate(experiment, RunOptions(path, path.parent, "", "", True, Style.NONE))
-    return path
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 300 events with averages."""
-    return simulated(tmp_path_factory.mktemp("runs") / "whole.h5")
+    return simulated(tmp_path_factory.mktemp("runs") / "whole.h5", EXPERIMENT)
 
 
 @pytest.fixture
@@ -191,16 +183,29 @@ def test_an_average_without_its_checksum_ends_the_snapshots(run: Path) -> None:
 
 @pytest.mark.parametrize("name", ["model", "average"])
 def test_a_last_model_without_its_checksum_is_not_saved(name: str, tmp_path: Path) -> None:
-    run = simulated(tmp_path / "run.h5", "record.models=last", "stop.iterations=100")
+    run = simulated(tmp_path / "run.h5", EXPERIMENT, ["record.models=last", "stop.iterations=100"])
     flip(run, f"snapshots/{name}")
     saved, made = saved_of(run)
     assert (saved.events, saved.snapshots) == (100, saved.all_snapshots)
+    missing = {"model": ("last model", "last average"), "average": ("last average",)}[name]
+    assert (saved.missing, saved.everything) == (missing, False)
     with open_run(made) as new:
         assert new.has_model(-1) == (name == "average")
+        assert new.status.state == State.FAILED
+    assert main(["replay", str(made)]) == 0  # of an average that is not there nothing is compared
+
+
+def test_a_run_without_events_whose_last_model_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = simulated(
+        tmp_path / "run.h5", EXPERIMENT, ["record.models=last", "record.events=false", "stop.iterations=100"]
+    )
+    flip(run, "snapshots/model")
+    assert main(["recover", str(run), "-o", str(tmp_path / "saved.h5")]) == 0
+    assert "; without last model, last average; not replayed: is failed and has no" in capsys.readouterr().out
 
 
 def test_a_last_model_of_another_snapshot_is_not_saved(tmp_path: Path) -> None:
-    run = simulated(tmp_path / "run.h5", "record.models=last", "stop.iterations=100")
+    run = simulated(tmp_path / "run.h5", EXPERIMENT, ["record.models=last", "stop.iterations=100"])
     saved, made = saved_of(run, RecoveryLimits(100, 3))
     assert (saved.events, saved.snapshots) == (100, 3)
     with open_run(made) as new:
@@ -319,7 +324,7 @@ def test_counts_are_of_all_clients_and_not_negative(staleness: list[int], served
 
 
 def test_damaged_counts_are_reported_where_the_run_kept_no_events(tmp_path: Path) -> None:
-    run = simulated(tmp_path / "run.h5", "record.events=false")
+    run = simulated(tmp_path / "run.h5", EXPERIMENT, ["record.events=false"])
     saved, made = saved_of(run)
     assert saved.everything
     with open_run(run) as old, open_run(made) as new:

@@ -145,12 +145,12 @@ def test_one_model_and_all_models(run: Run) -> None:
     assert np.array_equal(run.model(-1), run.models[-1])
 
 
-def test_averages_that_are_not_kept_are_told(run: Run) -> None:
+def test_averages_that_are_not_kept_are_reported(run: Run) -> None:
     with pytest.raises(RunFileError, match=r"tiny\.h5: keeps no average; run it with record\.average=true"):
         _ = run.averages
 
 
-def test_a_part_that_is_missing_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_part_that_is_missing_is_reported(run: Run, tmp_path: Path) -> None:
     path = Path(shutil.copyfile(run.path, tmp_path / "run.h5"))
     with edited(path) as file:
         del file["snapshots/model"]
@@ -279,7 +279,7 @@ def test_a_spare_moment_without_rows_writes_nothing(recorder: Recorder, monkeypa
     assert not recorder.spare_moment()
 
 
-def test_a_status_that_cannot_be_written_is_told(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_that_cannot_be_written_is_reported(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(_place: int, _content: bytes) -> None:
         raise OSError(errno.EIO, "Input/output error")
 

@@ -20,21 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import Event
 from areabench.errors import UserError
 from areabench.experiment.parse import parse_experiment
-from areabench.progress import Style
 from areabench.runfile.layout import forget, read_attributes
 from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
 from areabench.runfile.recover import salvage
 from areabench.sweeps.read import ended_state, read_ended
-from areabench.transports.options import RunOptions
-from areabench.transports.session import simulate
 
 EXPERIMENT = quadratic("iterations = 60")
 OVERRIDES: tuple[list[str], ...] = ([], ["record.events=false", "record.models=last"])
@@ -50,10 +48,7 @@ def whole_files(folder: Path) -> list[bytes]:
     """A run file with events, one without them and with the last model alone, and one of a run that was killed."""
     files: list[bytes] = []
     for overrides in OVERRIDES:
-        path = folder / f"whole-{len(files)}.h5"
-        experiment = parse_experiment(EXPERIMENT, overrides=overrides)
-        simulate(experiment, RunOptions(path, folder, "", "", False, Style.NONE))
-        files.append(path.read_bytes())
+        files.append(simulated(folder / f"whole-{len(files)}.h5", EXPERIMENT, overrides).read_bytes())
     return [*files, killed(folder / "whole-0.h5", folder / "killed.h5")]
 
 

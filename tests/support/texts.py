@@ -23,6 +23,15 @@ dimension = {dimension}
 
 
 QUADRATIC = quadratic()
+SWEEP = (
+    quadratic("horizon_s = 1.0", name="small")
+    + """
+[sweep]
+trials = 2
+[[sweep.grid]]
+method.step_size = [0.1, 0.2]
+"""
+)  # four runs
 BLOBS = """
 [data]
 name = "synthetic"

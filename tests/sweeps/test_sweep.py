@@ -238,7 +238,7 @@ def test_a_trace_that_cannot_be_read_fails_its_cells_only(tmp_path: Path) -> Non
         ("[sweep]\ntrials = 0", "sweep.trials: 0 is not allowed; allowed is a whole number >= 1"),
         ("[sweep]\ntrials = 2.0", "sweep.trials: 2.0 is not allowed; allowed is a whole number >= 1"),
         ("[sweep]\ntrials = 1\ntitle = 3", "sweep.title: 3 is not allowed; allowed is a line of text"),
-        ("[sweep.grid]\nseed = [1]", "sweep.grid: {'seed': [1]} is no list of tables; write [[sweep.grid]]"),
+        ("[sweep.grid]\nseed = [1]", "sweep.grid: {'seed': [1]} is not a list of tables; write [[sweep.grid]]"),
         ("[sweep]\ngrid = []", "sweep.grid: is empty; add a [[sweep.grid]]"),
         ("[[sweep.grid]]\nmethod.step_size = 1.5", "sweep.grid.method.step_size: 1.5 is not a list; write [1.5]"),
         ("[[sweep.grid]]\nseed = []", "sweep.grid.seed: is an empty list; give at least one value"),
@@ -451,7 +451,7 @@ def test_a_damaged_list_of_failures_is_reported_in_one_line(content: bytes, tmp_
     (tmp_path / "sweep.toml").write_text(stored_text(plan_of(tmp_path, BASE), "simulator"))
     (tmp_path / "failures.csv").write_bytes(content)
     with pytest.raises(
-        RunFileError, match="failures.csv: is no list of failures: .*; remove it or run the sweep again"
+        RunFileError, match="failures.csv: is not a list of failures: .*; remove it or run the sweep again"
     ):
         open_sweep(tmp_path)
 

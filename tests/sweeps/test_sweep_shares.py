@@ -69,7 +69,7 @@ def test_more_shares_than_runs(path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize("share", ["0/2", "3/2", "1", "1/0", "a/b", "-1/2", "1/2/3", "\u0661/2"])
 def test_no_share(share: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(path), f"--share={share}"]) == 2
-    assert f"--share {share}: is no K/N with 1 <= K <= N" in capsys.readouterr().err
+    assert f"--share {share}: is not K/N with 1 <= K <= N" in capsys.readouterr().err
 
 
 def test_who_may_write_beside_a_share(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,6 @@ from tests.support.texts import logistic
 
 from areabench.cli.main import main
 from areabench.cli.parser import build_parser, span
-from areabench.cli.report import build_report
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.experiment.fields import OwnPart
@@ -25,6 +24,7 @@ from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
 from areabench.sweeps.read import open_sweep, read_result
 from areabench.views.report.details import Window, labels_of, steps_shown, timeline_of
+from areabench.views.report.page import build_report
 from areabench.views.report.records import NamedValue, ReportPage, Timeline
 from areabench.views.report.sources import gather
 

@@ -22,7 +22,7 @@ from areabench.experiment.parse import parse_experiment
 from areabench.views.watch.follower import Follower
 from areabench.views.watch.frame import frame_of
 from areabench.views.watch.screen import one_line, plain_page
-from areabench.views.watch.tail import Counts, Observation, RunFacts, Tail
+from areabench.views.watch.tail import EventCounts, Observation, RunFacts, Tail
 from areabench.views.watch.tail import Writer as Seen
 
 FIRST = ["event UPDATE 0.5 0 0", "event UPDATE 1.0 0 1", "event STEP 1.0 -1 0", "event UPDATE 1.5 1 3"]
@@ -58,7 +58,7 @@ def test_steps_that_were_not_made_and_cancelled_orders_are_counted(writer: Write
 def test_user_parts_have_no_expected_rate(section: str) -> None:
     facts = RunFacts(parse_experiment(outside.experiment(section)), "simulator", 0, (), np.ones(2, CLIENT))
     status = Status(State.RUNNING, "", 0.0, 0, 0, 0)
-    seen = Observation(facts, status, Seen.THERE, Counts(2), 0, None, None, None, 0, 0.0)
+    seen = Observation(facts, status, Seen.THERE, EventCounts(2), 0, None, None, None, 0, 0.0)
     assert math.isnan(frame_of("run.h5", seen, 1.0, 0.0, (None, "")).rates.nominal)
 
 

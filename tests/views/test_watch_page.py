@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, Group, RenderableType
 
-from areabench.views.watch.frame import ClientFrame, Frame, Rates, Staleness
+from areabench.views.watch.frame import ClientFrame, Frame, Staleness, UpdateRates
 from areabench.views.watch.quality import Quality
 from areabench.views.watch.screen import BLOCKS, PLAIN, WatchPage, client_bars, filled, one_line, plain_page, sparkline
 
 FRAME = Frame(
     file="run.h5", state="running", reason="", name="demo", method="area", step_size=10.0, setting="n = 2, M = 1",
     transport="mpi", ranks=3, time_s=5.0, horizon_s=10.0, iterations=None, progress=0.5, speed=2.0, left_s=2.5,
-    updates=40, server_steps=20, discarded=0, refused=1, lost=(1,), rates=Rates(7.5, 8.0, 10.0),
+    updates=40, server_steps=20, discarded=0, refused=1, lost=(1,), rates=UpdateRates(7.5, 8.0, 10.0),
     staleness=Staleness(1.5, (1, 4, 2, 0, 1)), snapshots=51,
     quality=Quality(4.0, 16, 0.25, 87.5, math.nan, "watch"), quality_remark="",
     clients=(ClientFrame(0, 30, 25.0, 12.0, False), ClientFrame(1, 5, 25.0, 12.0, True)), counted=True,
@@ -60,8 +60,9 @@ def test_a_line_in_words() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     bare = replace(
-        FRAME, quality=None, quality_remark="being evaluated", rates=Rates(math.nan, math.nan, math.nan), updates=0,
-        staleness=Staleness(math.nan, ()), refused=0, lost=(), progress=None, left_s=math.nan, speed=math.nan,
+        FRAME, quality=None, quality_remark="being evaluated", rates=UpdateRates(math.nan, math.nan, math.nan),
+        updates=0, staleness=Staleness(math.nan, ()), refused=0, lost=(), progress=None, left_s=math.nan,
+        speed=math.nan,
     )  # fmt: skip
     lines = plain_page(bare).splitlines()
     assert "time        5.00 of 10 s" in lines

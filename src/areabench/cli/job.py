@@ -188,7 +188,7 @@ class JobRequest:
 
 
 @dataclass(frozen=True)
-class Work:
+class JobRuns:
     """The runs of a job."""
 
     name: str
@@ -273,7 +273,7 @@ def _check(request: JobRequest) -> None:
 # -------------------------------------------------------------------------------------------------- the work
 
 
-def work_of(request: JobRequest) -> Work:
+def work_of(request: JobRequest) -> JobRuns:
     """The runs of a request, from its file."""
     table = read_toml(read_text(request.file), str(request.file))
     if "sweep" in table or "extends" in table:
@@ -287,7 +287,7 @@ def work_of(request: JobRequest) -> Work:
     return replace(work, trust=trust_options(experiment))
 
 
-def _sweep_work(request: JobRequest) -> Work:
+def _sweep_work(request: JobRequest) -> JobRuns:
     plan, tasks = load_sweep(request.file, request.overrides, request.trials), request.array or 1
     if tasks > len(plan.members):
         raise UserError(f"--array {tasks}: use at most {len(plan.members)}, the number of runs in the sweep")
@@ -296,7 +296,7 @@ def _sweep_work(request: JobRequest) -> Work:
     return _work(request, plan.name, runs, sweep=True)
 
 
-def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]], *, sweep: bool) -> Work:
+def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]], *, sweep: bool) -> JobRuns:
     """The work of tasks, each of which makes its runs one after the other."""
     runs = [run for task in tasks for run in task]
     ranks = _ranks(runs, request.clients_per_rank) if request.on_mpi else 0
@@ -311,7 +311,7 @@ def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]],
         minutes = math.ceil(walltime_s / 60)
         walltime = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     usual = Path("runs") / f"{name}{'-mpi' * request.on_mpi}{'' if sweep else '.h5'}"
-    return Work(name, sweep, request.runs or usual, len(runs), ranks, walltime, estimate)
+    return JobRuns(name, sweep, request.runs or usual, len(runs), ranks, walltime, estimate)
 
 
 def _ranks(runs: Sequence[Experiment], clients_per_rank: int) -> int:
@@ -377,7 +377,7 @@ def _snapshots(run: Experiment) -> float:
 # -------------------------------------------------------------------------------------------------- the script
 
 
-def _slurm_script(request: JobRequest, work: Work) -> str:
+def _slurm_script(request: JobRequest, work: JobRuns) -> str:
     mpi, nodes = request.on_mpi, request.nodes
     whom = "" if request.by_srun else "B:"  # the tasks of srun, or else the script, which passes it on
     warned = "A minute before the walltime ends the run is told to write a checkpoint and stop (exit code 4)."
@@ -413,7 +413,7 @@ def _slurm(name: str, value: object) -> str:
     return "" if value is None else f"#SBATCH --{name}={value}"
 
 
-def _slurm_launcher(request: JobRequest, work: Work) -> str:
+def _slurm_launcher(request: JobRequest, work: JobRuns) -> str:
     """Ranks find each other through PMIx in Open MPI, and through PMI-2 in MPICH."""
     if request.launcher != SRUN:
         return _mpirun(request, work)
@@ -421,7 +421,7 @@ def _slurm_launcher(request: JobRequest, work: Work) -> str:
     return f"srun --mpi={interface} --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1"
 
 
-def _pbs_script(request: JobRequest, work: Work) -> str:
+def _pbs_script(request: JobRequest, work: JobRuns) -> str:
     hosts = ["--hostfile" if request.mpi == OPEN_MPI else "-f", '"$PBS_NODEFILE"']
     name = _job_name(work)
     values = {
@@ -445,7 +445,7 @@ def _pbs_script(request: JobRequest, work: Work) -> str:
     return _filled(_PBS_SCRIPT, values)
 
 
-def _pbs_chunks(request: JobRequest, work: Work) -> str:
+def _pbs_chunks(request: JobRequest, work: JobRuns) -> str:
     """The ranks spread evenly over the nodes; where that does not come out even, the first ones get one more."""
     each, more = divmod(work.ranks if request.on_mpi else request.cores, request.nodes)
     chunks = []
@@ -457,20 +457,20 @@ def _pbs_chunks(request: JobRequest, work: Work) -> str:
     return "+".join(chunks)
 
 
-def _warned_after_s(work: Work) -> int:
+def _warned_after_s(work: JobRuns) -> int:
     """When a run is told to stop, in seconds: a minute before the walltime ends, for a short one at half of it."""
     hours, minutes, seconds = map(int, work.walltime.split(":"))
     limit_s = 3600 * hours + 60 * minutes + seconds
     return max(limit_s - WARNING_S, limit_s // 2)
 
 
-def _mpirun(request: JobRequest, work: Work, hosts: Sequence[str] = ()) -> str:
+def _mpirun(request: JobRequest, work: JobRuns, hosts: Sequence[str] = ()) -> str:
     """The start of an mpirun command that gives each rank a core."""
     binding = ["--map-by", "core", "--bind-to", "core"] if request.mpi == OPEN_MPI else ["-bind-to", "core"]
     return " ".join([MPIRUN, *hosts, "-n", str(work.ranks), *binding])
 
 
-def _common_values(request: JobRequest, work: Work) -> dict[str, object]:
+def _common_values(request: JobRequest, work: JobRuns) -> dict[str, object]:
     """What the directives of both schedulers say."""
     place = "Each rank has a core of its own, the server too: it is rank 0, the first one on the first node."
     return {
@@ -481,7 +481,7 @@ def _common_values(request: JobRequest, work: Work) -> dict[str, object]:
     }
 
 
-def _purpose(request: JobRequest, work: Work) -> str:
+def _purpose(request: JobRequest, work: JobRuns) -> str:
     """What the script runs, in words."""
     file = "".join(letter if letter.isprintable() else "?" for letter in str(request.file))  # a comment is one line
     what = f"The sweep {file}, {counted(work.runs, 'run')}" if work.sweep else f"One run of {file}"
@@ -493,7 +493,9 @@ def _purpose(request: JobRequest, work: Work) -> str:
     return f"{what},{divided} on {work.ranks} MPI ranks: the server, and {workers} of {clients} each."
 
 
-def _body(request: JobRequest, work: Work, *, task: str, cores: str, launcher: str, warned: str, warning: str) -> str:
+def _body(
+    request: JobRequest, work: JobRuns, *, task: str, cores: str, launcher: str, warned: str, warning: str
+) -> str:
     """Everything below the directives.
 
     `task` is the variable with the number of an array's task, `cores` the cores of a job in the simulator, `launcher`
@@ -543,7 +545,7 @@ def _filled(template: str, values: Mapping[str, object]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _job_name(work: Work) -> str:
+def _job_name(work: JobRuns) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", work.name)
 
 

@@ -70,7 +70,7 @@ def entry() -> NoReturn:
 
 
 class _Stream(io.TextIOWrapper):
-    """Stdout or stderr; an error in writing there is told apart from all other errors."""
+    """Stdout or stderr; an error in writing there is distinguished from all other errors."""
 
     called = ""
 
@@ -209,14 +209,18 @@ class _Stopped(BaseException):
 
 
 @contextmanager
-def _stoppable(heeded: bool) -> Iterator[None]:
-    """A context in which signals raise _Stopped, where they are heeded; a run has its own handlers for them."""
+def _stoppable(handled: bool) -> Iterator[None]:
+    """A context in which signals raise _Stopped if `handled`; a run has its own handlers for them."""
+    if not handled:
+        yield
+        return
     from areabench.host import restore_handlers, set_handlers
+    from areabench.transports.signals import STOP_SIGNALS
 
     def handle(number: int, frame: FrameType | None) -> None:
         raise _Stopped(signal.Signals(number).name)
 
-    signals = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP) if heeded else ()
+    signals = {*STOP_SIGNALS, signal.SIGHUP} - {signal.SIGINT}  # Python raises KeyboardInterrupt itself
     before = set_handlers((each for each in signals if signal.getsignal(each) != signal.SIG_IGN), handle)
     try:
         yield

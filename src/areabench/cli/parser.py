@@ -65,7 +65,7 @@ TYPED = tuple(name for names in _GROUPS.values() for name in names)  # the comma
 _OVERVIEW = """\
 usage: areabench COMMAND ...
 
-areabench benchmarks asynchronous federated optimization. A first run in virtual time, and its summary:
+areabench benchmarks asynchronous federated optimisation. A first run in virtual time, and its summary:
 
   areabench simulate benchmarks/experiments/demo/demo.toml --output runs/first.h5
   areabench summary runs/first.h5
@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; `command` names the chosen command."""
     parser = argparse.ArgumentParser(
         prog="areabench",
-        description="Benchmarks of asynchronous federated optimization, on MPI and in virtual time.",
+        description="Benchmarks of asynchronous federated optimisation, on MPI and in virtual time.",
         epilog="`areabench COMMAND --help` lists options and exit codes",
     )
     parser.add_argument("--version", action="version", version=f"areabench {__version__}")
@@ -260,7 +260,7 @@ def _check(commands: Commands) -> None:
     _experiment_options(parser)
     parser.add_argument(
         "--ended-in", type=Path, metavar="RUN",
-        help="report instead whether this run file holds it, ended",
+        help="report instead whether this run file holds an ended run of it",
     )  # fmt: skip
     _json_option(parser)
 
@@ -294,7 +294,7 @@ def _theory(commands: Commands) -> None:
 
 
 def _watch(commands: Commands) -> None:
-    purpose = "follow a running run, from any machine that sees its file"
+    purpose = "follow a run under way, from any machine that sees its file"
     parser = _command(commands, "watch", purpose, "runs/demo/area.h5")
     parser.add_argument("run", type=Path, help="run file; it may not exist yet, and is only read")
     parser.add_argument(

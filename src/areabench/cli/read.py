@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, to_toml
 from areabench.files import refuse_existing, write_text
 from areabench.progress import ProgressLine
+from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
 
     state = ended_state(path, experiment)
     resumable = state is None and can_continue(path, experiment)
+    if state is None and not resumable:
+        _refuse_damaged(path)
     text = state.text if state is not None else "holds no run of this experiment that has ended"
     if resumable:
         text = f"has not ended, and can continue from its checkpoint: {command_on('resume', path, experiment)}"
@@ -58,6 +62,13 @@ def methods(options: argparse.Namespace, context: CommandContext) -> int:
         found = chosen
     context.output.answer(lambda: methods_text(found, keys=options.name is not None), lambda: found)
     return 0
+
+
+def _refuse_damaged(path: Path) -> None:
+    """A RunFileError if this is a run file with a changed number: it may hold what a new run would take hours for."""
+    with suppress(*DAMAGE):
+        open_file(path).close()
+        open_run(path).close()
 
 
 def theory(options: argparse.Namespace, context: CommandContext) -> int:
@@ -212,7 +223,9 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
 
 def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
     """What was equal, and how it was compared."""
-    events, snapshots = f"{outcome.events:,} events", f"{outcome.snapshots:,} snapshots"
+    from areabench.views.styled import counted
+
+    events, snapshots = counted(outcome.events, "event"), counted(outcome.snapshots, "snapshot")
     if kept:
         return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
     return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"

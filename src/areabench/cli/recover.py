@@ -79,7 +79,7 @@ def _save(path: Path, made: Path, context: CommandContext) -> tuple[Saved, str]:
     try:
         outcome = _replayed(made, context)
     except (UserError, RunFailure, MemoryError) as error:
-        return saved, f"; not replayed: {error}"
+        return saved, f"; not replayed: {str(error).removeprefix(f'{made}: ')}"  # a name that nobody gave
     if outcome is None or outcome.difference is None:
         return saved, ""
     again = _in_a_process(path, made, RecoveryLimits(outcome.difference.event, outcome.snapshots))

@@ -19,7 +19,7 @@ from areabench.engine.events import State, Status, exit_code
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.parse import load_experiment
 from areabench.files import refuse_existing
-from areabench.launch.mpirun import Tolerance, mpirun_command, supervise
+from areabench.launch.mpirun import FaultTolerance, mpirun_command, supervise
 from areabench.launch.ranks import on_ranks
 from areabench.progress import Style
 from areabench.transports.options import RunOptions
@@ -53,7 +53,7 @@ def launch(options: argparse.Namespace, context: CommandContext) -> int:
     arguments += ["--force"] if options.force else []
     for override in options.overrides:
         arguments += ["--set", override]
-    return _start_ranks(arguments, ranks, replace(run_options, output=output), Tolerance(options.fault_tolerant))
+    return _start_ranks(arguments, ranks, replace(run_options, output=output), FaultTolerance(options.fault_tolerant))
 
 
 def run(options: argparse.Namespace, context: CommandContext) -> int:
@@ -103,7 +103,7 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
         place(recorded.experiment.clients.count, ranks)
 
     arguments = ["resume", str(path), *(word for each in trusted for word in (OPTION, each))]
-    return _start_ranks(arguments, ranks, run_options, Tolerance(options.fault_tolerant))
+    return _start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))
 
 
 def batch(options: argparse.Namespace, context: CommandContext) -> int:
@@ -139,7 +139,7 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
     )
 
 
-def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: Tolerance) -> int:
+def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: FaultTolerance) -> int:
     """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine."""
     from areabench.launch.families import ALLOCATIONS
     from areabench.launch.limits import check_limits
@@ -176,11 +176,13 @@ def _report_on_rank(world: World, result: MpiResult) -> int:
 
 def _report(status: Status, output: Path) -> int:
     """Print how a run has ended; returns the exit code."""
+    from areabench.views.styled import counted
+
     refused = f", {status.refused:,} refused" if status.refused else ""
-    lost = f", {status.lost:,} client{'s' * (status.lost != 1)} lost" if status.lost else ""
+    lost = f", {counted(status.lost, 'client')} lost" if status.lost else ""
     print(
-        f"{output}: {status.state.text} ({status.reason}): {status.updates:,} updates, {status.server_steps:,} server "
-        f"steps, {status.discarded:,} discarded{refused}{lost}"
+        f"{output}: {status.state.text} ({status.reason}): {counted(status.updates, 'update')}, "
+        f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded{refused}{lost}"
     )
     if status.state == State.STOPPED:
         print(f"to continue: {_resume_command(output)}")

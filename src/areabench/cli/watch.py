@@ -36,7 +36,7 @@ def watch(options: argparse.Namespace, context: CommandContext) -> int:
 
 
 def frames(follower: Follower, interval_s: float = 1.0, pause: Callable[[float], None] = time.sleep) -> Iterator[Frame]:
-    """Frames until the run has ended, at equal intervals as far as reading leaves time; only one of a `once`."""
+    """Frames until the run has ended, at equal intervals as far as reading leaves time; only one with `once`."""
     while True:
         began_s = time.monotonic()
         frame = follower.frame()

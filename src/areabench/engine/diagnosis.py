@@ -39,7 +39,7 @@ SHARES = np.array([*range(100), 99.9, 100.0])  # percent, at which quantiles are
 
 
 class Cause(Enum):
-    """What the cycles take as long as they do for; the text goes to the file."""
+    """What determines the length of the cycles; the text goes to the file."""
 
     NOTHING = "no updates"
     VIRTUAL = "virtual time"
@@ -178,7 +178,7 @@ def _overruns_by_chance(seen: Observed) -> float:
 
 
 def _quantile_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows of QUANTILE, one an entry of SHARES; none where there are no updates."""
+    """Rows of QUANTILE, one per entry of SHARES; none where there are no updates."""
     if not len(rows):
         return np.zeros(0, QUANTILE)
     table = np.zeros(len(SHARES), QUANTILE)

@@ -18,7 +18,7 @@ from areabench.experiment.records import Experiment, ExponentialDelays, FixedDel
 from areabench.experiment.traces import read_trace
 
 CHANCE = 0.01  # that some client, of all of them, is outside its interval in a run that is as it should be
-Counts = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Traces = Sequence["array[float]"]
 
 
@@ -26,9 +26,9 @@ Traces = Sequence["array[float]"]
 class Expected:
     """Updates of each client: the mean, and the interval for it; NaN where they are not known."""
 
-    mean: Counts
-    low: Counts
-    high: Counts
+    mean: Floats
+    low: Floats
+    high: Floats
 
 
 def traces_of(experiment: Experiment, clients: int) -> Traces:
@@ -41,7 +41,7 @@ def traces_of(experiment: Experiment, clients: int) -> Traces:
 
 def expected_updates(
     experiment: Experiment,
-    rates: Counts,
+    rates: Floats,
     duration_s: float,
     updates: int,
     tolerance: float,
@@ -82,13 +82,13 @@ def _unknown(clients: int) -> Expected:
     return Expected(unknown, unknown, unknown)
 
 
-def _counted(count: Callable[[float], Counts], duration_s: float, tolerance: float) -> Expected:
+def _counted(count: Callable[[float], Floats], duration_s: float, tolerance: float) -> Expected:
     """Delays that are known: the number that fit, and one up or down for where the first and the last one fall."""
     mean = count(duration_s)
     return Expected(mean, np.maximum(count(duration_s / (1 + tolerance)) - 1, 0), mean + 1)
 
 
-def trace_counts(traces: Traces, duration_s: float) -> Counts:
+def trace_counts(traces: Traces, duration_s: float) -> Floats:
     """How many delays of each trace, again and again from its beginning, fit into `duration_s`."""
     counts = []
     for trace in traces:
@@ -98,7 +98,7 @@ def trace_counts(traces: Traces, duration_s: float) -> Counts:
     return np.array(counts, dtype=np.float64)
 
 
-def poisson_interval(mean: Counts, chance: float) -> tuple[Counts, Counts]:
+def poisson_interval(mean: Floats, chance: float) -> tuple[Floats, Floats]:
     """Counts that a Poisson variable stays between, both included, but for `chance`; each end has half of that."""
     from scipy.special import pdtr  # takes long to import, and no worker rank needs it
 
@@ -114,12 +114,12 @@ def binomial_interval(trials: int, share: float, chance: float) -> tuple[float, 
     return float(low[0]), float(high[0])
 
 
-def _interval(cumulative: Callable[[Counts], Counts], top: Counts, chance: float) -> tuple[Counts, Counts]:
+def _interval(cumulative: Callable[[Floats], Floats], top: Floats, chance: float) -> tuple[Floats, Floats]:
     """The least counts at which the cumulative distribution exceeds half of the chance, and reaches the rest."""
     return _least(cumulative, chance / 2, top), _least(cumulative, 1 - chance / 2, top)
 
 
-def _least(cumulative: Callable[[Counts], Counts], level: float, top: Counts) -> Counts:
+def _least(cumulative: Callable[[Floats], Floats], level: float, top: Floats) -> Floats:
     """The least counts, up to `top`, whose cumulative probability is above `level`; by bisection, all at once."""
     below, above = np.full(len(top), -1.0), top.copy()
     while (above - below > 1).any():

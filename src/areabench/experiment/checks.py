@@ -318,4 +318,4 @@ def _check_faults(experiment: Experiment) -> None:
             f"faults.lost: {list(faults.lost)} are not different clients from 0 to {count - 1}; name each once"
         )
     if len(faults.lost) == count:
-        raise UserError(f"faults.lost: names all {count} clients; leave at least one")
+        raise UserError(f"faults.lost: names all clients, {count} in number; leave at least one")

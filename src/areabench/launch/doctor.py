@@ -251,7 +251,7 @@ def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Fin
     text = ", ".join(f"{name}={value}" for name, value in values.items())
     invalid = [name for name, value in values.items() if not value.isdecimal() or int(value) < 1]
     if invalid:
-        return Finding("threads", Mark.WARN, text, f"{invalid[0]} is no whole number >= 1: `export {invalid[0]}=1`")
+        return Finding("threads", Mark.WARN, text, f"{invalid[0]} is not a whole number >= 1: `export {invalid[0]}=1`")
     most = max(map(int, values.values()))
     if most > 1 and most * ranks > cores:
         remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: " + _exports()

@@ -31,13 +31,13 @@ from areabench.launch.families import Family, family_in, mpi4py_family, version_
 from areabench.launch.start import FOLDER
 from areabench.launch.watch import StartWatch, end_ranks, say
 from areabench.progress import relay, write_coloured, write_live
-from areabench.transports.signals import LISTENING
+from areabench.transports.signals import LISTENING, STOP_SIGNALS
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
 PATIENCE_S = 30.0  # how long a run may take to stop: it writes a checkpoint and waits for its clients
 _VERSION_LIMIT_S = 30.0  # for `mpirun --version`, which usually takes 0.1 s
 _FIRST_WITH_ULFM = 5  # version of Open MPI
-FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+FORWARDED_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)  # SIGHUP: the terminal is closed
 _PR_SET_PDEATHSIG = 1
 _LAUNCHER_END_S = 3.0  # that mpirun may take to end after its ranks
 _LEFT_BEHIND_S = 20.0  # that ranks and mpirun may take to end after the server
@@ -50,7 +50,7 @@ _NAMES = ("mpirun", "mpiexec")
 _NAMES_BESIDE_ANOTHER = ("mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra")  # Debian's, where both are installed
 
 
-class Tolerance(StrEnum):
+class FaultTolerance(StrEnum):
     """Whether a run continues when a rank dies: where the MPI can, always (else an error), or never."""
 
     AUTO = "auto"
@@ -63,7 +63,7 @@ class LaunchOptions:
     """How ranks are started: how many (None: one per client and the server), and what happens when one dies."""
 
     ranks: int | None = None
-    tolerance: Tolerance = Tolerance.AUTO
+    tolerance: FaultTolerance = FaultTolerance.AUTO
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def ask_launcher(path: str) -> Launcher:
     return Launcher(path, asked.stdout.decode(errors="replace"))
 
 
-def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: Tolerance | None = None) -> list[str]:
+def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: FaultTolerance | None = None) -> list[str]:
     """The command that starts `areabench ARGUMENTS` on a number of ranks of this machine.
 
     Without a `tolerance` the launcher ends all ranks when one dies, which is its default.
@@ -151,7 +151,7 @@ def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: Tolerance | 
 
 
 def rank_command(
-    ranks: int, python_arguments: Sequence[str], extra: Sequence[str] = (), tolerance: Tolerance | None = None
+    ranks: int, python_arguments: Sequence[str], extra: Sequence[str] = (), tolerance: FaultTolerance | None = None
 ) -> list[str]:
     """The command that starts this Python on a number of ranks of this machine."""
     if ranks > MOST_RANKS:
@@ -176,15 +176,15 @@ def launcher_flags(launcher: Launcher) -> list[str]:
     return [*root, "--oversubscribe", "--bind-to", "none"]
 
 
-def tolerance_flags(launcher: Launcher, tolerance: Tolerance) -> list[str]:
+def tolerance_flags(launcher: Launcher, tolerance: FaultTolerance) -> list[str]:
     """The flags with which the launcher does not end the other ranks when one dies.
 
     With Open MPI 5 the run continues without it. MPICH's Hydra kills all ranks at once unless told otherwise; with the
     flag, the server ends the run and the run file says why.
     """
-    if launcher.survives and tolerance != Tolerance.OFF:
+    if launcher.survives and tolerance != FaultTolerance.OFF:
         return ["--with-ft", "ulfm"]
-    if tolerance == Tolerance.ON:
+    if tolerance == FaultTolerance.ON:
         raise UserError(
             f"--fault-tolerant on: {launcher} cannot continue without a rank that has died; use Open MPI 5 or newer "
             "(`make install MPI=openmpi`), or leave the option out: then a lost client ends the run"

@@ -45,7 +45,7 @@ def start_limit_s(environment: Mapping[str, str]) -> int:
     """How long MPI may take to start on all ranks, in seconds."""
     text = environment.get(LIMIT) or str(_DEFAULT_LIMIT_S)
     if not text.isdecimal() or not 1 <= int(text) < 1_000_000:
-        raise UserError(f"{LIMIT} = {text!r} is no whole number of seconds from 1 to 999,999; correct or unset it")
+        raise UserError(f"{LIMIT} = {text!r} is not a whole number of seconds from 1 to 999,999; correct or unset it")
     return int(text)
 
 
@@ -72,7 +72,8 @@ class StartLimit:
     def first_meeting(self) -> None:
         """MPI_Init has returned; the ranks meet for the first time."""
         if self._child:
-            os.write(self._pipe, b"!")
+            with suppress(OSError):  # the child was killed: the run needs it no longer
+                os.write(self._pipe, b"!")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

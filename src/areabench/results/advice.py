@@ -406,7 +406,7 @@ def _advised_async_sgd(method: AsyncSgd, rates: Rates, clients: int, L: float) -
 
 
 def violations(subject: Subject) -> Iterator[str]:
-    """What the theorems assume and the experiment does not give, a line each."""
+    """What the theorems assume and the experiment does not give, one line each."""
     experiment = subject.experiment
     if not isinstance(experiment.method, Area):
         yield f'method "{experiment.method.name}": the theorems are about AREA'

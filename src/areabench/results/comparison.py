@@ -98,8 +98,8 @@ def inversions(permutation: Integers) -> int:
     """Pairs i < j with permutation[i] > permutation[j], in O(N log N).
 
     Bit by bit from the top, entries whose higher bits agree are together in their old order: a pair in which a 1 of
-    this bit comes before a 0 is an inversion. Then zeros and ones are parted. Entries are 0 to N - 1, each once, so the
-    higher bits alone say where a group begins.
+    this bit comes before a 0 is an inversion. Then zeros and ones are separated. Entries are 0 to N - 1, each once, so
+    the higher bits alone say where a group begins.
     """
     values, index, total = permutation.astype(np.int64), np.arange(len(permutation)), 0
     for bit in reversed(range(max(len(values) - 1, 0).bit_length())):
@@ -108,9 +108,9 @@ def inversions(permutation: Integers) -> int:
         ones_before = counted[index] - counted[start]
         total += int(ones_before[ones == 0].sum())
         rank = np.where(ones, ones_before, index - start - ones_before)
-        parted = np.empty_like(values)
-        parted[(values >> bit << bit) + rank] = values
-        values = parted
+        separated = np.empty_like(values)
+        separated[(values >> bit << bit) + rank] = values
+        values = separated
     return total
 
 

@@ -40,7 +40,7 @@ def diagnosis_of(run: Run) -> Diagnosis:
 
 
 def _rows(run: Run) -> NDArray[Any]:
-    """Rows of TIMING, one an update used; none where there is no event log."""
+    """Rows of TIMING, one per used update; none where there is no event log."""
     used = run.events_array[run.events_array["kind"] == Kind.UPDATE]
     rows = np.zeros(len(used), TIMING)
     for name in TIMING.names or ():

@@ -70,7 +70,7 @@ class Page:
 
     @property
     def slug(self) -> str:
-        """Tells the page's file from the others', as in `-n4-iid`; empty where there is one page."""
+        """Distinguishes the page's file from the others, as in `-n4-iid`; empty where there is one page."""
         return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-").replace(":", ".")
 
     @property
@@ -170,7 +170,7 @@ def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
 
 
 def setting_of(experiment: Experiment) -> Experiment:
-    """What all runs of a page share: method, rates, seed, name and where modules lie are put out of the way."""
+    """What all runs of a page share: the settings without method, rates, seed, name and folders of modules."""
     return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
 
 

@@ -15,7 +15,7 @@ from areabench.sweeps.read import Result
 
 DECIMALS = 2  # as the paper prints its tables
 _LAST_DIGIT = 0.01
-Values = NDArray[np.float64]
+Floats = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
 
 
@@ -110,10 +110,10 @@ def reach_of(results: Sequence[Result], percent: float) -> Reach:
 class Band:
     """Several trials over time: mean, smallest and largest value at each time."""
 
-    time_s: Values
-    mean: Values
-    low: Values
-    high: Values
+    time_s: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
 
 
 def band(results: Sequence[Result], quantity: Quantity) -> Band:
@@ -132,26 +132,26 @@ def band(results: Sequence[Result], quantity: Quantity) -> Band:
     return Band(grid, values.mean(axis=0), values.min(axis=0), values.max(axis=0))
 
 
-def _measured(result: Result, quantity: Quantity) -> tuple[Values, Values]:
+def _measured(result: Result, quantity: Quantity) -> tuple[Floats, Floats]:
     """Times and values of the snapshots that have one."""
-    values: Values = getattr(result, quantity)
+    values: Floats = getattr(result, quantity)
     there = np.isfinite(values)
     return result.time_s[there], values[there]
 
 
-def mean_and_p95(shares: Values) -> tuple[float, int]:
+def mean_and_p95(shares: Floats) -> tuple[float, int]:
     """Mean and 95th percentile of a histogram over 0, 1, 2, ... that is in percent."""
     mean = float(np.arange(len(shares)) @ shares) / 100
     return mean, int(np.searchsorted(np.cumsum(shares), 95.0 - 1e-9))
 
 
-def staleness_shares(results: Sequence[Result]) -> Values:
+def staleness_shares(results: Sequence[Result]) -> Floats:
     """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
     counts = [result.staleness for result in results if result.staleness.sum() > 0]
     return np.trim_zeros(shares_of(counts).mean(axis=0), "b") if counts else np.empty(0)
 
 
-def shares_of(histograms: Sequence[NDArray[np.int64]]) -> Values:
+def shares_of(histograms: Sequence[NDArray[np.int64]]) -> Floats:
     """Histograms over 0, 1, 2, ... as shares, one row each, all as long as the longest; none may be empty."""
     shares = np.zeros((len(histograms), max(map(len, histograms))))
     for share, counts in zip(shares, histograms, strict=True):

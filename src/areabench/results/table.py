@@ -27,7 +27,7 @@ PAPER_COLUMNS = (
     "accuracy_difference", "loss_difference", "rho_difference",
 )  # fmt: skip
 
-Values = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
+CellValues = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
 
 
 def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
@@ -45,7 +45,7 @@ def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0
     return pd.DataFrame(rows, columns=[*CELL_COLUMNS, *PAPER_COLUMNS])
 
 
-def cell_values(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> Iterator[Values]:
+def cell_values(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> Iterator[CellValues]:
     """The cells of tables by column; each table comes with the name of its sweep."""
     for sweep, table in tables:
         for contender in table.methods:
@@ -65,7 +65,7 @@ def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
     ]  # fmt: skip
 
 
-def _papers(beside: Comparison | None) -> Values:
+def _papers(beside: Comparison | None) -> CellValues:
     if beside is None:
         return dict.fromkeys(PAPER_COLUMNS)
     ours, theirs = beside.ours, beside.published

@@ -242,12 +242,12 @@ def read_checkpoint(run_file: Path, state: Any, memory: Vector | None) -> Checkp
     """The checkpoint of a run file; `state` and `memory` are any of its method: their form defines what to read."""
     path = require_checkpoint(run_file)
     try:
+        _verify(path)  # before HDF5 sees it, which may never return from a damaged file of this format
         with h5py.File(path, "r") as file:
             if file.attrs["format"] != FORMAT or file.attrs["version"] != VERSION:
                 raise RunFileError(
                     f"{path}: is no checkpoint of this version of areabench; resume with the version that wrote it"
                 )
-            _verify(path)
             memories = _read_memories(path, file["remembering"][:].tolist(), memory)
             return _read(file, state, memories)
     except _DAMAGE as error:

@@ -83,6 +83,8 @@ class Checksums:
         if strict and not good.all():
             raise ValueError(f"row {good.argmin()} of /{CHECKSUMS} does not have its checksum")
         self._rows = rows[good]
+        if strict:
+            self._check_order()
 
     def covered(self, part: str) -> int:
         """How many rows of a dataset have checksums, from the first on."""
@@ -110,6 +112,14 @@ class Checksums:
                 count = last
             blocks = blocks[at_once:]
         return count, ""
+
+    def _check_order(self) -> None:
+        """A run adds one block after the other: where one is elsewhere, the rows behind it would not be counted."""
+        for part in np.unique(self._rows["part"]).tolist():
+            rows = self._rows[self._rows["part"] == part]
+            wrong = (rows["count"] < 1) | (rows["first"] != np.cumsum(rows["count"]) - rows["count"])
+            if wrong.any():
+                raise ValueError(f"block {wrong.argmax()} of /{part.decode()} is not where /{CHECKSUMS} has it")
 
     def _blocks(self, part: str) -> Iterator[tuple[int, int, int]]:
         """First row, row after the last, and checksum of each block, as far as one follows the other."""

@@ -24,7 +24,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Claim:
-    """Holds a run file for one run, with a descriptor of its own that stays good when HDF5 has given up."""
+    """Holds a run file for one run, with a descriptor of its own that stays valid when HDF5 has closed the file."""
 
     def __init__(self, path: Path, *, force: bool) -> None:
         refuse_existing(path, force=force)

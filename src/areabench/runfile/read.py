@@ -152,7 +152,7 @@ class Run:
 
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
-        """Whether the run kept its delays, as it found itself; None for a simulated run and one that has not ended."""
+        """Whether the run kept its delays, as it stored; None for a simulated run and one that has not ended."""
         summary = self._read("diagnosis/summary", DIAGNOSIS)
         if not len(summary):
             return None

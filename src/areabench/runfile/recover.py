@@ -222,7 +222,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     if limits is not None:
         index = index[: limits.snapshots]
     index = index[: _with_models(source, index)]
-    parts = _Parts(source, len(index))
+    parts = _Parts(source, index)
     saved = Saved(
         len(events), source.length("events"), len(index), source.length("snapshots/index"), tuple(parts.missing())
     )
@@ -250,8 +250,11 @@ def _with_models(source: Source, index: NDArray[Any]) -> int:
 class _Parts:
     """The parts that are saved whole or not at all."""
 
-    def __init__(self, source: Source, snapshots: int) -> None:
+    def __init__(self, source: Source, index: NDArray[Any]) -> None:
+        snapshots = len(index)
         self.source, self.status = source, source.status()
+        self.models = _held(source, index, "model")
+        self.averages = _held(source, index, "average") if self.models and source.experiment.record.average else []
         self.provenance, self.clients = source.provenance(), source.clients()
         self.ended = self.status is not None and self.status.state not in (State.RUNNING, State.FAILED)
         self.tables = {
@@ -268,11 +271,15 @@ class _Parts:
 
     def missing(self) -> Iterable[str]:
         """The names of the parts that were there and cannot be saved."""
-        source, counted = self.source, not self.source.experiment.record.events
+        source, record = self.source, self.source.experiment.record
+        counted = not record.events
+        last = record.models == "last" and self.ended and source.length("snapshots/index") > 0
         for name, there in (
             ("status", self.status is not None),
             ("provenance", self.provenance is not None),
             ("clients", self.clients is not None),
+            ("last model", bool(self.models) or not last),
+            ("last average", bool(self.averages) or not (last and record.average)),
             ("metrics", "metrics" in self.tables or not (self.ended or source.length("metrics"))),
             ("tally", "tally/served" in self.tables or not (counted and self.ended)),
             ("diagnosis", "diagnosis/summary" in self.tables or not source.length("diagnosis/summary")),
@@ -307,9 +314,8 @@ def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
 def _write(source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Parts, saved: Saved) -> None:
     experiment = source.experiment
     recorder = Recorder(made, to_toml(experiment), *_size(source), force=True, record=experiment.record)
-    models = _held(source, index, "model")
-    averages = _held(source, index, "average") if models and experiment.record.average else []
-    earlier = Earlier(_Rows(source, events, index), len(events), len(index), _tally(events), models, averages)
+    read, tally = _Rows(source, events, index), _tally(events)
+    earlier = Earlier(read, len(events), len(index), tally, parts.models, parts.averages)
     recorder.begin(parts.provenance or _unknown(), _clients(parts), earlier)
     for name, rows in parts.tables.items():
         recorder.copy(name, rows)

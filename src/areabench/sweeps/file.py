@@ -170,7 +170,7 @@ def _read_title(value: Any, place: Location) -> str:
 
 def _read_grids(grids: Any, place: Location) -> Iterator[tuple[Axis, ...]]:
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
-        raise place.error(f"{shown(grids)} is no list of tables; write [[sweep.grid]], with two pairs of brackets")
+        raise place.error(f"{shown(grids)} is not a list of tables; write [[sweep.grid]], with two pairs of brackets")
     if not grids:
         raise place.error("is empty; add a [[sweep.grid]] with lists of values")
     for grid in grids:

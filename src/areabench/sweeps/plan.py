@@ -201,7 +201,7 @@ def read_share(text: str) -> Share:
     match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text, re.ASCII)
     number, of = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= of:
-        raise UserError(f"--share {text}: is no K/N with 1 <= K <= N; the shares of three are 1/3, 2/3 and 3/3")
+        raise UserError(f"--share {text}: is not K/N with 1 <= K <= N; the shares of three are 1/3, 2/3 and 3/3")
     return Share(number, of)
 
 

@@ -310,9 +310,9 @@ def read_stored(folder: Path) -> StoredSweep:
     text = read_text(path)
     table = read_toml(text, str(path))
     about = table.pop("folder", None)
-    check_signed(path, text, expected=isinstance(about, dict) and "signed" in about)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
+    check_signed(path, text, expected="signed" in about)
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 
@@ -335,7 +335,7 @@ def _read_failures(path: Path) -> list[Failure]:
                 raise ValueError("a line does not have its checksum")
             return failures
     except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns
-        raise RunFileError(f"{path}: is no list of failures: {error}; remove it or run the sweep again") from error
+        raise RunFileError(f"{path}: is not a list of failures: {error}; remove it or run the sweep again") from error
 
 
 def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:

@@ -316,7 +316,9 @@ class Replay:
         if stored.tobytes() != model.tobytes():
             return f"{int(np.count_nonzero(stored != model))} of {model.size} entries differ"
         average = self._server.average
-        if average is not None and run.averages[-1 if self._last_only else number].tobytes() != average.tobytes():
+        if average is None or not len(run.averages):  # none, where a recovered file lacks the only one
+            return None
+        if run.averages[-1 if self._last_only else number].tobytes() != average.tobytes():
             return "the average differs"
         return None
 

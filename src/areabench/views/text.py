@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from areabench.engine.events import Kind
 from areabench.experiment.labels import describe_setting
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import Experiment
-from areabench.results.advice import Findings, Theorem1, Theorem2
 from areabench.results.comparison import (
     ArrivalOrder,
     DataComparison,
@@ -40,6 +39,7 @@ from areabench.views.styled import (
     RULE,
     Styled,
     align,
+    counted,
     joined,
     labelled,
     method_word,
@@ -48,8 +48,11 @@ from areabench.views.styled import (
     state_word,
 )
 
+if TYPE_CHECKING:
+    from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
+
 QUANTILES = (50, 95, 99)  # percent
-Row = tuple[str, str]  # label and text
+LabelledText = tuple[str, str]  # label and text
 
 
 def size(count: float) -> str:
@@ -131,12 +134,13 @@ def describe_run(run: Run) -> Styled:
 
 def _status(run: Run) -> Styled:
     status = run.status
-    counts = f"{status.updates:,} updates, {status.server_steps:,} server steps, {status.discarded:,} discarded"
+    counts = f"{counted(status.updates, 'update')}, {counted(status.server_steps, 'server step')}"
+    others = f", {status.discarded:,} discarded"
     for kind in (Kind.NO_STEP, Kind.CANCELLED):
         if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
-            counts += f", {count:,} {kind.text}"
+            others += f", {count:,} {kind.text}"
     state = Styled(state_word(status.state.text), f": {status.reason}")
-    return section("status", [state, f"{counts}; ended at {status.end_s:.3f} s"])
+    return section("status", [state, f"{counts}{others}; ended at {status.end_s:.3f} s"])
 
 
 def _snapshots(run: Run) -> Styled:
@@ -282,7 +286,7 @@ def _load(found: Diagnosis) -> str:
     if found.busiest_rank > 0:
         parts.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
-        parts.append(f"ranks use {_share(found.core_load)} of their host's {found.cores} cores")
+        parts.append(f"ranks use {_share(found.core_load)} of their host's {counted(found.cores, 'core')}")
     return "; ".join(parts)
 
 
@@ -359,7 +363,7 @@ def _difference(pair: Pair) -> str:
     return f"{pair.difference_percent:+.2f} %" if math.isfinite(pair.difference_percent) else "-"
 
 
-def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[Row]:
+def _distances(found: RunComparison, names: tuple[str, str]) -> Iterator[LabelledText]:
     if found.data is not None:
         yield "data", _data(found.data)
     yield "staleness", f"distributions {number(found.staleness_distance, 3)} server steps apart"
@@ -376,7 +380,7 @@ def _data(data: DataComparison) -> str:
     return "the same in both runs" if data.equal else differ
 
 
-def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[Row]:
+def _order_rows(order: ArrivalOrder, names: tuple[str, str]) -> Iterator[LabelledText]:
     alone = f"{order.only_first:,} only {names[0]}, {order.only_second:,} only {names[1]}"
     begins = "the sequences are equal"
     if order.differs_at is not None:
@@ -429,7 +433,7 @@ def _events(found: Findings) -> str:
     )
 
 
-def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
+def _theorem1(found: Theorem1 | None) -> Iterator[LabelledText]:
     if found is None:
         yield "theorem 1", "does not apply: the problem is not known to be smooth and strongly convex"
         return
@@ -445,7 +449,7 @@ def _theorem1(found: Theorem1 | None) -> Iterator[Row]:
         yield "", f"E|x_s,K - x*|² <= {found.closed_bound:.4g} (closed form){proof} at K = {found.iterations:,}"
 
 
-def _theorem2(found: Theorem2 | None) -> Iterator[Row]:
+def _theorem2(found: Theorem2 | None) -> Iterator[LabelledText]:
     if found is None:
         yield "theorem 2", "does not apply: the problem is not known to be Lipschitz"
         return
@@ -457,7 +461,7 @@ def _theorem2(found: Theorem2 | None) -> Iterator[Row]:
     yield "", f"alpha = {found.alpha:.4g} for K = {found.iterations:,}; E[f(average) - f*] <= {found.bound:.4g}"
 
 
-def _server(found: Findings) -> Iterator[Row]:
+def _server(found: Findings) -> Iterator[LabelledText]:
     best = found.server
     yield (
         "server rate",
@@ -467,7 +471,7 @@ def _server(found: Findings) -> Iterator[Row]:
     yield "", "(the least bound of Theorem 2 for a number of iterations; within a horizon a faster server is no worse)"
 
 
-def _suggestion(found: Findings) -> Iterator[Row]:
+def _suggestion(found: Findings) -> Iterator[LabelledText]:
     if found.suggestion is None:
         return
     schedule, best = found.suggestion.schedule.name, found.server.rate

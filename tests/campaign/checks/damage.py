@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 from tests.campaign.cases import Case
-from tests.campaign.checks.ended import check_ended, check_told
+from tests.campaign.checks.ended import check_ended, check_reported
 from tests.campaign.commands import Room
 from tests.campaign.findings import Finding
 from tests.support.edited import flip
@@ -72,7 +72,7 @@ def check_damage(case: Case, room: Room, finding: Finding) -> None:
         _check_reading(case, room, finding, command)
     saved = room.folder / "recovered.h5"
     ended = room.call("recover", "recover", str(damaged), "-o", str(saved))
-    check_told(finding, ended, (0, 2), "recover")
+    check_reported(finding, ended, (0, 2), "recover")
     finding.recovered = ended.code == 0
     if finding.recovered:
         _check_recovered(room, finding, saved, ended.output)
@@ -82,7 +82,7 @@ def _check_reading(case: Case, room: Room, finding: Finding, command: str) -> No
     """A command refuses the damaged file; where the damage may change nothing, it may also print what it should."""
     what = f"{command} of a damaged file"
     ended = room.call(f"damaged-{command}", command, *_arguments(command, "broken.h5"))
-    check_told(finding, ended, (2,) if case.kind.detail in CERTAIN else (0, 2), what)
+    check_reported(finding, ended, (2,) if case.kind.detail in CERTAIN else (0, 2), what)
     if ended.code == 0:
         right = room.call(f"intact-{command}", command, *_arguments(command, "intact.h5"))
         same = ended.output.replace("broken.h5", "intact.h5") == right.output

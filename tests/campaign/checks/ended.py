@@ -19,7 +19,7 @@ def check_ended(finding: Finding, ended: Ended, what: str) -> None:
     finding.require("Traceback (most recent call last)" not in ended.errors, f"{what}: shows a traceback")
 
 
-def check_told(finding: Finding, ended: Ended, codes: Sequence[int], what: str) -> None:
+def check_reported(finding: Finding, ended: Ended, codes: Sequence[int], what: str) -> None:
     """It ended with one of these exit codes, and where it could not do its work it says why in one line."""
     check_ended(finding, ended, what)
     finding.require(ended.code in codes, f"{what}: exit code {ended.code}: {(ended.output + ended.errors)[-300:]}")

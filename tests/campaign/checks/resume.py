@@ -6,7 +6,7 @@ import random
 
 from tests.campaign.cases import Case, needs_reference
 from tests.campaign.checks.contents import difference
-from tests.campaign.checks.ended import check_ended, check_told
+from tests.campaign.checks.ended import check_ended, check_reported
 from tests.campaign.checks.file import check_file
 from tests.campaign.checks.run import ENDED
 from tests.campaign.commands import Room
@@ -22,7 +22,7 @@ def check_damaged_checkpoint(case: Case, room: Room, finding: Finding) -> None:
     damaged[chance.randrange(len(damaged))] ^= 1 << chance.randrange(8)
     room.checkpoint.write_bytes(damaged)
     refused = room.call("resume-damaged", "resume", str(room.run_file))
-    check_told(finding, refused, (2,), "resume from a damaged checkpoint")
+    check_reported(finding, refused, (2,), "resume from a damaged checkpoint")
     finding.require(room.run_file.read_bytes() == recorded, "resume from a damaged checkpoint has changed the run file")
     finding.require(room.checkpoint.read_bytes() == damaged, "resume has changed the damaged checkpoint")
     room.checkpoint.write_bytes(whole)

@@ -57,7 +57,7 @@ def _expected(case: Case, struck: Strike) -> Expected:
     if case.kind.act is Act.TWO:
         return either(struck.faults)
     expected = case.expected
-    if case.kind.act is Act.STOP_FOR_GOOD and case.patient:
+    if case.kind.act is Act.STOP_FOR_GOOD and case.waits_for_limit:
         within_s = case.drawn.horizon_s + PATIENCE_S + OVERTIME_S
         return replace(expected, states=(State.FAILED,), codes=(1,), ends_within_s=within_s)
     return expected

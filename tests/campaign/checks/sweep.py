@@ -6,7 +6,7 @@ import random
 
 from tests.campaign.cases import Case
 from tests.campaign.checks.damage import flip_row
-from tests.campaign.checks.ended import check_ended, check_told
+from tests.campaign.checks.ended import check_ended, check_reported
 from tests.campaign.commands import Room
 from tests.campaign.findings import Finding
 
@@ -54,5 +54,5 @@ def _sweep(room: Room, finding: Finding, name: str) -> bool:
 def _table(room: Room, finding: Finding, name: str, codes: tuple[int, ...]) -> str | None:
     """The table that is printed, if one is."""
     ended = room.call(name, "table", FOLDER, "--keep", "all", "--format", "csv")
-    check_told(finding, ended, codes, name)
+    check_reported(finding, ended, codes, name)
     return ended.output if ended.code == 0 else None

@@ -17,11 +17,11 @@ _MOST_TICKS = 20
 _ALL_NAMED = 10  # clients whose numbers have room in any figure
 _BESIDE_IN = 1.5  # what labels and legend take of the width
 _COLOUR = "#0072B2"
-Counts = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 
 @styled
-def draw_labels(counts: Counts, experiment: Experiment, *, width_in: float | None = None) -> Figure:
+def draw_labels(counts: Integers, experiment: Experiment, *, width_in: float | None = None) -> Figure:
     """Clients across, classes upward, a dot's area as the count; above it the samples of each client."""
     shown = counts[:MOST_CLIENTS]
     clients, classes = shown.shape
@@ -35,12 +35,12 @@ def draw_labels(counts: Counts, experiment: Experiment, *, width_in: float | Non
     return figure
 
 
-def _title(counts: Counts, experiment: Experiment) -> str:
+def _title(counts: Integers, experiment: Experiment) -> str:
     part = f" (the first {MOST_CLIENTS} shown)" if len(counts) > MOST_CLIENTS else ""
     return f"Labels of the clients\nn = {len(counts)}{part}, {describe_data(experiment)}, seed {experiment.seed}"
 
 
-def _draw_totals(axes: Axes, counts: Counts) -> None:
+def _draw_totals(axes: Axes, counts: Integers) -> None:
     label_axes(axes, "", "samples")
     axes.bar(np.arange(len(counts)), counts.sum(axis=1), width=0.75, color="0.45")
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
@@ -48,7 +48,7 @@ def _draw_totals(axes: Axes, counts: Counts) -> None:
     axes.grid(visible=False, axis="x")
 
 
-def _draw_dots(axes: Axes, counts: Counts, column: float, row: float) -> None:
+def _draw_dots(axes: Axes, counts: Integers, column: float, row: float) -> None:
     """Dots as large as fit; `column` and `row` are the room of a dot in inches."""
     label_axes(axes, "client", "class")
     points = 72.0**2 * _largest_area(counts, column, row)
@@ -64,7 +64,7 @@ def _draw_dots(axes: Axes, counts: Counts, column: float, row: float) -> None:
     _explain_areas(axes, int(counts.max()), points)
 
 
-def _largest_area(counts: Counts, column: float, row: float) -> float:
+def _largest_area(counts: Integers, column: float, row: float) -> float:
     """Square of the largest dot's diameter in inches: neighbours in a row may touch, not overlap."""
     radii = np.sqrt(counts / counts.max()) / 2  # in diameters of the largest dot
     closest = float((radii[1:] + radii[:-1]).max(initial=0.5))

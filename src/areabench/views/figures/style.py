@@ -160,11 +160,6 @@ def entitle(figure: Figure, words: str) -> None:
     figure.suptitle("\n".join(lines), fontsize="medium")
 
 
-def trials_name(count: int) -> str:
-    """A number of trials in words."""
-    return "1 trial" if count == 1 else f"{count} trials"
-
-
 def grid(count: int, width_in: float, least_in: float, height_in: float) -> tuple[Figure, list[Axes]]:
     """A figure with `count` panels, each at least `least_in` wide; a line of panels is `height_in` high."""
     across = min(count, max(1, int(width_in / least_in)))

@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, Row, choose
-from areabench.results.statistics import Quantity, Reach, Values, band, mean_and_p95, reach_of, staleness_shares
+from areabench.results.statistics import Floats, Quantity, Reach, band, mean_and_p95, reach_of, staleness_shares
 from areabench.views.figures.style import (
     LIMIT_LINE,
     entitle,
@@ -182,7 +182,7 @@ def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float |
     return figure
 
 
-def _draw_histogram(axes: Axes, pick: Pick, shares: Values, across: str) -> None:
+def _draw_histogram(axes: Axes, pick: Pick, shares: Floats, across: str) -> None:
     """One method; `shares` in percent."""
     label_axes(axes, across, "")
     above = axes.get_title(loc="left") + "\n"  # the rates are above the first panel
@@ -193,7 +193,7 @@ def _draw_histogram(axes: Axes, pick: Pick, shares: Values, across: str) -> None
         axes.stairs(shares, np.arange(len(shares) + 1) - 0.5, fill=True, color=colour)
 
 
-def _describe(shares: Values) -> str:
+def _describe(shares: Floats) -> str:
     """Mean and 95th percentile of a histogram in percent."""
     if not len(shares):
         return "no updates"
@@ -203,7 +203,7 @@ def _describe(shares: Values) -> str:
     return f"mean {mean:.3g}, 95 % up to {most}"
 
 
-def _align(row_axes: Sequence[Axes], shares: Sequence[Values]) -> None:
+def _align(row_axes: Sequence[Axes], shares: Sequence[Floats]) -> None:
     """The same limits for the panels of a row."""
     present = np.concatenate([share[share > 0] for share in shares])
     longest = max(len(share) for share in shares)

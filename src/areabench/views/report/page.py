@@ -1,4 +1,4 @@
-"""The page: markup, style, scripts and data in one file. A policy in it forbids loading or running anything else."""
+"""The page: what it shows, and one file with markup, style, scripts and data, which loads and runs nothing else."""
 
 from __future__ import annotations
 
@@ -6,15 +6,73 @@ import base64
 import hashlib
 import html
 from importlib import resources
+from pathlib import Path
 from string import Template
 
+from areabench.views.report.details import Window, chosen, details_of, labels_of
 from areabench.views.report.records import ReportPage, to_json
+from areabench.views.report.series import Arranged, arranged, series_of
+from areabench.views.report.sources import Sources
+from areabench.views.styled import counted
 
 SCRIPTS = (
     "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js",
     "timeline.js", "table.js", "run.js", "page.js",
 )  # fmt: skip
 STYLES = ("page.css",)
+_WHOLE = Window()
+
+
+# ------------------------------------------------------------------------------------------------- what it shows
+
+
+def build_report(
+    sources: Sources, cache: Path, target: float = 80.0, title: str = "", window: Window = _WHOLE, version: str = ""
+) -> ReportPage:
+    """Everything that the page shows.
+
+    `target` is a test accuracy in percent, timelines show the window of the runs, and `version` is that of areabench.
+    """
+    found = arranged(sources)
+    runs = chosen(found.places)
+    return ReportPage(
+        title=title or _title(sources),
+        subtitle=_subtitle(sources, found),
+        version=version,
+        target=target,
+        settings=found.settings,
+        series=tuple(series_of(found.places, sources, target)),
+        absent=sources.absent,
+        labels=tuple(labels_of(found.pages, cache)),
+        details=tuple(details_of(runs, window)),
+        not_detailed=len(sources.trials) - len(runs),
+    )
+
+
+def _title(sources: Sources) -> str:
+    """The title of a sweep, else the names of the experiments."""
+    titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
+    titles += [trial.result.experiment.name for trial in sources.trials if not sources.sweeps]
+    return ", ".join(dict.fromkeys(titles))
+
+
+def _subtitle(sources: Sources, found: Arranged) -> str:
+    """How much of what."""
+    methods = len({place.contender.method.name for place in found.places})
+    transports = sorted({trial.transport for trial in sources.trials})
+    times = {"simulator": "virtual time", "mpi": "real time on MPI"}
+    words = [counts_text(sources), counted(methods, "method")]
+    words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
+    return " · ".join(words)
+
+
+def counts_text(sources: Sources) -> str:
+    """How many runs there are, and how many are missing."""
+    absent = f", {len(sources.absent):,} failed or missing" if sources.absent else ""
+    return counted(len(sources.trials), "run") + absent
+
+
+# ------------------------------------------------------------------------------------------------- the file
 
 
 def page_text(report: ReportPage) -> str:

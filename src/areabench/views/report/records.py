@@ -60,7 +60,7 @@ class Axes:
 
 
 @dataclass(frozen=True)
-class Count:
+class NamedCount:
     """How many of something."""
 
     word: str
@@ -104,8 +104,8 @@ class Series:
     planned: int
     diverged: int
     may_be_best: bool  # all planned trials are there and ended, and none diverged
-    states: tuple[Count, ...]
-    verdicts: tuple[Count, ...]
+    states: tuple[NamedCount, ...]
+    verdicts: tuple[NamedCount, ...]
     accuracy: Spread | None
     loss: Spread | None
     outcomes: tuple[TrialOutcome, ...]

@@ -19,10 +19,19 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, arrange, choose
 from areabench.results.statistics import Band, Quantity, band, mean_and_p95, staleness_shares
 from areabench.sweeps.read import Result
-from areabench.views.report.records import Axes, Count, Curves, Histogram, Line, ReportSetting, Series, TrialOutcome
+from areabench.views.report.records import (
+    Axes,
+    Curves,
+    Histogram,
+    Line,
+    NamedCount,
+    ReportSetting,
+    Series,
+    TrialOutcome,
+)
 from areabench.views.report.sources import Sources, Trial, without_seed
 
-Axis = Callable[[Result], NDArray[np.float64]]
+Abscissa = Callable[[Result], NDArray[np.float64]]
 _NOTHING = np.empty(0)
 _MOST_BARS = 60  # of a histogram
 _POINTS = 14_000  # of all curves along one axis together: keeps the page of a large sweep small
@@ -138,8 +147,8 @@ def _series(place: PlacedSeries, cell: Cell, label: str, target: float, most: in
     )
 
 
-def _counted(words: Iterable[str]) -> tuple[Count, ...]:
-    return tuple(Count(word, count) for word, count in Counter(words).items())
+def _counted(words: Iterable[str]) -> tuple[NamedCount, ...]:
+    return tuple(NamedCount(word, count) for word, count in Counter(words).items())
 
 
 def _histogram(results: Sequence[Result]) -> Histogram | None:
@@ -194,11 +203,11 @@ def axes_of(results: Sequence[Result], most: int) -> Axes:
     )
 
 
-def _curves(results: Sequence[Result], axis: Axis, most: int) -> Curves:
+def _curves(results: Sequence[Result], axis: Abscissa, most: int) -> Curves:
     return Curves(_line(results, axis, "test_accuracy", most), _line(results, axis, "train_loss", most))
 
 
-def _line(results: Sequence[Result], axis: Axis, quantity: Quantity, most: int) -> Line | None:
+def _line(results: Sequence[Result], axis: Abscissa, quantity: Quantity, most: int) -> Line | None:
     along = [_along(result, axis(result), quantity) for result in results if len(axis(result))]
     shown = band(along, quantity)
     if not len(shown.time_s):

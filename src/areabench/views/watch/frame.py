@@ -21,7 +21,7 @@ WAITING, KILLED = "waiting", "killed"  # states beside those of the run file
 
 
 @dataclass(frozen=True)
-class Rates:
+class UpdateRates:
     """Updates per second of the run's time: in the last ten seconds, overall, and nominally by the clients' rates."""
 
     recent: float = math.nan
@@ -84,7 +84,7 @@ class Frame:
     lost: tuple[int, ...] | None = None
     no_steps: int | None = None  # this and the next where there is an event log
     cancelled: int | None = None
-    rates: Rates = Rates()
+    rates: UpdateRates = UpdateRates()
     staleness: Staleness = Staleness()
     snapshots: int = 0
     quality: Quality | None = None
@@ -168,11 +168,11 @@ def _logged(seen: Observation, kind: Kind) -> int | None:
     return int(seen.counts.kinds[kind]) if seen.facts.experiment.record.events else None
 
 
-def _rates(seen: Observation, expected: Expected) -> Rates:
+def _rates(seen: Observation, expected: Expected) -> UpdateRates:
     time_s, counts, nominal = seen.time_s, seen.counts, _nominal(seen, expected)
     if not _is_counted(seen) or time_s <= 0:
-        return Rates(nominal=nominal)
-    return Rates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
+        return UpdateRates(nominal=nominal)
+    return UpdateRates(counts.recent_rate(time_s), counts.updates / time_s, nominal)
 
 
 def _phase(seen: Observation) -> str:

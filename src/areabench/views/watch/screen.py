@@ -127,23 +127,23 @@ def _lines(frame: Frame, glyphs: Glyphs) -> Iterator[Text]:
     if frame.refused or frame.lost:
         yield _labelled("faults", (_faults(frame), BAD))
     age = f"{frame.age_s:.1f} s" if frame.age_s < 10 else duration(frame.age_s)
-    yield _labelled("file", f"{size(frame.size_bytes)}, {frame.snapshots:,} snapshots, written {age} ago")
+    yield _labelled("file", f"{size(frame.size_bytes)}, {counted(frame.snapshots, 'snapshot')}, written {age} ago")
 
 
-Part = str | tuple[str, str]  # text, or text and style
+StyledPart = str | tuple[str, str]  # text, or text and style
 
 
-def _labelled(label: str, *parts: Part) -> Text:
+def _labelled(label: str, *parts: StyledPart) -> Text:
     return _text((f"{label:<{_LABEL_WIDTH}}", _LABEL), *parts)
 
 
-def _text(*parts: Part) -> Text:
+def _text(*parts: StyledPart) -> Text:
     """Parts without control characters, which a file may have brought in."""
     pairs = ((part, "") if isinstance(part, str) else part for part in parts)
     return Text.assemble(*((harmless(text), style) for text, style in pairs))
 
 
-def _time(frame: Frame, glyphs: Glyphs) -> list[Part]:
+def _time(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
     of = f" of {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     words = [f"{frame.time_s:.2f}{of} s"]
     if frame.state == State.RUNNING.text and frame.speed > 0 and abs(frame.speed - 1) > 0.05:
@@ -164,10 +164,10 @@ def _updates(frame: Frame) -> str:
         parts.append(f"{rates.recent:.4g}/s lately, {rates.overall:.4g}/s overall{nominal}")
     kinds = {Kind.DISCARDED: frame.discarded, Kind.NO_STEP: frame.no_steps, Kind.CANCELLED: frame.cancelled}
     others = "".join(f", {count:,} {kind.text}" for kind, count in kinds.items() if count)
-    return f"{': '.join(parts)}; {frame.server_steps:,} server steps{others}"
+    return f"{': '.join(parts)}; {counted(frame.server_steps, 'server step')}{others}"
 
 
-def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:
+def _staleness(frame: Frame, glyphs: Glyphs) -> list[StyledPart]:
     counts = frame.staleness.counts
     if not counts:
         return ["-"]
@@ -180,7 +180,7 @@ def _staleness(frame: Frame, glyphs: Glyphs) -> list[Part]:
     ]
 
 
-def _quality(frame: Frame) -> list[Part]:
+def _quality(frame: Frame) -> list[StyledPart]:
     quality, remark = frame.quality, (f" ({frame.quality_remark})" if frame.quality_remark else "", _FAINT)
     if quality is None:
         return ["-", remark]
@@ -268,7 +268,7 @@ def _rest(others: Sequence[ClientFrame]) -> str:
 # ---------------------------------------------------------------------------------------------------- bars
 
 
-def _bar(share: float, length: int, style: str, glyphs: Glyphs) -> list[Part]:
+def _bar(share: float, length: int, style: str, glyphs: Glyphs) -> list[StyledPart]:
     count = filled(share, length)
     return [(glyphs.full * count, style), (glyphs.empty * (length - count), _FAINT)]
 
@@ -300,7 +300,7 @@ def one_line(frame: Frame) -> str:
         return f"waiting     {frame.reason}"
     of = f" / {frame.horizon_s:g}" if frame.horizon_s is not None else ""
     parts = [f"{frame.state:<10}", f"{frame.time_s:.1f}{of} s"]
-    parts += [] if frame.updates is None else [f"{frame.updates:,} updates"]
+    parts += [] if frame.updates is None else [counted(frame.updates, "update")]
     if not math.isnan(frame.rates.recent):
         nominal = "" if math.isnan(frame.rates.nominal) else f" of {frame.rates.nominal:.4g}"
         parts.append(f"{frame.rates.recent:.4g}{nominal}/s")

@@ -37,7 +37,7 @@ _ROWS_PER_READ = 65_536
 _SNAPSHOTS_SEARCHED = 32  # two blocks: more are never half written
 
 
-class Counts:
+class EventCounts:
     """Counts of the first `read_so_far` events."""
 
     def __init__(self, clients: int) -> None:
@@ -137,7 +137,7 @@ class Observation:
     facts: RunFacts
     status: Status  # as in the file: while the run continues it counts nothing
     writer: Writer
-    counts: Counts
+    counts: EventCounts
     snapshots: int
     snapshot: np.void | None  # a row of SNAPSHOT: the last one that can be used
     model: Vector | None  # its model, where wanted and kept
@@ -162,7 +162,8 @@ class Tail:
         self.path = path
         self._identity: tuple[object, ...] = ()
         self._facts: RunFacts | None = None
-        self._counts = Counts(0)
+        self._counts = EventCounts(0)
+        self._models_verified = 0
 
     def observe(self, last_version: int | None = None) -> Observation:
         """Read what is new; a RunFileError where the file is not there, or cannot be read just now.
@@ -185,6 +186,7 @@ class Tail:
         if not facts.experiment.record.events and len(own_part(file, "tally/served")):
             self._counts.take(verified.rows("tally/staleness"), verified.rows("tally/served"))
         index, metrics = verified.rows("snapshots/index"), verified.rows("metrics")
+        self._models_verified = verified.count("snapshots/model", self._models_verified)
         snapshot, model = _last_snapshot(index, own_part(file, "snapshots/model"), last_version)
         return Observation(
             facts=facts,
@@ -208,7 +210,8 @@ class Tail:
         identity = (state.st_dev, state.st_ino, str(origin["started_at"]), str(origin["resumed_at"]))
         if self._facts is None or identity != self._identity:
             self._facts = _read_facts(self.path, file)
-            self._identity, self._counts = identity, Counts(len(self._facts.clients))
+            self._identity, self._counts = identity, EventCounts(len(self._facts.clients))
+            self._models_verified = 0
         return self._facts
 
 

@@ -162,7 +162,7 @@ function labelDots(svg, width, found, classes) {
       });
       svg.append(
         tip(dot, `client ${client}`, [
-          [`class ${label}`, `${whole(count)} samples`],
+          [`class ${label}`, plural(count, "sample")],
           ["of its own", `${format((100 * count) / totals[client], 3)} %`],
         ]),
       );

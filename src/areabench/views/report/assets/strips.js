@@ -95,7 +95,7 @@ function stalenessRow(series, most, among) {
       const versions = bin === 1 ? `${index}` : `${index * bin} to ${(index + 1) * bin - 1}`;
       svg.append(
         tip(node, fullName(series), [
-          ["staleness", `${versions} steps`],
+          ["staleness", `${versions} step${versions === "1" ? "" : "s"}`],
           ["share of updates", `${format(share, 3)} %`],
         ]),
       );
