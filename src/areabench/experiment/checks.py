@@ -12,8 +12,12 @@ from areabench.experiment.method_records import (
     Aced,
     AfaCd,
     AfaCs,
+    AsyncFedEd,
     Dude,
+    FedAsync,
     FedBuff,
+    FedBuffPublished,
+    FedFix,
     Ia2Sgd,
     Mifa,
     SFedAvg,
@@ -185,6 +189,14 @@ def _check_method(experiment: Experiment) -> None:
                 f'aggregation.name: "{experiment.aggregation.name}" makes no sense with s-fedavg, whose round ends '
                 'when its clients have answered; use "updates" or leave the section out'
             )
+    if isinstance(method, FedBuffPublished) and (method.concurrency or 0) > count:
+        raise UserError(
+            f"method.concurrency: {method.concurrency} is more than clients.count = {count}; use at most {count}"
+        )
+    if isinstance(method, FedFix):
+        _check_fedfix(experiment)
+    if isinstance(method, FedAsync | AsyncFedEd):
+        _check_mixing(experiment, method)
     if isinstance(method, FedBuff) and experiment.schedule.name != "constant" and method.server_step_size is None:
         raise UserError(
             f'method.server_step_size: is needed with schedule "{experiment.schedule.name}", where alpha changes and '
@@ -219,6 +231,48 @@ def _check_memory(experiment: Experiment) -> None:
         raise UserError(
             f'clients.work: "ticks" has rounds without a local step, which have no mean gradient for {method.name}; '
             'use "fixed" or "uniform"'
+        )
+
+
+def _check_fedfix(experiment: Experiment) -> None:
+    """FedFix must know each client's chance to answer between two steps by the clock."""
+    if isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            'aggregation.name: "updates" makes no sense with fedfix, which steps by the clock; use "period" or '
+            '"poisson"'
+        )
+    delays = experiment.delays
+    if not isinstance(delays, ExponentialDelays | FixedDelays):
+        raise UserError(
+            f'delays.name: from "{delays.name}" fedfix cannot tell how often a client answers; use "exponential" or "fixed"'
+        )
+    if delays.per == "step":
+        raise UserError('delays.per: from "step" fedfix cannot tell how often a client answers; use "round"')
+
+
+def _check_mixing(experiment: Experiment, method: FedAsync | AsyncFedEd) -> None:
+    """FedAsync and AsyncFedED step at each arrival; AsyncFedED gives each client its number of local steps."""
+    clients = experiment.clients
+    if not isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            f'aggregation.name: "{experiment.aggregation.name}" makes no sense with {method.name}, which steps at each '
+            'arrival; use "updates" or leave the section out'
+        )
+    if isinstance(method, FedAsync):
+        if method.prox and experiment.local.prox:
+            raise UserError(
+                f"local.prox: {experiment.local.prox} would be added to method.prox = {method.prox}; set one to 0"
+            )
+        return
+    if clients.work != "fixed":
+        raise UserError(
+            f'clients.work: "{clients.work}" makes no sense with asyncfeded, which sets the number of local steps; '
+            'use "fixed"'
+        )
+    if method.most_steps < clients.local_steps:
+        raise UserError(
+            f"method.most_steps: {method.most_steps} is less than clients.local_steps = {clients.local_steps}, which "
+            f"each client begins with; use at least {clients.local_steps}"
         )
 
 
