@@ -244,10 +244,11 @@ def _check_fedfix(experiment: Experiment) -> None:
     delays = experiment.delays
     if not isinstance(delays, ExponentialDelays | FixedDelays):
         raise UserError(
-            f'delays.name: from "{delays.name}" fedfix cannot tell how often a client answers; use "exponential" or "fixed"'
+            f'delays.name: "{delays.name}" does not tell fedfix how often a client answers; use "exponential" or '
+            '"fixed"'
         )
     if delays.per == "step":
-        raise UserError('delays.per: from "step" fedfix cannot tell how often a client answers; use "round"')
+        raise UserError('delays.per: "step" does not tell fedfix how often a client answers; use "round"')
 
 
 def _check_mixing(experiment: Experiment, method: FedAsync | AsyncFedEd) -> None:
