@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import Limits, Settings
-from areabench.experiment.method_records import Area, Local, SFedAvg
+from areabench.experiment.method_records import Area, FedFix, Local, Mifa, SFedAvg
 from areabench.experiment.parse import (
     Location,
     _read_record,
@@ -207,6 +207,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 def test_every_variant_can_be_chosen(case: tuple[str, Any]) -> None:
     section, record = case
     fitting = ["method.clients_per_round=2"] if record is SFedAvg else []
+    fitting += ["aggregation={name='period', period_s=1.0}"] if record in (FedFix, Mifa) else []
     experiment = read(*variant(section, record), *fitting, text=base(section))
     assert isinstance(getattr(experiment, section), record)
 

@@ -21,7 +21,16 @@ from areabench.engine.messages import Order
 from areabench.engine.scenario import Scenario, given_of
 from areabench.engine.server import Server
 from areabench.experiment.fields import OwnPart
-from areabench.experiment.method_records import Area, AsyncFedEd, AsyncSgd, FedAsync, FedBuffPublished, Local, SFedAvg
+from areabench.experiment.method_records import (
+    Area,
+    AsyncFedEd,
+    AsyncSgd,
+    FedAsync,
+    FedBuffPublished,
+    FedFix,
+    Local,
+    SFedAvg,
+)
 from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
 from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment
 from areabench.methods.base import Arrival, Method, Step, Work
@@ -101,7 +110,7 @@ def _has_plain_rounds(experiment: Experiment) -> bool:
         return False
     if experiment.local != Local() or clients.work != "fixed" or experiment.delays.per == "step":
         return False
-    return method.client_driven or isinstance(method, SFedAvg | AsyncSgd | FedBuffPublished)
+    return method.client_driven or isinstance(method, SFedAvg | AsyncSgd | FedBuffPublished | FedFix)
 
 
 def _shared(experiment: Experiment) -> Experiment:

@@ -72,10 +72,13 @@ def given_of(
     clients, aggregation = experiment.clients, experiment.aggregation
     updates = aggregation.updates if isinstance(aggregation, EveryUpdates) else None
     period_s = aggregation.period_s if isinstance(aggregation, EveryPeriod) else None
-    if isinstance(aggregation, PoissonAggregation):
+    if random_steps := isinstance(aggregation, PoissonAggregation):
         period_s = 1 / aggregation.rate
     alpha = experiment.method.step_size if step_size is None else step_size
-    return Given(clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s)
+    return Given(
+        clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s, random_steps,
+        experiment.delays.name,
+    )  # fmt: skip
 
 
 def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:

@@ -12,9 +12,13 @@ from areabench.experiment.method_records import (
     Aced,
     AfaCd,
     AfaCs,
+    AsyncFedEd,
     AsyncSgd,
     Dude,
+    FedAsync,
     FedBuff,
+    FedBuffPublished,
+    FedFix,
     Ia2Sgd,
     Mifa,
     Ringmaster,
@@ -194,6 +198,14 @@ def _check_method(experiment: Experiment) -> None:
             f'method.stops: true makes no sense with clients.work = "{experiment.clients.work}", where clients choose '
             'their local steps themselves; use clients.work = "fixed"'
         )
+    if isinstance(method, FedBuffPublished) and (method.concurrency or 0) > count:
+        raise UserError(
+            f"method.concurrency: {method.concurrency} is more than clients.count = {count}; use at most {count}"
+        )
+    if isinstance(method, FedFix):
+        _check_fedfix(experiment)
+    if isinstance(method, FedAsync | AsyncFedEd):
+        _check_mixing(experiment, method)
     if isinstance(method, FedBuff) and experiment.schedule.name != "constant" and method.server_step_size is None:
         raise UserError(
             f'method.server_step_size: is needed with schedule "{experiment.schedule.name}", where alpha changes and '
@@ -257,6 +269,49 @@ def _check_async_sgd(method: AsyncSgd, clients: int) -> None:
         raise UserError(
             f"method.probabilities: {len(probabilities)} with the sum {sum(probabilities):.6g} for clients.count = "
             f"{clients}; give one per client, with the sum 1"
+        )
+
+
+def _check_fedfix(experiment: Experiment) -> None:
+    """FedFix must know each client's chance to answer between two steps by the clock."""
+    if isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            'aggregation.name: "updates" makes no sense with fedfix, which steps by the clock; use "period" or '
+            '"poisson"'
+        )
+    delays = experiment.delays
+    if not isinstance(delays, ExponentialDelays | FixedDelays):
+        raise UserError(
+            f'delays.name: "{delays.name}" does not tell fedfix how often a client answers; use "exponential" or '
+            '"fixed"'
+        )
+    if delays.per == "step":
+        raise UserError('delays.per: "step" does not tell fedfix how often a client answers; use "round"')
+
+
+def _check_mixing(experiment: Experiment, method: FedAsync | AsyncFedEd) -> None:
+    """FedAsync and AsyncFedED step at each arrival; AsyncFedED gives each client its number of local steps."""
+    clients = experiment.clients
+    if not isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            f'aggregation.name: "{experiment.aggregation.name}" makes no sense with {method.name}, which steps at each '
+            'arrival; use "updates" or leave the section out'
+        )
+    if isinstance(method, FedAsync):
+        if method.prox and experiment.local.prox:
+            raise UserError(
+                f"local.prox: {experiment.local.prox} would be added to method.prox = {method.prox}; set one to 0"
+            )
+        return
+    if clients.work != "fixed":
+        raise UserError(
+            f'clients.work: "{clients.work}" makes no sense with asyncfeded, which sets the number of local steps; '
+            'use "fixed"'
+        )
+    if method.most_steps < clients.local_steps:
+        raise UserError(
+            f"method.most_steps: {method.most_steps} is less than clients.local_steps = {clients.local_steps}, which "
+            f"each client begins with; use at least {clients.local_steps}"
         )
 
 

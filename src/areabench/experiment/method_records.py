@@ -131,9 +131,9 @@ class FedBuffPublished:
 
 @dataclass(frozen=True, kw_only=True)
 class FedFix:
-    """FedFix: steps at fixed times; each client that has answered weighs inverse to its chance to do so."""
+    """FedFix: steps by the clock, for which clients wait; one that has answered weighs inverse to its chance to."""
 
-    client_driven: ClassVar[bool] = True
+    client_driven: ClassVar[bool] = False
     name: Literal["fedfix"] = "fedfix"
     step_size: float = key("step size alpha of the clients", above=0)
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
@@ -141,12 +141,13 @@ class FedFix:
 
 @dataclass(frozen=True, kw_only=True)
 class FedStaleWeight:
-    """FedStaleWeight: the buffered updates weigh in proportion to their clients' mean staleness plus one."""
+    """FedStaleWeight: the buffered updates weigh in proportion to their clients' mean staleness."""
 
     client_driven: ClassVar[bool] = True
     name: Literal["fedstaleweight"] = "fedstaleweight"
     step_size: float = key("step size alpha of the clients", above=0)
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
+    added: float = key("what is added to the mean staleness, in server steps", 0.0, minimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)

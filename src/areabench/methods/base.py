@@ -163,6 +163,8 @@ class Given(NamedTuple):
     samples: Any  # training samples of each client, shape (clients,)
     updates: int | None  # Delta; None where the server steps by the clock
     period_s: float | None  # between two steps by the clock, on average; None where updates decide
+    random_steps: bool = False  # whether the clock is a Poisson process
+    delays: str = "exponential"  # the name of the delays' law
 
     @property
     def weights(self) -> Any:

@@ -39,7 +39,25 @@ CATALOGUE: dict[str, About] = {
         "Mishchenko et al., NeurIPS 2022",
     ),
     # buffered
+    "fedbuff-published": About(
+        "fedbuff_published",
+        "server, uniformly among idle ones",
+        "biased to fast clients, less where fewer work",
+        "2 d + n",
+        "Nguyen et al., AISTATS 2022",
+    ),
+    "fedfix": About("fedfix", "server: who has answered", "exact on average", "2 d + n", "Fraboni et al., JMLR 2023"),
+    "fedstaleweight": About(
+        "fedstaleweight", "clients", "biased to fast clients, less for a large Delta", "2 d + 2 n", "Ma et al., 2024"
+    ),
+    "server-momentum": About(
+        "server_optimisers", "clients", "biased to fast clients", "3 d", "Nguyen et al., AISTATS 2022"
+    ),
+    "server-adam": About("server_optimisers", "clients", "biased to fast clients", "4 d", "Reddi et al., ICLR 2021"),
+    "fadas": About("server_optimisers", "clients", "biased to fast clients", "5 d", "Wang et al., ICML 2024"),
     # mixing
+    "fedasync": About("fedasync", "clients", "biased to fast clients, more if scaled", "2 d", "Xie et al., 2019"),
+    "asyncfeded": About("asyncfeded", "clients", "biased to fast clients", "2 d", "Wang et al., 2022"),
     # with memory
     "ca2fl": About("ca2fl", "clients", "exact", "3 d", "Wang et al., ICLR 2024"),
     "afa-cs": About("gradient_tables", "clients", "exact", "2 d", "Yang et al., ICML 2022"),

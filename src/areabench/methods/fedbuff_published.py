@@ -1,0 +1,78 @@
+"""FedBuff as published: a given concurrency, clients drawn when a slot is free, updates scaled by their staleness.
+
+J. Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022, Algorithm 1. With C = n and
+no scaling it is the FedBuff of the AREA paper, bit for bit.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import FedBuffPublished
+from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.streams import Purpose, stream
+
+
+class PublishedState(NamedTuple):
+    """The server's model, the scaled pseudo-gradients, the clients without an order, and the draws so far."""
+
+    model: Vector
+    buffer: Buffer
+    idle: NDArray[np.int64]
+    draws: int
+
+
+def fedbuff_published(clients: int, concurrency: int, server_step_size: float, scaled: bool, seed: int) -> Method:
+    """FedBuff with C = `concurrency` of `clients` clients at work, the server step size eta, and 1/sqrt(1 + tau)."""
+
+    def start(model: Vector) -> Step:
+        order = np.arange(clients)
+        if concurrency < clients:
+            order = stream(seed, Purpose.SELECTION).permutation(clients)
+        state = PublishedState(model, Buffer(), np.sort(order[concurrency:]), draws=1)
+        return Step(state, tuple(order[:concurrency].tolist()))
+
+    def receive(state: PublishedState, arrival: Arrival) -> Step:
+        scale = 1 / sqrt(1 + arrival.staleness) if scaled else 1.0
+        payload = arrival.payload if scale == 1 else scale * arrival.payload
+        drawn = draw(state, len(state.idle) + 1)
+        state = state._replace(buffer=state.buffer.add(payload), draws=state.draws + 1)
+        if drawn == len(state.idle):  # the one that has answered is free, too
+            return Step(state, (arrival.client,))
+        idle = state.idle.copy()
+        called, idle[drawn] = int(idle[drawn]), arrival.client
+        return Step(state._replace(idle=idle), (called,))
+
+    def draw(state: PublishedState, free: int) -> int:
+        """A place among the free clients, all alike."""
+        return int(stream(seed, Purpose.SELECTION, state.draws).integers(free)) if free > 1 else 0
+
+    def aggregate(state: PublishedState) -> Step:  # x_s <- x_s - eta · (sum of the scaled updates)/K
+        if state.buffer.size == 0:
+            return Step(state)
+        model = state.model - server_step_size * state.buffer.mean()
+        return Step(state._replace(model=model, buffer=Buffer()))
+
+    def lose(state: PublishedState, client: int, orders: int) -> Step:
+        """Give the slot of a lost client to another one, if one is free."""
+        idle = state.idle[state.idle != client]
+        if not orders or not len(idle):
+            return Step(state._replace(idle=idle))
+        drawn = draw(state, len(idle))
+        state = state._replace(idle=np.delete(idle, drawn), draws=state.draws + 1)
+        return Step(state, (int(idle[drawn]),))
+
+    return Method("fedbuff-published", remember_nothing, send_pseudo_gradient, start, receive, aggregate, lose=lose)
+
+
+def build(settings: FedBuffPublished, given: Given) -> Method:
+    """The method that an experiment names."""
+    concurrency = settings.concurrency or given.clients
+    scaled = settings.staleness == "inverse-root"
+    return fedbuff_published(given.clients, concurrency, settings.server_step_size, scaled, given.seed)

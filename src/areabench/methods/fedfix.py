@@ -1,0 +1,72 @@
+"""FedFix: the server steps by the clock, and each client that has answered weighs inverse to its chance to do so.
+
+Y. Fraboni, R. Vidal, L. Kameni, M. Lorenzi, A General Theory for Federated Optimization with Asynchronous and
+Heterogeneous Clients Updates, JMLR 24, 2023. A client that has answered waits for the step, as in their model, so it
+is in a step once at most.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import FedFix
+from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+_ROUNDING = 1e-9  # a delay that exceeds a whole number of periods by no more than this does not need another one
+
+
+class FedFixState(NamedTuple):
+    """The server's model, the weighted sum of the pseudo-gradients, and the clients that wait for the step."""
+
+    model: Vector
+    total: Vector | None
+    waiting: tuple[int, ...]
+
+
+def chances(rates: NDArray[np.float64], period_s: float, delays: str, *, random_steps: bool) -> NDArray[np.float64]:
+    """q_i: which share of the steps client i is in, if each of its rounds begins at a step.
+
+    A round of duration T is in the ⌈T/period⌉-th step from its begin, so q_i = 1/E⌈T/period⌉. Steps of a Poisson
+    process: there are rate·T in between on average, whatever the law of T.
+    """
+    if random_steps:
+        return 1 / (1 + 1 / (rates * period_s))
+    if delays == "fixed":
+        return 1 / np.ceil((1 - _ROUNDING) / (rates * period_s))
+    chance: NDArray[np.float64] = -np.expm1(-rates * period_s)
+    return chance
+
+
+def fedfix(weights: NDArray[np.float64], server_step_size: float) -> Method:
+    """FedFix with the weight d_i of each client and the server step size eta."""
+
+    def start(model: Vector) -> Step:
+        return Step(FedFixState(model, None, ()), tuple(range(len(weights))))
+
+    def receive(state: FedFixState, arrival: Arrival) -> Step:
+        weighted = float(weights[arrival.client]) * arrival.payload
+        total = weighted if state.total is None else state.total + weighted
+        return Step(FedFixState(state.model, total, (*state.waiting, arrival.client)))
+
+    def aggregate(state: FedFixState) -> Step:  # x_s <- x_s - eta · sum of d_i D_i, which goes to those that waited
+        if state.total is None:
+            return Step(state)
+        return Step(FedFixState(state.model - server_step_size * state.total, None, ()), state.waiting)
+
+    def lose(state: FedFixState, client: int, _orders: int) -> Step:
+        """What the client has sent stays; it is not called again."""
+        return Step(state._replace(waiting=tuple(other for other in state.waiting if other != client)))
+
+    return Method("fedfix", remember_nothing, send_pseudo_gradient, start, receive, aggregate, lose=lose)
+
+
+def build(settings: FedFix, given: Given) -> Method:
+    """The method that an experiment names: d_i = 1/(n q_i)."""
+    assert given.period_s is not None
+    answers = chances(given.rates, given.period_s, given.delays, random_steps=given.random_steps)
+    return fedfix(1 / (given.clients * answers), settings.server_step_size)

@@ -1,0 +1,58 @@
+"""FedStaleWeight: buffered updates weigh in proportion to their clients' mean staleness.
+
+J. Ma, A. Tu, Y. Chen, V. J. Reddi, FedStaleWeight: Buffered Asynchronous Federated Learning with Fair Aggregation via
+Staleness Reweighting, 2024. Where every reply leaves before the step, a client's mean staleness is the mean
+number of steps between two of its updates, so that all clients weigh alike in the long run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import FedStaleWeight
+from areabench.methods.base import Arrival, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+
+class StaleWeightState(NamedTuple):
+    """The server's model, the weighted sum of the buffered updates, their weights' sum, and each client's history."""
+
+    model: Vector
+    total: Vector | None
+    weight: float
+    staleness: NDArray[np.int64]  # sum over each client's updates, shape (clients,)
+    updates: NDArray[np.int64]  # of each client, shape (clients,)
+
+
+def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) -> Method:
+    """FedStaleWeight with `clients` clients, the server step size eta, and what is added to the mean staleness."""
+
+    def start(model: Vector) -> Step:
+        nothing = np.zeros(clients, np.int64)
+        return Step(StaleWeightState(model, None, 0.0, nothing, nothing), tuple(range(clients)))
+
+    def receive(state: StaleWeightState, arrival: Arrival) -> Step:
+        client, staleness, updates = arrival.client, state.staleness.copy(), state.updates.copy()
+        staleness[client] += arrival.staleness
+        updates[client] += 1
+        weight = float(staleness[client] / updates[client]) + added
+        weighted = weight * arrival.payload
+        total = weighted if state.total is None else state.total + weighted
+        return Step(StaleWeightState(state.model, total, state.weight + weight, staleness, updates), (client,))
+
+    def aggregate(state: StaleWeightState) -> Step:  # x_s <- x_s - eta · weighted mean of the buffer
+        if state.total is None or not state.weight:  # nothing arrived, or nothing that weighs anything
+            return Step(state._replace(total=None))
+        model = state.model - server_step_size * (state.total / state.weight)
+        return Step(state._replace(model=model, total=None, weight=0.0))
+
+    return Method("fedstaleweight", remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+
+
+def build(settings: FedStaleWeight, given: Given) -> Method:
+    """The method that an experiment names."""
+    return fedstaleweight(given.clients, settings.server_step_size, settings.added)

@@ -1,0 +1,129 @@
+"""Buffered updates whose mean goes through an optimiser at the server: momentum, Adam, and FADAS.
+
+- Adam at the server: S. Reddi et al., Adaptive Federated Optimization, ICLR 2021 (FedAdam; without bias correction).
+- FADAS: Y. Wang, S. Wang, S. Lu, J. Chen, FADAS: Towards Federated Adaptive Asynchronous Optimization, ICML 2024.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import Fadas, ServerAdam, ServerMomentum
+from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+
+class OptimiserState(NamedTuple):
+    """The server's model, the buffered pseudo-gradients, the greatest staleness among them, and the moments."""
+
+    model: Vector
+    buffer: Buffer
+    oldest: int
+    moments: Any
+
+
+class Velocity(NamedTuple):
+    """What momentum keeps."""
+
+    velocity: Vector
+
+
+class Moments(NamedTuple):
+    """What Adam keeps: the running means of D and of its squares."""
+
+    mean: Vector
+    square: Vector
+
+
+class GreatestMoments(NamedTuple):
+    """What AMSGrad keeps: Adam's two, and the greatest mean square so far."""
+
+    mean: Vector
+    square: Vector
+    greatest: Vector
+
+
+Direction = Callable[[Any, Vector], tuple[Any, Vector]]  # (moments, mean of the buffer) -> (moments, direction)
+
+
+def momentum(beta: float) -> Direction:
+    """The direction m <- beta·m + D."""
+
+    def advance(moments: Velocity, mean: Vector) -> tuple[Velocity, Vector]:
+        velocity = beta * moments.velocity + mean
+        return Velocity(velocity), velocity
+
+    return advance
+
+
+def adam(beta1: float, beta2: float, epsilon: float) -> Direction:
+    """The direction m/(sqrt(v) + epsilon), m <- beta1·m + (1 - beta1)·D, v <- beta2·v + (1 - beta2)·D²."""
+
+    def advance(moments: Moments, mean: Vector) -> tuple[Moments, Vector]:
+        first = beta1 * moments.mean + (1 - beta1) * mean
+        second = beta2 * moments.square + (1 - beta2) * mean * mean
+        return Moments(first, second), first / (np.sqrt(second) + epsilon)
+
+    return advance
+
+
+def amsgrad(beta1: float, beta2: float, epsilon: float) -> Direction:
+    """The direction m/(sqrt(v̂) + epsilon), v̂ <- max(v̂, v), with Adam's m and v."""
+    inner = adam(beta1, beta2, epsilon)
+
+    def advance(moments: GreatestMoments, mean: Vector) -> tuple[GreatestMoments, Vector]:
+        (first, second), _ = inner(Moments(moments.mean, moments.square), mean)
+        greatest = np.maximum(moments.greatest, second)
+        return GreatestMoments(first, second, greatest), first / (np.sqrt(greatest) + epsilon)
+
+    return advance
+
+
+def buffered(
+    name: str, clients: int, kept: Callable[..., Any], direction: Direction, step_size: Callable[[int], float]
+) -> Method:
+    """FedBuff with an optimiser: `kept` holds its moments, `step_size` depends on the buffer's greatest staleness."""
+
+    def start(model: Vector) -> Step:
+        zeros = (np.zeros_like(model) for _ in kept._fields)  # type: ignore[attr-defined]  # it is a named tuple
+        return Step(OptimiserState(model, Buffer(), 0, kept(*zeros)), tuple(range(clients)))
+
+    def receive(state: OptimiserState, arrival: Arrival) -> Step:
+        buffer, oldest = state.buffer.add(arrival.payload), max(state.oldest, arrival.staleness)
+        return Step(OptimiserState(state.model, buffer, oldest, state.moments), (arrival.client,))
+
+    def aggregate(state: OptimiserState) -> Step:  # x_s <- x_s - eta · direction
+        if state.buffer.size == 0:
+            return Step(state)
+        moments, along = direction(state.moments, state.buffer.mean())
+        return Step(OptimiserState(state.model - step_size(state.oldest) * along, Buffer(), 0, moments))
+
+    return Method(name, remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+
+
+def delay_adaptive(eta: float, threshold: int | None) -> Callable[[int], float]:
+    """The step size of FADAS: eta, or min(eta, 1/tau_max) where the greatest staleness is beyond tau_c."""
+
+    def step_size(oldest: int) -> float:
+        return eta if threshold is None or oldest <= threshold else min(eta, 1 / oldest)
+
+    return step_size
+
+
+def build(settings: ServerMomentum | ServerAdam | Fadas, given: Given) -> Method:
+    """The method that an experiment names."""
+    name, clients, eta = settings.name, given.clients, settings.server_step_size
+    match settings:
+        case ServerMomentum():
+            return buffered(name, clients, Velocity, momentum(settings.momentum), lambda _oldest: eta)
+        case ServerAdam():
+            direction = adam(settings.beta1, settings.beta2, settings.epsilon)
+            return buffered(name, clients, Moments, direction, lambda _oldest: eta)
+        case Fadas():
+            direction = amsgrad(settings.beta1, settings.beta2, settings.epsilon)
+            step_size = delay_adaptive(eta, settings.delay_threshold)
+            return buffered(name, clients, GreatestMoments, direction, step_size)
