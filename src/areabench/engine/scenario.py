@@ -77,7 +77,7 @@ def given_of(
     alpha = experiment.method.step_size if step_size is None else step_size
     return Given(
         clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s, random_steps,
-        experiment.delays.name,
+        experiment.delays.name, experiment.delays.per,
     )  # fmt: skip
 
 
