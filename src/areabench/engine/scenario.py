@@ -61,7 +61,7 @@ from areabench.methods.schedules import build_schedule
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
-from areabench.timing.delays import Delays, RoundTime, chosen_steps
+from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
@@ -159,9 +159,14 @@ class Scenario:
         """An order with its local steps, which the client may choose, and the time of its round `number`."""
         if order.local_steps or self.experiment.clients.work == "fixed":
             return order, delays.round_time(order.client, order.local_steps)
-        clients, seed, delay_s = self.experiment.clients, self.experiment.seed, delays.next_s(order.client)
-        steps = chosen_steps(clients, seed, order.client, number, delay_s)
-        return order._replace(local_steps=steps), RoundTime(delay_s, steps)
+        clients = self.experiment.clients
+        if clients.work == "ticks":
+            assert clients.tick_s is not None
+            time = delays.ticking_round(order.client, clients.tick_s, clients.local_steps)
+        else:
+            steps = drawn_steps(clients, self.experiment.seed, order.client, number)
+            time = delays.round_time(order.client, steps)
+        return order._replace(local_steps=time.local_steps), time
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -135,8 +135,11 @@ def _total_rate(experiment: Experiment) -> float:
 
 def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
     """Refuse a run that would not end for days; `per_second` updates come in if all clients work all the time."""
-    if isinstance(experiment.method, SFedAvg):
-        per_second *= experiment.method.clients_per_round / experiment.clients.count
+    method = experiment.method
+    if isinstance(method, SFedAvg):
+        per_second *= method.clients_per_round / experiment.clients.count
+    if isinstance(method, QuAfl | Favas):
+        key, per_second = "method.period_s", method.clients_per_round / method.period_s
     _check_events(experiment.stop, per_second, f"{key}: {per_second:.3g} updates per second")
 
 
