@@ -31,7 +31,7 @@ NEEDED = {  # keys without a default
     "fedcompass": {"min_steps": 1, "max_steps": 4},
 }
 BY_CLOCK = ("fedfix", "mifa")
-PER_STEP = ("quafl", "favas")
+PER_STEP = ("quafl", "favas", "fedcompass")
 
 RECORDS = {name_of(record): record for record in get_args(MethodSettings) if name_of(record) != SAMPLE_PATH}
 
