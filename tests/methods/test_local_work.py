@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from tests.support.table import Table
 from tests.transports.test_resume import assert_equal_after, stop_at
 
 from areabench.cli.main import main
+from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import Kind, State
-from areabench.engine.messages import Flag, Update, UpdateHeader
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure, UserError
 from areabench.experiment.checks import check_combinations
@@ -60,7 +62,8 @@ from areabench.problems.quadratic import QuadraticProblem
 from areabench.runfile.read import Run, open_run
 from areabench.streams import Purpose, stream
 from areabench.transports.replay import Replay
-from areabench.transports.simulator import play_alone
+from areabench.transports.server_loop import RealTimeServer, RunMonitors
+from areabench.transports.simulator import LaneRecorder, play_alone
 
 __all__ = ["stop_at"]  # a fixture
 Recorded = Callable[[Experiment], Run]
@@ -81,9 +84,10 @@ def answer(table: Table, client: int, made: int) -> None:
     table.deliver(client, made=made, time_s=table.time_s)
 
 
+QUAFL = QuAfl(step_size=0.02, clients_per_round=2, period_s=0.2)
 EXPERIMENT = Experiment(
     clients=Clients(count=5, local_steps=3),
-    method=QuAfl(step_size=0.02, clients_per_round=2, period_s=0.2),
+    method=QUAFL,
     delays=PER_STEP,
     rates=ListedRates(values=(40.0, 20.0, 10.0, 4.0, 1.0)),
     problem=Quadratic(dimension=3, noise=0.5),
@@ -91,7 +95,6 @@ EXPERIMENT = Experiment(
     record=Record(interval_s=0.5),
     seed=7,
 )
-QUAFL = EXPERIMENT.method
 FAVAS = Favas(step_size=0.02, clients_per_round=2, period_s=0.2)
 COMPASS = replace(EXPERIMENT, method=FedCompass(step_size=0.02, min_steps=2, max_steps=8))
 COMM = replace(
@@ -141,10 +144,8 @@ def test_asynccomm_sgd_with_falling_steps_approaches_the_minimiser() -> None:
         COMM, method=AsyncCommSgd(step_size=0.2), problem=Quadratic(dimension=3),
         schedule=InverseTimeSchedule(offset_s=5.0), stop=Stop(horizon_s=300.0),
     )  # fmt: skip
-    assert end_distance(experiment) < 0.02 < end_distance(replace(experiment, **BIASED))
-
-
-BIASED = {"method": FedBuff(step_size=0.2, server_step_size=0.5), "clients": Clients(count=5)}
+    biased = replace(experiment, method=FedBuff(step_size=0.2, server_step_size=0.5), clients=Clients(count=5))
+    assert end_distance(experiment) < 0.02 < end_distance(biased)
 
 
 def end_distance(experiment: Experiment) -> float:
@@ -160,7 +161,7 @@ def late_mean(experiment: Experiment) -> np.ndarray:
     experiment = replace(experiment, record=Record(interval_s=horizon_s / 400, events=False))
     end = play_alone(build_scenario(check_combinations(experiment), Path()), lambda _time_s, _updates: None)
     assert end is not None
-    return np.mean([snapshot.models for snapshot in end.snapshots][200:], axis=0)
+    return np.asarray(np.mean([snapshot.models for snapshot in end.snapshots][200:], axis=0))
 
 
 # ---------------------------------------------------------------------------------------------------- FedCompass
@@ -227,16 +228,32 @@ def test_fedcompass_keeps_a_moving_mean_of_the_speeds() -> None:
     assert table.server.state.seconds[0] == 1.25
 
 
-def test_fedcompass_counts_a_client_that_is_late_twice_twice() -> None:
-    """Public code keeps one late update of a client; here each is used."""
+def late_client() -> Table:
+    """Client 0 was late: (6.125,4.25) has led to D = (1.9921875,3.984375), as above, in the general buffer."""
     table = Table(compass(), two_clients(local_steps=4))
     table.deliver(0, time_s=2.0)
     table.wake()  # T_l = 5: nobody has arrived, no step
     assert table.counters() == (2, 1)
-    table.deliver(0, time_s=6.0)  # late: to the general buffer
+    table.deliver(0, time_s=6.0)  # 1 s a step: the next group has T_a = 10, T_l = 12
     assert table.counters() == (3, 1)
-    table.wake()  # the next group's time is over: the server steps with what it has
-    assert table.counters() == (4, 2)
+    assert table.model() == [6.125, 4.25]
+    return table
+
+
+def test_a_late_update_is_used_at_the_latest_time_of_the_next_group() -> None:
+    """Public code does not step where nobody of the group has arrived."""
+    table = late_client()
+    table.wake()
+    assert (table.time_s, table.counters()) == (12.0, (4, 2))
+    assert table.model() == [5.12890625, 2.2578125]  # (6.125,4.25) - D/2
+
+
+def test_fedcompass_uses_a_late_update_and_the_next_one_of_the_same_client() -> None:
+    """In public code the second replaces the first."""
+    table = late_client()
+    table.deliver(0, time_s=10.0)  # from (6.125,4.25) again, so that D is the same
+    assert table.counters() == (5, 2)
+    assert table.model() == [4.1328125, 0.265625]  # (6.125,4.25) - D/2 - D/2
 
 
 def test_fedcompass_goes_on_without_a_lost_client() -> None:
@@ -458,6 +475,24 @@ def test_an_order_that_was_contacted_says_so_in_the_state_of_the_run() -> None:
     orders = table.conductor.run_state(1.0).orders_by_client()
     assert Flag.CONTACT in orders[0].order.flags
     assert Flag.CONTACT not in orders[1].order.flags
+
+
+def test_a_resumed_run_contacts_those_again_whose_answer_is_awaited() -> None:
+    """On MPI, where a contact that was in flight is lost with the ranks."""
+    scenario = build_scenario(check_combinations(EXPERIMENT), Path())
+    told: list[Order] = []
+    link = SimpleNamespace(order=told.append, recall=None)
+    recorder, monitors = LaneRecorder(1), RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    table = Table(quafl(Contacts(5, 2, 1.0, seed=0)), GivenQuadratic([IDENTITY] * 5, [[0, 0]] * 5, [8, 8], 2))
+    table.wake()
+    state = table.conductor.run_state(1.0)
+    server = RealTimeServer(scenario, link, recorder, monitors, run_state=state)  # type: ignore[arg-type]
+    server._send_first_orders()
+    resumed = Flag.RESUMED | Flag.WAITS
+    orders = [(order.client, order.flags) for order in told if order.flags is not Flag.CONTACT]
+    assert orders == [(client, resumed) for client in range(5)]
+    contacts = [(order.client, order.version) for order in told if order.flags is Flag.CONTACT]
+    assert contacts == [(client, 0) for client in sorted(table.contacted)]
 
 
 def test_a_rule_may_be_woken_late_for_several_times() -> None:
