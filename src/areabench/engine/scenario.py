@@ -156,11 +156,22 @@ class Scenario:
         return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
 
     def begin_round(self, delays: Delays, order: Order, number: int) -> tuple[Order, RoundTime]:
-        """An order with its local steps, which the client may choose, and the time of its round `number`."""
-        if order.local_steps or self.experiment.clients.work == "fixed":
-            return order, delays.round_time(order.client, order.local_steps)
-        clients, seed, delay_s = self.experiment.clients, self.experiment.seed, delays.next_s(order.client)
-        steps = chosen_steps(clients, seed, order.client, number, delay_s)
+        """An order with its local steps, which the client may choose, and the time of its round `number`.
+
+        A client that chooses and does not train first makes none in its first round.
+        """
+        client = order.client
+        if order.local_steps:
+            return order, delays.round_time(client, order.local_steps)
+        clients, seed = self.experiment.clients, self.experiment.seed
+        if clients.work == "fixed":  # a rule may order none
+            return order, delays.round_time(client, 0)
+        trains = number > 0 or self.method.trains_first
+        if delays.per_step:  # the steps say how long the round takes
+            steps = chosen_steps(clients, seed, client, number, 0.0) if trains else 0
+            return order._replace(local_steps=steps), delays.round_time(client, steps)
+        delay_s = delays.next_s(client)
+        steps = chosen_steps(clients, seed, client, number, delay_s) if trains else 0
         return order._replace(local_steps=steps), RoundTime(delay_s, steps)
 
     @cached_property
