@@ -20,7 +20,7 @@ import numpy as np
 from bench_page import describe_machine, markdown_table
 
 from areabench.arrays import Vector
-from areabench.engine.lanes import lane_scenario
+from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
 from areabench.experiment.parse import load_experiment, to_toml
@@ -131,7 +131,7 @@ def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float])
         bare_s.append(products_s(step_problem, lanes, sizes.bare_steps))
         step_s.append(wide_step_s(step_problem, rates, sizes.bare_steps // 5))
         begun_s = time.perf_counter()
-        ends = play_lanes(lane_scenario(scenario, experiments), nothing)
+        ends = play_lanes(build_pass(scenario, experiments), nothing)
         run_s = time.perf_counter() - begun_s
         updates = max(end.status.updates for end in ends if end is not None)
         whole_s.append(run_s / (updates * local_steps * lanes))
@@ -163,7 +163,7 @@ def measure_evaluation(folder: Path, sizes: Sizes) -> EvaluationCost:
     experiments = lane_experiments(sizes, sizes.evaluated)
     scenario = build_scenario(experiments[0], folder)
     begun_s = time.perf_counter()
-    played = play_lanes(lane_scenario(scenario, experiments), nothing)
+    played = play_lanes(build_pass(scenario, experiments), nothing)
     ends = [end for end in played if end is not None]
     pass_s = time.perf_counter() - begun_s
     evaluation_s = seconds(lambda: evaluate_lanes(scenario.problem, ends, loss_every_of_the_tables()))

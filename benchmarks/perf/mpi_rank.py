@@ -35,21 +35,24 @@ from areabench.engine.messages import (
     HEADER_BYTES,
     Flag,
     Order,
+    Shapes,
     Tag,
     Update,
     UpdateHeader,
     pack_update,
     tag_of,
 )
-from areabench.engine.scenario import Scenario, build_method
+from areabench.engine.scenario import Scenario
 from areabench.errors import RunFailure
 from areabench.experiment.method_records import Area
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import Clients, Experiment, Record, Stop
+from areabench.methods.area import area
 from areabench.problems.base import Problem
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
+from areabench.timing.delays import RoundTime
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_server import MessageBuffer, MpiServerLink
 from areabench.transports.mpi_worker import MpiWorkerLink
@@ -182,13 +185,26 @@ def work_bare(comm: MPI.Comm, size: int, wait: str) -> None:
 class IdleClient:
     """A client that computes nothing."""
 
+    trains = True
+
     def __init__(self, dimension: int) -> None:
         self.round, self._payload = 0, np.zeros(dimension, DTYPE)
 
-    def work(self, _model: Vector, _step_size: float) -> Vector:
+    def work(self, _order: Order) -> Vector:
         """The same payload for every order."""
         self.round += 1
         return self._payload
+
+
+def begin_at_once(order: Order, _number: int) -> tuple[Order, RoundTime]:
+    """A round without a delay."""
+    return order, RoundTime(0.0, order.local_steps)
+
+
+def shapes_of(piece: Piece) -> Shapes:
+    """AREA's messages: models, residuals and memories are vectors of one length."""
+    like = np.empty(piece.dimension, DTYPE)
+    return Shapes(like, None, like, like)
 
 
 @dataclass(frozen=True)
@@ -200,14 +216,14 @@ class Wire:
 
 
 def _open_server(world: World, piece: Piece) -> MpiServerLink:
-    return MpiServerLink(world, place(piece.clients, piece.clients + 1), piece.dimension, DTYPE)
+    return MpiServerLink(world, place(piece.clients, piece.clients + 1), shapes_of(piece))
 
 
 def _work(world: World, piece: Piece) -> None:
     """A client's rank, from the barrier to the stop."""
     number, client = world.rank - 1, IdleClient(piece.dimension)
-    link = MpiWorkerLink(world, [number], piece.dimension, DTYPE)
-    hosted = HostedClient(client, lambda: 0.0)  # type: ignore[arg-type]  # all that the loop uses of a client
+    link = MpiWorkerLink(world, [number], shapes_of(piece))
+    hosted = HostedClient(client, begin_at_once)  # type: ignore[arg-type]  # all that the loop uses of a client
     world.together(lambda: None)
     Worker(link, {number: hosted}, RealClock(), world.cores).work()
     link.leave()
@@ -222,7 +238,8 @@ def bare_clients(style: str) -> Wire:
 
     def work(world: World, piece: Piece) -> None:
         number, comm = world.rank - 1, world.comm
-        incoming, outgoing = MessageBuffer(piece.dimension, DTYPE), MessageBuffer(piece.dimension, DTYPE)
+        model = np.empty(piece.dimension, DTYPE)
+        incoming, outgoing = MessageBuffer(model), MessageBuffer(model)
         receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
         send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
         pack_update(outgoing.header, UpdateHeader(number, 0, 0), piece.dimension * DTYPE.itemsize)
@@ -296,7 +313,7 @@ def idle_scenario(piece: Piece, *, record: Record) -> Scenario:
     )  # fmt: skip
     problem = cast(Problem, SizedProblem(piece.dimension))
     start, ones = np.zeros(piece.dimension, DTYPE), np.ones(piece.clients)
-    return Scenario(experiment, problem, build_method(experiment), start, ones, ones.astype(np.int64), None)
+    return Scenario(experiment, problem, area(piece.clients), start, ones, ones.astype(np.int64), None)
 
 
 class IdleRecorder(LaneRecorder):

@@ -27,7 +27,7 @@ from areabench.experiment.records import UniformRates
 from areabench.runfile.read import open_run
 from areabench.views.figures.style import label_axes, save, styled
 
-_BLUE, _ORANGE, _GREEN, _PINK = METHOD_COLOURS.values()
+_BLUE, _ORANGE, _GREEN, _PINK = (METHOD_COLOURS[name] for name in ("area", "fedbuff", "as-fedavg", "s-fedavg"))
 
 
 def draw(soak: Soak, path: Path) -> None:

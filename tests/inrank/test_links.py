@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from numpy.typing import NDArray
+from tests.support.wires import rounds_of
 
 from areabench.engine.client import Client, place
 from areabench.engine.messages import (
@@ -18,6 +19,7 @@ from areabench.engine.messages import (
     Order,
     OrderHeader,
     ProtocolError,
+    Shapes,
     Tag,
     Update,
     UpdateHeader,
@@ -33,7 +35,6 @@ from areabench.transports.world import World
 pytestmark = pytest.mark.mpi(min_size=3)
 
 CLIENTS = 2
-FLOAT = np.dtype(np.float64)
 LARGE = 1_000_000  # entries: far beyond what MPI sends before the receiver is ready
 PATIENCE_S = 30.0  # limit of every wait; the machine may be busy
 SIZES = pytest.mark.parametrize("dimension", [1, 7840, LARGE])
@@ -48,12 +49,18 @@ def until(ready: Callable[[], Any]) -> Any:
     return found
 
 
+def shapes_of(dimension: int) -> Shapes:
+    """Models, payloads and memories of this length, and nothing besides."""
+    like = np.empty(dimension)
+    return Shapes(like, None, like, like)
+
+
 def server_link(world: World, dimension: int, clients: int = CLIENTS) -> MpiServerLink:
-    return MpiServerLink(world, place(clients, 3), dimension, FLOAT)
+    return MpiServerLink(world, place(clients, 3), shapes_of(dimension))
 
 
 def worker_link(world: World, dimension: int, clients: int = CLIENTS) -> MpiWorkerLink:
-    return MpiWorkerLink(world, place(clients, 3).hosted(world.rank), dimension, FLOAT)
+    return MpiWorkerLink(world, place(clients, 3).hosted(world.rank), shapes_of(dimension))
 
 
 def one_order(link: MpiWorkerLink) -> Order:
@@ -69,7 +76,7 @@ def reply(link: MpiWorkerLink, header: UpdateHeader, payload: NDArray[Any]) -> N
 
 
 def order_to(client: int, model: NDArray[Any], version: int = 0) -> Order:
-    return Order(client, model, 0.125 * version, version, 2 * version, Flag.REPLY)
+    return Order(client, model, 0.125 * version, version, 2 * version, Flag.REPLY, 3 + version)
 
 
 def take(link: MpiServerLink, count: int) -> list[Update]:
@@ -104,7 +111,7 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
             for update in take(link, CLIENTS):
                 header = update.header
                 assert (header.round, header.base_version) == (version, version)
-                assert header[3:] == (0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN)
+                assert header[3:] == (0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN, 3 + version)
                 np.testing.assert_array_equal(update.payload, model + 100 * header.client + 0.5)
                 link.rearm(header.client)
         dismiss(link)
@@ -112,11 +119,12 @@ def test_every_order_comes_with_its_own_model(world: World, dimension: int) -> N
         end, number = worker_link(world, dimension), world.rank - 1
         for version in range(rounds):
             order = one_order(end)
-            assert order._replace(model=np.zeros(0))[2:] == (0.125 * version, version, 2 * version, Flag.REPLY)
+            assert order[2:6] == (0.125 * version, version, 2 * version, Flag.REPLY)
+            assert (order.local_steps, order.attached) == (3 + version, None)
             assert order.client == number
             assert not end.stopped
             np.testing.assert_array_equal(order.model, np.full(dimension, version + 100.0 * number))
-            header = UpdateHeader(number, version, version, 0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN)
+            header = UpdateHeader(number, version, version, 0.25, 0.5, 0.0625, 0.125, Flag.OVERRUN, order.local_steps)
             reply(end, header, order.model + 0.5)
         end.leave()
 
@@ -284,11 +292,13 @@ def test_an_update_that_crosses_the_stop_is_received(world: World, dimension: in
 class Idle(Client):
     """Returns the model as it is."""
 
+    trains = True
+
     def __init__(self) -> None:
         self.round = 0
 
-    def work(self, model: NDArray[Any], step_size: float) -> NDArray[Any]:
-        return model
+    def work(self, order: Order, made: int | None = None) -> NDArray[Any]:
+        return order.model
 
 
 def test_clients_in_a_long_delay_notice_a_stop(world: World) -> None:
@@ -301,7 +311,7 @@ def test_clients_in_a_long_delay_notice_a_stop(world: World) -> None:
         assert time.perf_counter() - begun_s < soon_s
     else:
         end = worker_link(world, 3)
-        Worker(end, {world.rank - 1: HostedClient(Idle(), lambda: delay_s)}, RealClock()).work()
+        Worker(end, {world.rank - 1: HostedClient(Idle(), rounds_of(delay_s))}, RealClock()).work()
         end.leave()
 
 

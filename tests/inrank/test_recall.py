@@ -11,7 +11,6 @@ import pytest
 from mpi4py import MPI
 from numpy.typing import NDArray
 from tests.inrank.test_links import (
-    FLOAT,
     SIZES,
     dismiss,
     one_order,
@@ -156,7 +155,7 @@ def test_memories_come_back_to_their_clients(world: World, dimension: int) -> No
         send_memories(world, placement, {client: memory(client, 7, dimension) for client in remembering})
     else:
         mine = [client for client in placement.hosted(world.rank) if client in remembering]
-        found = receive_memories(world, mine, dimension, FLOAT)
+        found = receive_memories(world, mine, np.empty(dimension))
         assert list(found) == mine
         for client, vector in found.items():
             np.testing.assert_array_equal(vector, memory(client, 7, dimension))

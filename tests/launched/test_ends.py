@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.wires import rounds_of
 
 from areabench.engine.client import Client
 from areabench.engine.events import Kind, State
@@ -25,7 +26,7 @@ work, act = Worker.work, Worker._send_and_compute
 
 def heedless(self):
     work(self)
-    while self._finished or self._pending:
+    while self._due or self._pending:
         act(self)
 
 Worker.work = heedless
@@ -147,11 +148,13 @@ class Wire:
 class Idle(Client):
     """Computes nothing."""
 
+    trains = True
+
     def __init__(self) -> None:
         self.round = 0
 
-    def work(self, model: NDArray[Any], step_size: float) -> NDArray[Any]:
-        return model
+    def work(self, order: Order, made: int | None = None) -> NDArray[Any]:
+        return order.model
 
 
 @pytest.mark.parametrize("orders", [0, 1], ids=["waiting for an order", "asleep within a delay"])
@@ -159,7 +162,8 @@ def test_a_client_notices_a_stop_within_half_a_second(monkeypatch: pytest.Monkey
     clock = SleepClock()
     monkeypatch.setattr(work_module, "time", clock)
     monkeypatch.setattr(waiting, "time", clock)
-    link = Wire(clock, 7.03, [Order(0, np.zeros(1), 0.1, 0, 0, Flag.NONE)] * orders)
-    work_module.Worker(link, {0: work_module.HostedClient(Idle(), lambda: 30.0)}, waiting.RealClock()).work()
+    link = Wire(clock, 7.03, [Order(0, np.zeros(1), 0.1, 0, 0, Flag.NONE, 1)] * orders)
+    hosted = {0: work_module.HostedClient(Idle(), rounds_of(30.0))}
+    work_module.Worker(link, hosted, waiting.RealClock()).work()
     assert 7.03 <= clock.now_s <= 7.53
     assert link.sent == []

@@ -14,7 +14,7 @@ import pytest
 from areabench.arrays import crc32
 from areabench.engine.messages import Flag, Order
 from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
-from areabench.errors import RunFileError, UncheckedFile, WriteFailure
+from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.checkpoint import (
     NUMBERS,
     Checkpoint,
@@ -59,18 +59,19 @@ def test_a_number_of_numpy_stays_one(tmp_path: Path) -> None:
 
 def test_a_run_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     """Every number has another value, so that none can stand for another."""
-    order = Order(1, np.array([5.0, 6.0]), 0.25, 3, 17, Flag.REPLY)
+    order = Order(1, np.array([5.0, 6.0]), 0.25, 3, 17, Flag.REPLY, 22, np.array([15.0]), given=True)
+    waiting = Order(1, np.array([3.0, 4.0]), 0.375, 2, 16, Flag.WAITS, 23, np.array([14.0]))
     tally = Tally.of([11, 3, 2, 4, 1, 1, 7, 5], [9, 2], [6, 0, 5], 1.5)
     written = RunState(
         1.75, ServerState(Kept(np.array([7.0, 8.0]), 9), 21, 3, 2, (np.array([1.0, 2.0]), 19)), {0: 6, 2: 5},
-        (OpenOrder(order, 4, 1.25),), {1: 2, 2: 1}, (0,), 1, 2, 8, 1.5, 13, tally, 10,
+        {0: 24, 2: 25}, (OpenOrder(order, 4, 1.25),), (waiting,), {1: 2, 2: 1}, (0,), 1, 8, 1.5, 13, tally, 10,
     )  # fmt: skip
-    checkpoint = Checkpoint("name = 'x'", written, {2: np.array([0.5, 0.75])}, [Pending(2.5, 30, 0.125, 1)], 31)
+    checkpoint = Checkpoint("name = 'x'", written, {2: np.array([0.5, 0.75])}, [Pending(2.5, 30, 0.125, 1, 12)], 31)
     before = os.umask(0)
     write_checkpoint(tmp_path / "run.h5", checkpoint, 3)
     os.umask(before)
     assert checkpoint_path(tmp_path / "run.h5").stat().st_mode & 0o777 == 0o644
-    found = read_checkpoint(tmp_path / "run.h5", Kept(np.zeros(2), 0))
+    found = read_checkpoint(tmp_path / "run.h5", Kept(np.zeros(2), 0), np.zeros(2))
     assert plain(found) == plain(checkpoint)
 
 
@@ -83,18 +84,26 @@ def plain(checkpoint: Checkpoint) -> dict[str, Any]:
     run_state = checkpoint.run_state
     server, tally, (open_order,) = run_state.server, run_state.tally, run_state.open_orders
     assert server.mean is not None
-    numbers = {name: getattr(run_state, name) for name in (*NUMBERS, "rounds", "refusals", "lost")}
+    numbers = {name: getattr(run_state, name) for name in (*NUMBERS, "rounds", "local_steps", "refusals", "lost")}
     return numbers | {
         "experiment": checkpoint.experiment, "sequence": checkpoint.sequence, "heap": list(checkpoint.heap),
         "memories": {client: memory.tolist() for client, memory in checkpoint.memories.items()},
         "server": (server.state.model.tolist(), server.state.number, server.iteration, server.version),
         "step": (server.updates_since_step, server.mean[0].tolist(), server.mean[1]),
-        "order": open_order.order._replace(model=open_order.order.model.tolist()), "opened": open_order[1:],
+        "orders": [as_lists(order) for order in (open_order.order, *run_state.queued)], "opened": open_order[1:],
         "tally": (tally.kinds, tally.staleness.tolist(), tally.served(3).tolist(), tally.last_time_s),
     }  # fmt: skip
 
 
+def as_lists(order: Order) -> list[Any]:
+    """An order's fields, arrays as lists."""
+    return [field.tolist() if isinstance(field, np.ndarray) else field for field in order]
+
+
 # ------------------------------------------------------------------------------------------------ whole files
+
+
+MEMORY = np.zeros(2)  # all memories here have this form
 
 
 class Inner(NamedTuple):
@@ -128,7 +137,7 @@ def a_checkpoint(offset: float = 1.0, **changes: Any) -> Checkpoint:
         for client, version in ((0, 4), (1, 5), (2, 4))
     )
     run_state = RunState(
-        1.0, ServerState(rich(offset), 9, 5, 1, None), {0: 1}, orders, {}, (), 0, 0, 2, 0.5, 0, Tally(), 3
+        1.0, ServerState(rich(offset), 9, 5, 1, None), {0: 1}, {0: 2}, orders, (), {}, (), 0, 2, 0.5, 0, Tally(), 3
     )
     memories = {2: np.array([2.0, offset]), 0: np.array([0.0, offset]), 1: np.array([1.0, offset])}
     return replace(Checkpoint("name = 'x'", run_state, memories), **changes)
@@ -137,7 +146,7 @@ def a_checkpoint(offset: float = 1.0, **changes: Any) -> Checkpoint:
 def test_every_part_of_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     held = Held([np.array([1.0, 2.0])], [np.array([3.0, 4.0]), np.array([5.0, 6.0])])
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(held=held), 3)
-    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
     state = found.run_state.server.state
     assert (state.model.tolist(), state.inner.vector.tolist(), state.inner.number) == ([3.0, 1.0], [1.0, 2.0], 6)
     assert (state.counts, state.shares, state.missing) == ((1, 2, 1), (0.5, 2.0), None)
@@ -164,7 +173,7 @@ def test_a_checkpoint_without_orders_memories_or_models(tmp_path: Path) -> None:
     empty = a_checkpoint(memories={})
     empty = replace(empty, run_state=replace(empty.run_state, open_orders=()))
     write_checkpoint(tmp_path / "run.h5", empty, 3)
-    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
     assert (found.run_state.open_orders, found.memories, found.held) == ((), {}, Held([], []))
 
 
@@ -175,12 +184,12 @@ def test_the_checksum_of_a_long_checkpoint_is_made_in_pieces(
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
     path = checkpoint_path(tmp_path / "run.h5")
     monkeypatch.setattr("areabench.runfile.checkpoint._BYTES_AT_ONCE", at_once)
-    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).memories) == 3
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(RunFileError, match=r"run.h5.checkpoint: is damaged \(it does not have its checksum\); run"):
-        read_checkpoint(tmp_path / "run.h5", rich(0.0))
+        read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
 
 
 def test_a_checkpoint_is_written_in_as_many_pieces_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +197,12 @@ def test_a_checkpoint_is_written_in_as_many_pieces_as_it_takes(tmp_path: Path, m
     monkeypatch.setattr(os, "write", lambda file, content: real(file, content[:1000]))
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
     monkeypatch.undo()
-    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).memories) == 3
 
 
-@pytest.mark.parametrize(("name", "value"), [("format", "another"), ("version", 3), ("version", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("format", "another"), ("version", 4), ("version", 2), ("version", 1), ("version", 0)]
+)
 def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
     with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
@@ -199,17 +210,10 @@ def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp
     path = checkpoint_path(tmp_path / "run.h5")
     content = path.read_bytes()
     path.write_bytes(content + crc32(content).to_bytes(4, "little"))
-    with pytest.raises(RunFileError, match="is no checkpoint of this areabench; use the one that wrote it"):
-        read_checkpoint(tmp_path / "run.h5", rich(0.0))
-
-
-def test_the_warning_about_an_older_checkpoint_names_who_reads_it(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
-    with h5py.File(checkpoint_path(tmp_path / "run.h5"), "r+") as file:
-        file.attrs.modify("version", np.int64(1))
-    with pytest.warns(UncheckedFile, match="carries no checksums") as told:
-        read_checkpoint(tmp_path / "run.h5", rich(0.0))
-    assert [warning.filename for warning in told] == [__file__]
+    with pytest.raises(
+        RunFileError, match="is no checkpoint of this version of areabench; resume with the version that wrote it$"
+    ):
+        read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
 
 
 def test_a_run_without_a_checkpoint_is_reported(tmp_path: Path) -> None:
@@ -248,10 +252,10 @@ def test_a_checkpoint_replaces_the_last_one_when_it_is_complete(tmp_path: Path) 
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
     writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3, [1, 0])
     writer.memory(1, np.array([7.0, 8.0]))
-    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).run_state.server.state.counts == (1, 2, 1)
     writer.memory(0, np.array([9.0, 10.0]))
     writer.close()
-    found = read_checkpoint(tmp_path / "run.h5", rich(0.0))
+    found = read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY)
     assert found.run_state.server.state.counts == (1, 2, 2)
     assert {client: memory.tolist() for client, memory in found.memories.items()} == {1: [7.0, 8.0], 0: [9.0, 10.0]}
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
@@ -266,7 +270,7 @@ def test_a_checkpoint_that_is_given_up_leaves_the_last_one(tmp_path: Path, closi
     writer.abandon()
     assert closings == [descriptor]  # once, and nobody else's
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
-    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).run_state.server.state.counts == (1, 2, 1)
 
 
 def test_a_checkpoint_that_cannot_be_opened_closes_nothing(tmp_path: Path, closings: list[int]) -> None:
@@ -293,11 +297,11 @@ def test_a_full_disc_leaves_the_last_checkpoint(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(WriteFailure, match="cannot be written: No space left on device; make room"):
             write_checkpoint(tmp_path / "run.h5", a_checkpoint(2.0), 3)
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
-    assert read_checkpoint(tmp_path / "run.h5", rich(0.0)).run_state.server.state.counts == (1, 2, 1)
+    assert read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).run_state.server.state.counts == (1, 2, 1)
 
 
 def test_what_was_left_of_a_longer_checkpoint_is_cut_off(tmp_path: Path) -> None:
     (tmp_path / "run.h5.checkpoint.new").write_bytes(bytes(10**5))
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(), 3)
     assert checkpoint_path(tmp_path / "run.h5").stat().st_size < 10**5
-    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0)).memories) == 3
+    assert len(read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).memories) == 3

@@ -29,7 +29,7 @@ from areabench.engine.events import (
     State,
     Status,
 )
-from areabench.engine.messages import Flag, digest
+from areabench.engine.messages import Flag, Order, digest
 from areabench.errors import RunFailure, RunFileError, WriteFailure
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
@@ -383,11 +383,11 @@ def test_a_failure_keeps_what_happened_until_then(tmp_path: Path, monkeypatch: p
 
     rounds, real = [0], Client.work
 
-    def work(client: Client, model: Vector, step_size: float) -> Vector:
+    def work(client: Client, order: Order, made: int | None = None) -> Vector:
         rounds[0] += 1
         if rounds[0] > 6:
             raise ZeroDivisionError("seventh round\nmore\nlast words")
-        return real(client, model, step_size)
+        return real(client, order, made)
 
     monkeypatch.setattr(Client, "work", work)
     with pytest.raises(ZeroDivisionError):

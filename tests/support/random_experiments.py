@@ -30,14 +30,16 @@ from areabench.experiment.records import (
     EveryUpdates,
     Experiment,
     ListedRates,
+    OwnDelays,
     Theorem1Schedule,
     Theorem2Schedule,
     TraceDelays,
 )
+from areabench.methods.catalogue import CATALOGUE
 
 TRACE_FILE = "delays.csv"
 LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run them
-OUTSIDE = (OwnMethod, OwnPart)  # functions that somebody must have written
+OUTSIDE = (OwnMethod, OwnPart, OwnDelays)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
 # these two and has no limits of its own would make a run of any length: `values_of` asks for its range.
@@ -52,7 +54,12 @@ RANGES: dict[str, tuple[float, float]] = {
     "step_size": (1e-6, 1e3), "server_step_size": (1e-6, 1e3), "offset": (1e-6, 1e6), "strong_convexity": (0.1, 1),
     "smoothness": (1, 10), "least_probability": (1e-3, 1), "lipschitz": (0.1, 10), "distance": (0.1, 10),
     "target_accuracy": (1, 100), "target_loss": (0, 10), "divergence_norm": (1e-2, 1e15), "stretch": (1e-3, 1e6),
-    "seed": (0, 2**32 - 1), "draws": (1_000, 1_000_000), "lost": (0, 3), "lost_at_s": (0, 2),
+    "seed": (0, 2**32 - 1), "draws": (1_000, 1_000_000), "lost": (0, 3), "lost_at_s": (0, 2), "tick_s": (0.01, 1),
+    "offset_s": (1e-3, 1e3), "prox": (0, 10), "momentum": (0, 0.99), "beta1": (0, 0.99), "beta2": (0, 0.99),
+    "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9), "probabilities": (1e-3, 1),
+    "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
+    "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
+    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3),
 }  # fmt: skip
 
 
@@ -91,6 +98,8 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
     """Every section of an experiment, with all of its variants that are small."""
     for name, kind in hints_of(Experiment).items():
         variants = [option for option in options_of(kind) if is_dataclass(option) and option not in (*LARGE, *OUTSIDE)]
+        if name == "method":
+            variants = [option for option in variants if option.name in CATALOGUE]
         if variants:
             yield name, st.one_of([records(variant) for variant in variants])
 
@@ -128,7 +137,12 @@ def _fitted_clients(experiment: Experiment) -> Experiment:
     faults = experiment.faults
     lost = tuple(client for client in faults.lost if client < count)[: count - 1]
     faults = replace(faults, lost=lost, lost_at_s=faults.lost_at_s[: len(lost)])
-    return replace(experiment, rates=rates, faults=faults)
+    clients, delays = experiment.clients, experiment.delays
+    if clients.work == "ticks":
+        clients, delays = replace(clients, tick_s=clients.tick_s or 0.1), replace(delays, per="round")
+    else:
+        clients = replace(clients, tick_s=None)
+    return replace(experiment, clients=clients, delays=delays, rates=rates, faults=faults)
 
 
 def _fitted_end(experiment: Experiment) -> Experiment:

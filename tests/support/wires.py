@@ -18,6 +18,7 @@ from areabench.experiment.problem_records import Quadratic
 from areabench.experiment.records import Clients, EveryUpdates, Experiment, Record, Stop
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
+from areabench.timing.delays import RoundTime
 from areabench.transports.server_loop import Recall
 
 EXPERIMENT = Experiment(
@@ -155,6 +156,15 @@ class WorkerWire:
 def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:
     """An order of one local step, with step size 1/2."""
     return Order(client, np.array([8.0, 8.0]), 0.5, version, 0, flags, local_steps=1)
+
+
+def rounds_of(delay_s: float | Callable[[], float]) -> Callable[[Order, int], tuple[Order, RoundTime]]:
+    """What begins the rounds of a client that takes this long for each, or as long as a call says."""
+
+    def begin_round(order: Order, _number: int) -> tuple[Order, RoundTime]:
+        return order, RoundTime(delay_s() if callable(delay_s) else delay_s, order.local_steps)
+
+    return begin_round
 
 
 def client_of(problem: SlowBowl, method: Method | None = None) -> Client:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.edited import edited
 
 from areabench.engine.events import State, Status
-from areabench.engine.lanes import MOST_LANES, _dimension, _lane_method, group_lanes, lane_scenario
+from areabench.engine.lanes import MOST_LANES, _dimension, build_pass, group_lanes
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
 from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
@@ -107,7 +107,6 @@ def test_asynchronous_methods_and_step_sizes_of_a_trial_share_a_pass() -> None:
         replace(SMALL, stop=Stop(horizon_s=2.5)),
         replace(SMALL, rates=NormalRates(deviation=1.0)),
         replace(SMALL, schedule=InverseSchedule(offset=5.0)),
-        replace(SMALL, aggregation=EveryUpdates(updates=2)),
         replace(SMALL, record=replace(SMALL.record, interval_s=0.2)),
         replace(SMALL, problem=Logistic(batch_size=4)),
         replace(SMALL, split=Dirichlet(concentration=0.25)),
@@ -160,9 +159,11 @@ def test_the_size_of_a_model_is_known_before_the_data_is_loaded(data: DataSettin
     assert _dimension(data) == entries
 
 
-def test_a_lane_alone_has_its_method() -> None:
+def test_a_lane_alone_has_its_method(tmp_path: Path) -> None:
+    scenario = build_scenario(SMALL, tmp_path)
     for method in (Area(step_size=0.1), FedBuff(step_size=0.1)):
-        assert _lane_method([replace(SMALL, method=method)]).name == method.name
+        (part,) = build_pass(scenario, [replace(SMALL, method=method)]).parts
+        assert (part.method.name, part.lanes) == (method.name, slice(0, 1))
 
 
 # ---------------------------------------------------------------------------------------------- lanes and runs alone
@@ -261,9 +262,9 @@ def test_a_lane_that_diverges_ends_alone(tmp_path: Path, record: Callable[[Exper
 
 def test_a_pass_ends_when_all_lanes_have_diverged(tmp_path: Path) -> None:
     experiments = with_methods((Area(step_size=5e3), Area(step_size=2e4)))
-    scenario = lane_scenario(build_scenario(experiments[0], tmp_path), experiments)
+    lanes = build_pass(build_scenario(experiments[0], tmp_path), experiments)
     with np.errstate(over="ignore", invalid="ignore"):
-        slow, quick = play_lanes(scenario, lambda time_s, updates: None)
+        slow, quick = play_lanes(lanes, lambda time_s, updates: None)
     assert slow is not None
     assert quick is not None
     assert [slow.status.state, quick.status.state] == [State.DIVERGED, State.DIVERGED]

@@ -22,6 +22,7 @@ from tests.support.wires import (
     WorkerWire,
     client_of,
     order,
+    rounds_of,
     update,
 )
 
@@ -38,11 +39,13 @@ from areabench.experiment.records import EveryPeriod, Experiment, Record, Stop, 
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Recorder
+from areabench.timing.delays import RoundTime
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.replay import Replay
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
 from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
 
+BeginRound = Callable[[Order, int], tuple[Order, RoundTime]]
 PATIENCE_S = 2.0  # what a loaded machine may need for something that takes milliseconds
 
 # ---------------------------------------------------------------------------------------------------- the server
@@ -225,18 +228,16 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(
 # ---------------------------------------------------------------------------------------------------- a worker
 
 
-def work(
-    wire: WorkerWire, client: Client, number: int, next_delay_s: Callable[[], float], stretch: float = 1.0
-) -> None:
+def work(wire: WorkerWire, client: Client, number: int, begin_round: BeginRound, stretch: float = 1.0) -> None:
     """A rank that hosts one client."""
-    Worker(wire, {number: HostedClient(client, next_delay_s)}, RealClock(stretch)).work()
+    Worker(wire, {number: HostedClient(client, begin_round)}, RealClock(stretch)).work()
 
 
 def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
     problem, wire = SlowBowl(compute_s=0.005), WorkerWire([order(Flag.NONE, client=7), order(version=3, client=7)], 2)
     delays = iter([0.04, 0.03])
     begun_s = time.perf_counter()
-    work(wire, client_of(problem), 7, lambda: next(delays))
+    work(wire, client_of(problem), 7, rounds_of(lambda: next(delays)))
     assert wire.sent_s[0] - begun_s >= 0.04
     assert wire.sent_s[1] - wire.sent_s[0] >= 0.03 - 1e-4  # between two updates, a reply's latency included
     headers = [sent.header for sent in wire.sent]
@@ -251,13 +252,13 @@ def test_client_computes_first_and_sends_when_its_delay_is_over() -> None:
 
 def test_client_that_is_in_time_reports_no_overrun() -> None:
     wire = WorkerWire([order()], expected=1)
-    work(wire, client_of(SlowBowl()), 0, lambda: 0.5)
+    work(wire, client_of(SlowBowl()), 0, rounds_of(0.5))
     assert wire.sent[0].header.flags == Flag.NONE
 
 
 def test_client_that_computes_longer_than_its_delay_reports_an_overrun() -> None:
     wire = WorkerWire([order(Flag.NONE)], expected=1)
-    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, lambda: 0.001)
+    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, rounds_of(0.001))
     header = wire.sent[0].header
     assert header.flags == Flag.OVERRUN
     assert header.realised_delay_s >= 0.02 > header.drawn_delay_s
@@ -277,20 +278,20 @@ class LateWire(WorkerWire):
 def test_delay_of_a_call_runs_from_the_call() -> None:
     """S-FedAvg's clients wait for a round; that time is not part of the next delay."""
     wire = LateWire([order(Flag.NONE)._replace(iteration=4)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, lambda: 0.2)
+    work(wire, client_of(SlowBowl()), 0, rounds_of(0.2))
     assert wire.sent_s[0] - wire.asked_s >= 0.25
 
 
 def test_delay_of_what_goes_out_at_the_start_runs_from_the_start() -> None:
     wire = LateWire([order(Flag.FIRST)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, lambda: 0.02)
+    work(wire, client_of(SlowBowl()), 0, rounds_of(0.02))
     assert wire.sent[0].header.realised_delay_s >= 0.05 > 0.02  # it was seen late, and is sent at once
     assert wire.sent[0].header.flags == Flag.OVERRUN
 
 
 def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:
     wire = LateWire([order(Flag.REPLY)], expected=1)
-    work(wire, client_of(SlowBowl()), 0, lambda: 0.02)
+    work(wire, client_of(SlowBowl()), 0, rounds_of(0.02))
     header = wire.sent[0].header
     assert header.realised_delay_s >= 0.05  # the wait is a part of the delay, and longer than it
     assert header.flags == Flag.OVERRUN
@@ -299,7 +300,7 @@ def test_delay_of_a_reply_runs_from_the_update_it_answers() -> None:
 def run_until_stopped(wire: WorkerWire, delay_s: float, rounds: int) -> float:
     """Seconds from the stop to the end of the loop; the stop comes when the client has done its rounds."""
     client = client_of(SlowBowl())
-    thread = threading.Thread(target=work, args=(wire, client, 0, lambda: delay_s))
+    thread = threading.Thread(target=work, args=(wire, client, 0, rounds_of(delay_s)))
     thread.start()
     assert wire.looked.wait(30)
     while wire.laid_out or client.round < rounds:  # the client is computing
@@ -328,14 +329,14 @@ def test_exception_of_the_local_problem_is_raised() -> None:
             raise ValueError("no gradient")
 
     with pytest.raises(ClientRoundFailure, match="ValueError: no gradient") as caught:
-        work(WorkerWire([order(client=3)], expected=1), client_of(Broken()), 3, lambda: 0.0)
+        work(WorkerWire([order(client=3)], expected=1), client_of(Broken()), 3, rounds_of(0.0))
     assert caught.value.client == 3
 
 
 def test_times_are_those_of_a_stretched_clock() -> None:
     wire = WorkerWire([order(Flag.NONE), order()], expected=2)
     begun_s = time.perf_counter()
-    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, lambda: 0.01, stretch=5.0)
+    work(wire, client_of(SlowBowl(compute_s=0.02)), 0, rounds_of(0.01), stretch=5.0)
     first, second = (update.header for update in wire.sent)
     assert wire.sent_s[1] - begun_s >= 2 * 5.0 * 0.01
     assert first.compute_s >= 0.004  # a fifth of the real time
@@ -350,7 +351,7 @@ def test_clients_of_one_rank_send_in_the_order_in_which_they_are_due() -> None:
     problem = SlowBowl(compute_s=0.002)
     delays_s = {4: 0.3, 5: 0.1, 6: 0.2}
     wire = WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=3)
-    hosted = {client: HostedClient(client_of(problem), partial(float, delay_s)) for client, delay_s in delays_s.items()}
+    hosted = {client: HostedClient(client_of(problem), rounds_of(delay_s)) for client, delay_s in delays_s.items()}
     Worker(wire, hosted, RealClock()).work()
     headers = [sent.header for sent in wire.sent]
     assert [header.client for header in headers] == [5, 6, 4]
@@ -377,7 +378,7 @@ def test_a_rank_looks_at_its_messages_after_every_round() -> None:
     """Else a reply would seem to take as long as computing for all the others, and a stop would be seen late."""
     problem, clients = SlowBowl(compute_s=0.01), 4
     wire = QuickWire([order(Flag.NONE, client=client) for client in range(clients)], expected=3 * clients)
-    hosted = {client: HostedClient(client_of(problem), lambda: 0.0) for client in range(clients)}
+    hosted = {client: HostedClient(client_of(problem), rounds_of(0.0)) for client in range(clients)}
     Worker(wire, hosted, RealClock()).work()
     replies_s = [sent.header.reply_s for sent in wire.sent if not np.isnan(sent.header.reply_s)]
     assert wire.looks >= 3 * clients
@@ -387,7 +388,7 @@ def test_a_rank_looks_at_its_messages_after_every_round() -> None:
 def test_a_round_that_is_due_is_sent_before_the_next_one_is_computed() -> None:
     problem = SlowBowl(compute_s=0.05)
     wire = WorkerWire([order(Flag.NONE, client=client) for client in range(3)], expected=3)
-    hosted = {client: HostedClient(client_of(problem), lambda: 0.0) for client in range(3)}
+    hosted = {client: HostedClient(client_of(problem), rounds_of(0.0)) for client in range(3)}
     Worker(wire, hosted, RealClock()).work()
     assert [sent.header.client for sent in wire.sent] == [0, 1, 2]
     assert wire.sent_s[0] < problem.begun_s[1] < wire.sent_s[1] < problem.begun_s[2]
@@ -476,7 +477,10 @@ class QueueServerLink:
 def run_worker(scenario: Scenario, link: QueueWorkerLink, numbers: range) -> None:
     """What a worker's rank does."""
     delays = scenario.delays()
-    hosted = {number: HostedClient(scenario.client(number), partial(delays.next_s, number)) for number in numbers}
+    begin_round = partial(scenario.begin_round, delays)
+    hosted = {
+        number: HostedClient(scenario.client(number), begin_round, stepwise=scenario.stepwise) for number in numbers
+    }
     Worker(link, hosted, RealClock()).work()
     for number in hosted:
         link.load(number, np.zeros(0))

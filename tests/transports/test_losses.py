@@ -28,7 +28,7 @@ from areabench.experiment.records import (
     Stop,
 )
 from areabench.methods.area import area
-from areabench.methods.base import Buffer
+from areabench.methods.base import Arrival, Buffer
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.runfile.read import Run
 from areabench.transports.replay import Replay
@@ -174,12 +174,17 @@ def vector(*entries: float) -> Vector:
     return np.array(entries)
 
 
+def arrival(client: int, payload: Vector) -> Arrival:
+    """The answer to a client's first order."""
+    return Arrival(client, payload, 0, 0, vector(3, 0), 0, 0.5, 1, 1.0)
+
+
 def test_removal_by_hand() -> None:
     """Memories (3, 0), (6, 3), (9, 6), the server received the last two: x_s = (3, 0), u = ((3, 3) + (6, 6))/3."""
     method = area(3)
     state = method.start(vector(3, 0)).state
-    state = method.receive(state, 1, vector(3, 3)).state
-    state = method.receive(state, 2, vector(6, 6)).state
+    state = method.receive(state, arrival(1, vector(3, 3))).state
+    state = method.receive(state, arrival(2, vector(6, 6))).state
     assert method.recalled is not None
     assert method.remove is not None
     np.testing.assert_array_equal(method.recalled(state), [18, 9])
@@ -207,20 +212,22 @@ def test_a_round_draws_another_client() -> None:
     method = s_fedavg(6, 3, seed=5)
     start = method.start(vector(0.0))
     assert method.lose is not None
-    step = method.lose(start.state, start.calls[1], True)
+    lost = start.calls[1]
+    assert isinstance(lost, int)
+    step = method.lose(start.state, lost, 1)
     (other,) = step.calls
     assert other not in start.calls
-    assert step.state.drawn == (*start.calls, other)
+    assert (step.state.drawn, step.state.awaited) == ((*start.calls, other), 3)
     following = method.aggregate(step.state._replace(buffer=Buffer(vector(3.0), 3)))
-    assert start.calls[1] not in following.calls
+    assert lost not in following.calls
 
 
 def test_no_client_is_drawn_for_one_that_was_idle() -> None:
     method = s_fedavg(6, 3, seed=5)
     start = method.start(vector(0.0))
-    idle = min(set(range(6)) - set(start.calls))
+    idle = min(set(range(6)) - set(start.state.drawn))
     assert method.lose is not None
-    step = method.lose(start.state, idle, False)
+    step = method.lose(start.state, idle, 0)
     assert step.calls == ()
     for _ in range(20):
         step = method.aggregate(step.state)

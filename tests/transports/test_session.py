@@ -362,7 +362,9 @@ def test_a_checkpoint_has_the_arrivals_to_come_in_their_order(tmp_path: Path) ->
     fixed = replace(EXPERIMENT, delays=FixedDelays(), rates=ListedRates(values=(4.0, 2.0, 1.0)))
     Simulator(build_scenario(fixed, tmp_path), LaneRecorder(1), Shown(), pause).run()
     first, second = found[:2]
-    assert sorted(first.heap) == [Pending(0.25, 1, 0.25, 0), Pending(0.5, 2, 0.5, 1), Pending(1.0, 3, 1.0, 2)]
+    assert sorted(first.heap) == [
+        Pending(0.25, 1, 0.25, 0, 1), Pending(0.5, 2, 0.5, 1, 1), Pending(1.0, 3, 1.0, 2, 1),
+    ]  # fmt: skip
     assert (first.sequence, second.sequence) == (3, 4)
     assert sorted(second.heap)[0].client in (0, 1)
     assert (first.memories, sorted(second.memories)) == ({}, [0])

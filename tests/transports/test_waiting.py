@@ -9,14 +9,13 @@ import select
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.wires import SlowBowl, WorkerWire, client_of, order
+from tests.support.wires import SlowBowl, WorkerWire, client_of, order, rounds_of
 
 from areabench.arrays import Vector
-from areabench.engine.messages import AGAIN, Flag
+from areabench.engine.messages import AGAIN, Flag, Order
 from areabench.transports.clock import Backoff, Cores, RealClock, sharpen_sleep
 from areabench.transports.signals import INTERRUPT_SIGNALS, STOP_SIGNALS, CheckpointTriggers, Interrupts
 from areabench.transports.worker_loop import _QUICK_REPLY_S, _QUICK_WITH_CORES_S, HostedClient, Worker
@@ -108,7 +107,7 @@ def test_the_warning_before_the_end_of_a_job_does_not_kill_a_process_whose_run_i
 def test_a_worker_waits_inside_mpi_for_quick_replies_alone(
     cores: Cores, replied: bool, behind: bool, reply_s: float, waits: bool
 ) -> None:
-    hosted = {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    hosted = {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
     worker = Worker(WorkerWire([], expected=1), hosted, RealClock(), cores)
     worker._replied, worker._behind, worker._reply_s = replied, behind, reply_s
     assert worker._waits_in_mpi() == waits
@@ -213,9 +212,7 @@ def still_worker(delays_s: dict[int, float], stretch: float = 1.0) -> tuple[Work
         WorkerWire([order(Flag.NONE, client=client) for client in delays_s], expected=100),
         StillClock(stretch),
     )
-    hosted = {
-        client: HostedClient(client_of(SlowBowl()), partial(float, time_s)) for client, time_s in delays_s.items()
-    }
+    hosted = {client: HostedClient(client_of(SlowBowl()), rounds_of(time_s)) for client, time_s in delays_s.items()}
     worker = Worker(wire, hosted, clock)
     assert worker._take_orders() is True
     assert worker._take_orders() is False
@@ -233,7 +230,7 @@ def test_an_update_is_sent_at_its_time_and_not_before() -> None:
     assert worker._send_and_compute() is True
     assert worker._send_and_compute() is False
     clock.time_s = 3.5
-    worker._send_due()
+    worker._handle_due()
     headers = [sent.header for sent in wire.sent]
     assert [(header.client, header.realised_delay_s, header.flags) for header in headers] == [
         (0, 2.0, Flag.NONE), (1, 3.5, Flag.NONE),
@@ -246,9 +243,9 @@ def test_a_round_that_is_done_just_in_time_is_not_late(monkeypatch: pytest.Monke
     hosted = worker._hosted[0]
     real = hosted.client.work
 
-    def work_for_two_seconds(model: Vector, step_size: float) -> Vector:
+    def work_for_two_seconds(given: Order) -> Vector:
         clock.time_s += 2.0
-        return real(model, step_size)
+        return real(given)
 
     monkeypatch.setattr(hosted.client, "work", work_for_two_seconds)
     worker._send_and_compute()
@@ -312,7 +309,7 @@ def test_the_longer_a_worker_waits_the_longer_it_sleeps(
 def test_where_replies_are_slow_a_worker_looks_for_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = list[float]()
     wire = WorkerWire([order()], expected=1)
-    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}, RealClock())
+    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}, RealClock())
     worker._reply_s = 3e-3
     monkeypatch.setattr(worker, "_begin_delay", lambda _order, _seen_s: (0.0, 0.0))
     worker.work()
@@ -321,7 +318,7 @@ def test_where_replies_are_slow_a_worker_looks_for_them_twice(monkeypatch: pytes
     assert slept == [pytest.approx(1.5e-3)]
 
 
-@pytest.mark.parametrize("busy", ["_finished", "_pending"])
+@pytest.mark.parametrize("busy", ["_due", "_pending"])
 def test_a_worker_with_something_to_do_does_not_wait_inside_mpi(busy: str) -> None:
     worker, _, _ = still_worker({0: 10.0})
     worker._cores, worker._replied = Cores(spare=True, yielded=True), True
@@ -335,7 +332,7 @@ def test_a_worker_with_something_to_do_does_not_wait_inside_mpi(busy: str) -> No
 def test_a_worker_does_not_wait_inside_mpi_before_a_reply_or_where_it_knows_nothing_of_the_cores(
     cores: Cores | None,
 ) -> None:
-    hosted = {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    hosted = {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
     wire = WorkerWire([], expected=1)
     worker = Worker(wire, hosted, RealClock()) if cores is None else Worker(wire, hosted, RealClock(), cores)
     assert not worker._waits_in_mpi()
@@ -347,7 +344,9 @@ def test_a_worker_does_not_wait_inside_mpi_before_a_reply_or_where_it_knows_noth
 def test_before_the_first_reply_a_worker_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = list[float]()
     worker = Worker(
-        WorkerWire([order(Flag.FIRST)], expected=1), {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}, RealClock()
+        WorkerWire([order(Flag.FIRST)], expected=1),
+        {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))},
+        RealClock(),
     )
     worker.work()
     monkeypatch.setattr("areabench.transports.clock.time.sleep", slept.append)
@@ -356,7 +355,7 @@ def test_before_the_first_reply_a_worker_looks_often(monkeypatch: pytest.MonkeyP
 
 
 def test_after_an_order_a_worker_looks_often_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept, hosted = list[float](), {0: HostedClient(client_of(SlowBowl()), lambda: 0.0)}
+    slept, hosted = list[float](), {0: HostedClient(client_of(SlowBowl()), rounds_of(0.0))}
     worker = Worker(WorkerWire([order(Flag.FIRST)], expected=1), hosted, RealClock())
     worker._active_s -= 100.0
     worker.work()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from tests.support.wires import SlowBowl, WorkerWire, client_of, order
+from tests.support.wires import SlowBowl, WorkerWire, client_of, order, rounds_of
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
@@ -58,7 +58,7 @@ def test_the_delay_of_an_order_of_before_the_stop_began_before_it() -> None:
     """It was sent at 5 s, the run continues at 10 s: a delay of 3 s is over, and is not waited for again."""
     wire = WorkerWire([order(Flag.RESUMED)._replace(iteration=4)], expected=1)
     begun_s = time.perf_counter()
-    Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: 3.0, sent_s=5.0)}, RealClock(1.0, 10.0)).work()
+    Worker(wire, {0: HostedClient(client_of(SlowBowl()), rounds_of(3.0), sent_s=5.0)}, RealClock(1.0, 10.0)).work()
     header = wire.sent[0].header
     assert wire.sent_s[0] - begun_s < 3.0
     assert header.realised_delay_s >= 5.0
@@ -69,7 +69,7 @@ def test_the_delay_of_an_order_of_before_the_stop_began_before_it() -> None:
 def test_what_is_left_of_a_delay_of_before_the_stop_is_kept() -> None:
     wire = WorkerWire([order(Flag.RESUMED)._replace(iteration=4)], expected=1)
     begun_s = time.perf_counter()
-    Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: 1.05, sent_s=9.0)}, RealClock(1.0, 10.0)).work()
+    Worker(wire, {0: HostedClient(client_of(SlowBowl()), rounds_of(1.05), sent_s=9.0)}, RealClock(1.0, 10.0)).work()
     assert wire.sent_s[0] - begun_s >= 0.05 - 1e-3
     assert wire.sent[0].header.realised_delay_s >= 1.05
 
@@ -88,7 +88,7 @@ def test_a_refused_update_is_taken_back_when_the_order_is_seen_not_when_its_turn
     refused = remembering()
     looks = [([order(client=1)], []), ([order(), order(AGAIN, client=1)], [(1, 1)]), ([], [(1, 1)])]
     wire = asking([*looks, ([], [])])
-    hosted = {0: HostedClient(remembering(Watching()), lambda: 0.0), 1: HostedClient(refused, lambda: 0.0)}
+    hosted = {0: HostedClient(remembering(Watching()), rounds_of(0.0)), 1: HostedClient(refused, rounds_of(0.0))}
     Worker(wire, hosted, RealClock()).work()
     assert seen == [START]
     assert [sent.header.client for sent in wire.sent] == [1, 0, 1]
@@ -109,13 +109,13 @@ def test_questions_are_answered_as_of_the_round_they_name(
     looks: list[tuple[list[Order], list[tuple[int, int]]]], answers: list[list[float]]
 ) -> None:
     wire = asking([*looks, ([], [])])
-    Worker(wire, {0: HostedClient(remembering(), lambda: 0.0)}, RealClock()).work()
+    Worker(wire, {0: HostedClient(remembering(), rounds_of(0.0))}, RealClock()).work()
     assert wire.answers == [(0, answer) for answer in answers]
 
 
 def test_a_question_is_answered_while_a_delay_runs() -> None:
     wire = asking([([order()], []), ([], [(0, 0)]), ([], [])])
-    Worker(wire, {0: HostedClient(remembering(), lambda: 1000.0)}, RealClock()).work()
+    Worker(wire, {0: HostedClient(remembering(), rounds_of(1000.0))}, RealClock()).work()
     assert wire.sent == []
     assert wire.answers == [(0, START)]
 
@@ -124,6 +124,6 @@ def test_a_question_is_answered_while_a_delay_runs() -> None:
 def test_a_worker_whose_server_is_gone_ends(delay_s: float) -> None:
     gone: Callable[[], bool] = iter([False, True]).__next__
     wire = WorkerWire([order()], expected=2)
-    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), lambda: delay_s)}, RealClock(), server_gone=gone)
+    worker = Worker(wire, {0: HostedClient(client_of(SlowBowl()), rounds_of(delay_s))}, RealClock(), server_gone=gone)
     with pytest.raises(ServerGone, match="the server's rank or the launcher is gone"):
         worker.work()

@@ -55,6 +55,7 @@ class Client:
         self._at_once = plain and not stepwise
         self.memory = self._before = method.remember(start)
         self.round = 0
+        self.trains = method.trains_first  # whether the next round makes local steps
 
     def work(self, order: Order, made: int | None = None) -> Vector:
         """The local steps of an order, or the first `made` of them; returns what goes to the server."""
@@ -72,11 +73,6 @@ class Client:
         """Begin a round, to be made step by step."""
         return LocalRound(self._method, self._local, self.memory, order)
 
-    @property
-    def trains(self) -> bool:
-        """Whether the next round makes local steps."""
-        return self.round > 0 or self._method.trains_first
-
     def finish(self, order: Order, work: Work, computed: int | None = None) -> Vector:
         """End a round with `work`; returns what goes to the server.
 
@@ -85,21 +81,20 @@ class Client:
         """
         if left := order.local_steps - (work.steps if computed is None else computed):
             self._local.skip(left)
-        if work.local is order.model:
-            work = work._replace(local=order.model.copy())  # the transport may use the array again
-        report = self._method.report(self.memory, work)
-        memory = report.memory
-        if memory is not None and np.may_share_memory(memory, order.model):
+        if not work.steps:
+            work = work._replace(local=work.local.copy())  # the transport may use the order's array again
+        payload, memory = self._method.report(self.memory, work)
+        if memory is not None and memory is not work.local and np.may_share_memory(memory, order.model):
             memory = memory.copy()
         self._before, self.memory = self.memory, memory
-        self.round += 1
-        return report.payload
+        self.round, self.trains = self.round + 1, True
+        return payload
 
     def cancel(self, order: Order, made: int = 0) -> None:
         """Drop a round after `made` of its local steps."""
         self._local.skip(order.local_steps - made)
         self._before = self.memory
-        self.round += 1
+        self.round, self.trains = self.round + 1, True
 
     def take_back(self) -> None:
         """The server does not use the last update: remember what was remembered before it, as the server does."""
@@ -114,6 +109,7 @@ class Client:
         """Continue after this many rounds, which took the samples of this many local steps."""
         self._local.skip(local_steps)
         self.round, self.memory, self._before = rounds, memory, memory
+        self.trains = rounds > 0 or self._method.trains_first
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,8 @@ class Conductor:
     @property
     def timer_s(self) -> float:
         """When the server steps next by the clock; infinite where updates decide."""
-        return min(self._criterion.next_s, self._wake_s)
+        next_s, wake_s = self._criterion.next_s, self._wake_s
+        return next_s if next_s < wake_s else wake_s
 
     def start(self) -> None:
         """Send the starting model out."""
@@ -160,8 +161,10 @@ class Conductor:
             self._refusals.pop(client, None)
         self._check_end()
         if not self._step_if_due(time_s):
-            self._send(server.replies(), time_s)
-            self._settle(time_s)
+            if server.replies_after:
+                self._send(server.replies(), time_s)
+            if self._unnoted or server.decides:
+                self._settle(time_s)
 
     def _end_round(self, client: int, made: int, time_s: float, flag: Flag = Flag.REPLY) -> None:
         """A client is free again; it gets the next order that waits for it, as a reply if it has sent an update."""
@@ -344,9 +347,8 @@ class Conductor:
 
     def _step_if_due(self, time_s: float) -> bool:
         """Step if the rule says so, or enough updates have arrived; returns whether it was due."""
-        server, due = self._server, self._server.due
-        if due is None:
-            due = self._criterion.counted(server.updates_since_step)
+        server = self._server
+        due = server.due if server.decides else self._criterion.counted(server.updates_since_step)
         if not due or server.iteration >= self._iterations:
             return False
         self._step(time_s)

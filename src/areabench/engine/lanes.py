@@ -8,6 +8,7 @@ computes the gradients of all. Runs that differ in step size only are a part, wh
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -199,7 +200,7 @@ class LaneClient:
     def __init__(self, parts: Sequence[Part], local: LogisticLanes) -> None:
         self._parts, self._local = parts, local
         self._memories = [part.method.remember(part.start) for part in parts]
-        self._step_sizes: tuple[Any, ...] = ()
+        self._step_sizes: list[Any] = []
         self._together = np.empty(0)
         self.round = 0
 
@@ -216,18 +217,16 @@ class LaneClient:
 
     def _all_step_sizes(self, orders: Sequence[Order]) -> NDArray[np.float64]:
         """The step sizes of all lanes: the same array as before where they have not changed."""
-        given: tuple[Any, ...] = tuple(order.step_size for order in orders)
-        if len(given) != len(self._step_sizes) or any(
-            new is not old for new, old in zip(given, self._step_sizes, strict=True)
-        ):
+        given: list[Any] = [order.step_size for order in orders]
+        if not all(map(operator.is_, given, self._step_sizes)) or not self._step_sizes:
             self._step_sizes = given
             self._together = np.concatenate([each.exact for each in given])
         return self._together
 
     def _report(self, place: int, order: Order, made: int, local: Vector) -> Vector:
-        part, sizes = self._parts[place], cast(LaneStepSizes, order.step_size)
-        own = local[part.lanes]
-        work = Work(order.model, cast(Any, sizes.column), made, order.model, own)
+        part, model = self._parts[place], order.model
+        sizes: Any = order.step_size
+        work = Work(model, sizes.column, made, model, local[part.lanes])
         report = part.method.report(self._memories[place], work)
         self._memories[place] = _own(report.memory, self._memories[place])
         return report.payload

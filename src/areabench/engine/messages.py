@@ -94,6 +94,7 @@ class Flag(IntFlag):
 
 AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
 INTERRUPTS = (Flag.CANCEL, Flag.CONTACT)
+USUAL = (Flag.REPLY, Flag.NONE, Flag.FIRST)  # of nearly all orders
 
 
 class _Flags(dict[int, Flag]):

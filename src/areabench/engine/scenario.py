@@ -156,17 +156,20 @@ class Scenario:
         return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
 
     def begin_round(self, delays: Delays, order: Order, number: int) -> tuple[Order, RoundTime]:
-        """An order with its local steps, which the client may choose, and the time of its round `number`."""
-        if order.local_steps or self.experiment.clients.work == "fixed":
-            return order, delays.round_time(order.client, order.local_steps)
-        clients = self.experiment.clients
+        """An order with its local steps, which the client may choose, and the time of its round `number`.
+
+        A client that chooses and does not train first makes none in its first round.
+        """
+        client, clients = order.client, self.experiment.clients
+        if order.local_steps or clients.work == "fixed":
+            return order, delays.round_time(client, order.local_steps)
+        trains = number > 0 or self.method.trains_first
         if clients.work == "ticks":
             assert clients.tick_s is not None
-            time = delays.ticking_round(order.client, clients.tick_s, clients.local_steps)
-        else:
-            steps = drawn_steps(clients, self.experiment.seed, order.client, number)
-            time = delays.round_time(order.client, steps)
-        return order._replace(local_steps=time.local_steps), time
+            time = delays.ticking_round(client, clients.tick_s, clients.local_steps)
+            return order._replace(local_steps=time.local_steps if trains else 0), time
+        steps = drawn_steps(clients, self.experiment.seed, client, number) if trains else 0
+        return order._replace(local_steps=steps), delays.round_time(client, steps)
 
     @cached_property
     def shapes(self) -> Shapes:

@@ -56,6 +56,8 @@ class Server:
         """`local_steps` is what an order asks for unless the rule says otherwise; 0: the client chooses."""
         self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
         self._clients, self._local_steps = clients, local_steps
+        self.decides = method.decides  # whether the rule itself says when to step
+        self.replies_after = method.reply == "after"  # whether replies leave after the step that an update triggers
         self._state: Any = None
         self._reply: Step | None = None  # goes out after the server step that the same update may trigger
         self._sender = -1  # the client whose update that was
@@ -88,12 +90,9 @@ class Server:
         return self._method.name
 
     @property
-    def due(self) -> bool | None:
-        """Whether the rule wants to step now; None where the experiment's criterion decides."""
-        method = self._method
-        if method.due is not None:
-            return method.due(self._state)
-        return None if method.wake is None else False
+    def due(self) -> bool:
+        """Whether the rule wants to step now."""
+        return self._method.due is not None and self._method.due(self._state)
 
     @property
     def wake_s(self) -> float:
@@ -115,8 +114,8 @@ class Server:
             order.step_size, header.local_steps, time_s,
         )  # fmt: skip
         step = self._method.receive(self._state, arrival)
-        if self._method.reply == "before":
-            return self._follow(step, sender=header.client)
+        if not self.replies_after:
+            return self._follow(step, Flag.NONE, header.client)
         self._state, self._reply, self._sender = step.state, step, header.client
         return []
 
@@ -191,21 +190,22 @@ class Server:
     def _follow(self, step: Step, flags: Flag = Flag.NONE, sender: int = -1) -> list[Order]:
         """Take over the state, and turn what clients are told into orders; that to `sender` is a reply."""
         self._state = step.state
-        orders = [self._order(call, Flag.REPLY if _client(call) == sender else flags) for call in step.calls]
+        orders = [self._order(call, flags, sender) for call in step.calls]
         if not step.cancels and not step.contacts:
             return orders
         cancels = [self._interrupt(client, Flag.CANCEL) for client in step.cancels]
         return cancels + orders + [self._interrupt(client, Flag.CONTACT) for client in step.contacts]
 
-    def _order(self, call: int | Call, flags: Flag) -> Order:
+    def _order(self, call: int | Call, flags: Flag, sender: int = -1) -> Order:
         """An order for what the rule has called; a bare client is called with all that is usual."""
-        client = _client(call)
+        client = call.client if isinstance(call, Call) else call
         self._check(client, "calls")
-        attached = None if self._method.attach is None else self._method.attach(self._state)
-        step_size = self._schedule(self.iteration, self.time_s)
+        attach, iteration = self._method.attach, self.iteration
         order = Order(
-            client, self._state.model, step_size, self.version, self.iteration, flags, self._local_steps, attached
-        )
+            client, self._state.model, self._schedule(iteration, self.time_s), self.version, iteration,
+            Flag.REPLY if client == sender else flags, self._local_steps,
+            None if attach is None else attach(self._state),
+        )  # fmt: skip
         return _as_called(order, call) if isinstance(call, Call) else order
 
     def _interrupt(self, client: int, flag: Flag) -> Order:
@@ -233,10 +233,6 @@ class Server:
 
 
 _NO_MODEL = np.empty(0)
-
-
-def _client(call: int | Call) -> int:
-    return call.client if isinstance(call, Call) else call
 
 
 def _as_called(order: Order, call: Call) -> Order:

@@ -312,7 +312,6 @@ class LaneWorkspace:
         self.by_class = np.empty((classes, lanes, batch_size), dtype=np.float32)
         self.row = np.empty((lanes, batch_size), dtype=np.float32)
         self.local = np.empty((lanes, classes, features), dtype=np.float32)
-        self.stack = np.empty((lanes, classes * features), dtype=np.float32)
 
     def softmax(self, scale: NDArray[np.float32]) -> None:
         """Turn the scores, times `scale` of shape (lanes, 1), into class probabilities: from `scores` to `by_class`."""
@@ -403,10 +402,14 @@ class LogisticLanes:
         One product of all lanes: how a lane rounds depends on how many there are, and must not depend on the parts.
         """
         local = self._work.local
-        source = models[0] if len(models) == 1 else np.concatenate(models, out=self._work.stack)
-        source = source.reshape(local.shape)
-        np.multiply(source, step.shrink, out=local)  # in order, which loads them into the cache
-        self._multiply(source)
+        if len(models) == 1:
+            source = models[0].reshape(local.shape)
+            np.multiply(source, step.shrink, out=local)  # in order, which loads them into the cache
+            self._multiply(source)
+        else:
+            np.concatenate(models, out=local.reshape(len(local), -1))
+            self._multiply(local)
+            np.multiply(local, step.shrink, out=local)
 
     def _multiply(self, models: NDArray[Any]) -> None:
         """The products of all lanes' models, shape (lanes, classes, features), and the samples, into the scores."""

@@ -243,9 +243,8 @@ class Replay:
     @property
     def _steps_next(self) -> bool:
         """Whether the current row's update has triggered the server step of the next row."""
-        events, following, due = self._run.events_array, self._number + 1, self._server.due
-        if due is None:
-            due = self._criterion.counted(self._server.updates_since_step)
+        events, following, server = self._run.events_array, self._number + 1, self._server
+        due = server.due if server.decides else self._criterion.counted(server.updates_since_step)
         return due and following < len(events) and events[following]["kind"] in (Kind.STEP, Kind.NO_STEP)
 
     def _refusal(self, row: np.void) -> str | None:

@@ -19,7 +19,7 @@ from areabench.engine.conductor import Conductor, Recording, divergence
 from areabench.engine.evaluation import NoTarget, VirtualWatch, evaluate_models, loss_wanted
 from areabench.engine.events import Event, State, Status
 from areabench.engine.lanes import LaneClient, LanePass, Part
-from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader
+from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
 from areabench.engine.state import Tally
@@ -65,7 +65,8 @@ class Simulator:
         self._scenario, self._progress = scenario, progress
         self._delays = scenario.delays()
         self._clients = ClientPool(scenario)
-        self._heap: list[Flight] = []  # with flights that are over, of rounds that were interrupted
+        self._heap: list[Flight] = []
+        self._interrupted = 0  # flights in it that belong to no round any more
         self._rounds: dict[int, RoundUnderWay] = {}
         self._now_s, self._sequence = 0.0, 0
         self._pause = pause
@@ -96,7 +97,8 @@ class Simulator:
                 conductor.timer(timer_s)
             else:
                 self._arrive(heapq.heappop(heap))
-            self._drop_old_flights()
+            if self._interrupted:
+                self._drop_interrupted()
             self._progress(self._now_s, conductor.updates)
 
     def checkpoint(self, held: Held) -> Checkpoint:
@@ -134,7 +136,7 @@ class Simulator:
     def _lose(self, client: int) -> None:
         """A client is lost, and its update with it."""
         conductor = self._conductor
-        self._rounds.pop(client, None)
+        self._end_round(client)
         conductor.lose([client], self._now_s)
         if conductor.to_remove:
             removal = Removal(conductor.recalled())
@@ -149,51 +151,58 @@ class Simulator:
         order = flight.order
         client = self._clients[order.client]
         del self._rounds[order.client]
-        made = flight.made if client.trains else 0
-        header = UpdateHeader(
-            order.client, client.round, order.version, flight.delay_s, flight.delay_s, local_steps=made
-        )
+        made, delay_s = flight.made if client.trains else 0, flight.delay_s
+        header = UpdateHeader(order.client, client.round, order.version, delay_s, delay_s, 0.0, 0.0, Flag.NONE, made)
         payload = client.work(order, flight.made)
         self._conductor.update(Update(header, payload), self._now_s)
 
     def _deliver(self, order: Order) -> None:
         """A client gets an order, or is interrupted."""
-        if order.flags in INTERRUPTS:
-            self._interrupt(order)
-            return
-        client = order.client
-        if Flag.AGAIN in order.flags:
-            self._clients[client].take_back()
+        client, waits = order.client, False
+        if order.flags not in USUAL:
+            if order.flags in INTERRUPTS:
+                self._interrupt(order)
+                return
+            if Flag.AGAIN in order.flags:
+                self._clients[client].take_back()
+            waits = Flag.WAITS in order.flags
         order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
-        waits = Flag.WAITS in order.flags
-        self._rounds[client] = RoundUnderWay(order, self._now_s, time, 0)
-        if not waits:
-            self._send(client, self._now_s + time.duration_s, time.duration_s, time.local_steps)
+        sequence = 0 if waits else self._send(order, time.duration_s, *time[:2])
+        self._rounds[client] = RoundUnderWay(order, self._now_s, time, sequence)
 
     def _interrupt(self, order: Order) -> None:
         """A client drops its round, or sends at once what it has."""
-        client, under_way = order.client, self._rounds[order.client]
+        client, under_way = order.client, self._end_round(order.client)
+        assert under_way is not None
         if order.flags is Flag.CANCEL:
-            del self._rounds[client]
             self._clients[client].cancel(under_way.order)
         else:
             elapsed_s = self._now_s - under_way.begun_s
-            self._send(client, self._now_s, elapsed_s, under_way.time.steps_in(elapsed_s))
+            made = under_way.time.steps_in(elapsed_s)
+            sequence = self._send(under_way.order, 0.0, elapsed_s, made)
+            self._rounds[client] = under_way._replace(sequence=sequence)
 
-    def _send(self, client: int, time_s: float, delay_s: float, made: int) -> None:
-        """A client's update takes off, in place of one that was to arrive later."""
+    def _send(self, order: Order, in_s: float, delay_s: float, made: int) -> int:
+        """An update takes off, to arrive in `in_s`; returns its sequence number."""
         self._sequence += 1
-        under_way = self._rounds[client] = self._rounds[client]._replace(sequence=self._sequence)
-        heapq.heappush(self._heap, Flight(time_s, self._sequence, delay_s, made, under_way.order))
+        heapq.heappush(self._heap, Flight(self._now_s + in_s, self._sequence, delay_s, made, order))
+        return self._sequence
+
+    def _end_round(self, client: int) -> RoundUnderWay | None:
+        """End the round of a client, if there is one, before its update has arrived."""
+        under_way = self._rounds.pop(client, None)
+        self._interrupted += under_way is not None and under_way.sequence > 0
+        return under_way
 
     def _is_open(self, flight: Flight) -> bool:
         under_way = self._rounds.get(flight.order.client)
         return under_way is not None and under_way.sequence == flight.sequence
 
-    def _drop_old_flights(self) -> None:
+    def _drop_interrupted(self) -> None:
         """Drop the next arrivals that belong to no round any more."""
         while self._heap and not self._is_open(self._heap[0]):
             heapq.heappop(self._heap)
+            self._interrupted -= 1
 
     def _clock(self) -> float:
         return self._now_s
@@ -337,7 +346,7 @@ class LaneSimulator:
             conductor.start()
         while self._running:
             arrival_s = self._heap[0][0] if self._heap else math.inf
-            timer_s = max(min(conductor.timer_s for conductor in self._running.values()), self._now_s)
+            timer_s = max(min([conductor.timer_s for conductor in self._running.values()]), self._now_s)
             following_s = min(arrival_s, timer_s)
             for place, conductor in list(self._running.items()):
                 if ended := conductor.ended(following_s):
@@ -359,19 +368,23 @@ class LaneSimulator:
     def _arrive(self, time_s: float, _sequence: int, delay_s: float, number: int) -> None:
         """A client's updates arrive at the servers of all parts."""
         orders, client = self._at_work.pop(number), self._client(number)
-        # A part that has ended gives no more orders; its lanes are computed with the others and not used.
-        self._orders[number] = {place: order for place, order in orders.items() if place not in self._running}
+        if len(self._running) < len(orders):
+            # A part that has ended gives no more orders; its lanes are computed with the others and not used.
+            self._orders[number] = {place: order for place, order in orders.items() if place not in self._running}
         round_number = client.round
-        payloads = client.work([orders[place] for place in range(len(self._conductors))])
+        payloads = client.work([orders[place] for place in range(len(orders))])
         for place, conductor in self._running.items():
             order = orders[place]
-            header = UpdateHeader(number, round_number, order.version, delay_s, delay_s, local_steps=order.local_steps)
+            header = UpdateHeader(
+                number, round_number, order.version, delay_s, delay_s, 0.0, 0.0, Flag.NONE, order.local_steps
+            )
             conductor.update(Update(header, payloads[place]), time_s)
         self._progress(time_s, next(iter(self._running.values())).updates)
 
     def _deliver(self, place: int, order: Order) -> None:
         """A client begins a round when the servers of all parts have given it an order."""
-        number, waiting = order.client, self._orders.setdefault(order.client, {})
+        number = order.client
+        waiting = self._orders.setdefault(number, {})
         waiting[place] = order
         if len(waiting) == len(self._lanes.parts):
             self._at_work[number] = self._orders.pop(number)
