@@ -35,8 +35,8 @@ has the formulas; a dash stands where none is known.
 **Bias or fluctuation.** With constant steps a method that draws clients, or counts updates as they come, fluctuates
 about its limit. The share tells the two apart: the part of x - x* in the direction of the minimiser of Σ λ_i f_i, over
 the second half of all trials, in units of that minimiser's distance. It is 0 for an exact method and 1 where every
-update counts once. *Exact* means that at each ratio the share is at most 0.05 or its interval has 0, *nearly exact* that
-it is at most 0.1: finite steps move a limit, too.
+update counts once. *Exact* means that at each ratio the share is at most 0.05 or its interval has 0, *nearly exact*
+that it is at most 0.1: finite steps move a limit, too.
 
 ![Limits of every method over the ratio of the rates, one panel per method](bias_methods.svg)
 
@@ -116,8 +116,8 @@ def facts(found: Sequence[Certificate]) -> str:
     sentences = [
         f"Exact or nearly, at least up to a ratio: {', '.join(exact)}.",
         f"Biased: {', '.join(biased)}.",
-        f"At ratio {ratio:.0f} the predicted distances of the biased methods are at most {100 * others:.0f} % off, that of "
-        f"{worst} {100 * missed[worst]:.0f} %.",
+        f"At ratio {ratio:.0f} the predicted distances of the biased methods are at most {100 * others:.0f} % off, that "
+        f"of {worst} {100 * missed[worst]:.0f} %.",
         f"Delay-adaptive steps are more biased than constant ones: their share is {adaptive}, for {constant}. They "
         "discount slow clients a second time.",
         f"Drawing among idle clients is biased, share {idle}; drawing among all is not, share {uniform}.",
