@@ -9,9 +9,24 @@ from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
+from areabench.errors import UserError
+from areabench.experiment.checks import check_combinations
 from areabench.experiment.fields import Limits, OwnMethod, OwnPart
-from areabench.experiment.method_records import FedBuff, SFedAvg
-from areabench.experiment.parse import hints_of, options_of
+from areabench.experiment.method_records import (
+    Ace,
+    Aced,
+    AfaCd,
+    AfaCs,
+    AsyncFedEd,
+    AsyncSgd,
+    FedAsync,
+    FedBuff,
+    FedFix,
+    Ia2Sgd,
+    Mifa,
+    SFedAvg,
+)
+from areabench.experiment.parse import hints_of, name_of, options_of
 from areabench.experiment.problem_records import (
     Digits,
     Dirichlet,
@@ -27,6 +42,7 @@ from areabench.experiment.problem_records import (
     TorchModule,
 )
 from areabench.experiment.records import (
+    EveryPeriod,
     EveryUpdates,
     Experiment,
     ListedRates,
@@ -59,7 +75,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9), "probabilities": (1e-3, 1),
     "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
     "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
-    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3),
+    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9),
 }  # fmt: skip
 
 
@@ -99,7 +115,7 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
     for name, kind in hints_of(Experiment).items():
         variants = [option for option in options_of(kind) if is_dataclass(option) and option not in (*LARGE, *OUTSIDE)]
         if name == "method":
-            variants = [option for option in variants if option.name in CATALOGUE]
+            variants = [option for option in variants if name_of(option) in CATALOGUE]
         if variants:
             yield name, st.one_of([records(variant) for variant in variants])
 
@@ -107,7 +123,7 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
 def experiments() -> st.SearchStrategy[Experiment]:
     """Valid experiments of all problems, methods, schedules, criteria, rates, delays and ways to record."""
     seeds = st.integers(0, 2**32 - 1)
-    return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted)
+    return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted).filter(fits)
 
 
 def traces(clients: int) -> st.SearchStrategy[str]:
@@ -206,9 +222,37 @@ def _fitted_method(experiment: Experiment) -> Experiment:
     if isinstance(method, SFedAvg):
         method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
         aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
-    if isinstance(method, FedBuff) and experiment.schedule.name != "constant":
+    if isinstance(method, FedBuff | AfaCs | AfaCd) and experiment.schedule.name != "constant":
         method = replace(method, server_step_size=method.server_step_size or 0.5)
+    if isinstance(method, FedFix | Mifa):
+        aggregation = EveryPeriod(period_s=0.1) if isinstance(aggregation, EveryUpdates) else aggregation
+    if isinstance(method, Ia2Sgd | Ace | Aced | FedAsync | AsyncFedEd):
+        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
+    if isinstance(method, AsyncSgd):
+        method = _fitted_async_sgd(method, experiment.clients.count)
     return replace(experiment, method=method, aggregation=aggregation)
+
+
+def _fitted_async_sgd(method: AsyncSgd, clients: int) -> AsyncSgd:
+    if method.step != "threshold":
+        method = replace(method, threshold=None, smoothness=None)
+    if method.assignment == "continue":
+        method = replace(method, concurrency=None)
+    if method.concurrency is not None and method.assignment == "idle-uniform":
+        method = replace(method, concurrency=min(method.concurrency, clients))
+    if method.probabilities is None or method.assignment != "importance":
+        return replace(method, probabilities=None)
+    shares = method.probabilities[:clients]
+    return replace(method, probabilities=tuple(share / sum(shares) for share in shares))
+
+
+def fits(experiment: Experiment) -> bool:
+    """Whether nothing of an experiment is refused: few methods go with every schedule and all local work."""
+    try:
+        check_combinations(experiment)
+    except UserError:
+        return False
+    return True
 
 
 def uses_trace(experiment: Experiment) -> bool:
