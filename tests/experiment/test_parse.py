@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import Limits, Settings
-from areabench.experiment.method_records import Area, FedFix, Local, Mifa, SFedAvg
+from areabench.experiment.method_records import (
+    Area,
+    AsyncCommSgd,
+    Favas,
+    FedCompass,
+    FedFix,
+    Local,
+    Mifa,
+    QuAfl,
+    SFedAvg,
+)
 from areabench.experiment.parse import (
     Location,
     _read_record,
@@ -206,7 +216,9 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", SECTIONS, ids=labels)
 def test_every_variant_can_be_chosen(case: tuple[str, Any]) -> None:
     section, record = case
-    fitting = ["method.clients_per_round=2"] if record is SFedAvg else []
+    fitting = ["method.clients_per_round=2"] if record in (SFedAvg, QuAfl, Favas) else []
+    fitting += ["clients.work=ticks", "clients.tick_s=0.1"] if record is AsyncCommSgd else []
+    fitting += ["delays={name='fixed', per='step'}"] if record is FedCompass else []
     fitting += ["aggregation={name='period', period_s=1.0}"] if record in (FedFix, Mifa) else []
     experiment = read(*variant(section, record), *fitting, text=base(section))
     assert isinstance(getattr(experiment, section), record)
@@ -596,15 +608,16 @@ def test_a_key_that_was_added_later_is_not_written_at_its_default() -> None:
     )
     changed = replace(
         trained,
-        method=Area(step_size=0.1, first_message="zero"),
         clients=Clients(count=2, work="uniform"),
         delays=ExponentialDelays(per="step"),
         local=Local(prox=0.5),
     )
-    added = ('first_message = "zero"\n', 'work = "uniform"\n', 'per = "step"\n', "[local]\nprox = 0.5\n")
+    zero = replace(trained, method=Area(step_size=0.1, first_message="zero"))
+    added = ('work = "uniform"\n', 'per = "step"\n', "[local]\nprox = 0.5\n", 'first_message = "zero"\n')
     assert not any(text.split()[0] in to_toml(trained).split() for text in added)
-    assert all(text in to_toml(changed) for text in added)
+    assert all(text in to_toml(changed) + to_toml(zero) for text in added)
     assert parse_experiment(to_toml(changed)) == changed
+    assert parse_experiment(to_toml(zero)) == zero
 
 
 @given(texts)

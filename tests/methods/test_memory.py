@@ -241,7 +241,7 @@ def test_the_server_has_the_sum_of_what_clients_remember(name: str, deliveries: 
             refuse(table, client)
         else:
             table.deliver(client)
-        memories = np.sum([each.memory for each in table.clients], axis=0)
+        memories = np.sum([np.asarray(each.memory) for each in table.clients], axis=0)
         np.testing.assert_allclose(remembered(table.server.state), memories, rtol=0, atol=1e-12)
 
 
@@ -349,8 +349,8 @@ EXPERIMENT = Experiment(
 def experiment_of(name: str, **changes: Any) -> Experiment:
     """A small experiment; where the method allows it, the clients choose their local steps."""
     method, aggregation = SETTINGS[NAMES.index(name)]
-    work = "uniform" if name in ("afa-cs", "afa-cd") else "fixed"
-    changes = {"clients": Clients(count=5, local_steps=3, work=work), **changes}
+    clients = Clients(count=5, local_steps=3)
+    changes = {"clients": replace(clients, work="uniform") if name in ("afa-cs", "afa-cd") else clients, **changes}
     return replace(EXPERIMENT, method=method, aggregation=aggregation, **changes)
 
 

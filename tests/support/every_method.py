@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.fields import SAMPLE_PATH
@@ -21,7 +21,7 @@ from areabench.experiment.records import (
     Stop,
 )
 
-NEEDED = {  # keys without a default
+NEEDED: dict[str, dict[str, Any]] = {  # keys without a default
     "ringmaster": {"max_delay": 4},
     "rennala": {"batch": 3},
     "malenia": {"batch": 5.0},
@@ -31,7 +31,7 @@ NEEDED = {  # keys without a default
     "fedcompass": {"min_steps": 1, "max_steps": 4},
 }
 BY_CLOCK = ("fedfix", "mifa")
-PER_STEP = ("quafl", "favas")
+PER_STEP = ("quafl", "favas", "fedcompass")
 
 RECORDS = {name_of(record): record for record in get_args(MethodSettings) if name_of(record) != SAMPLE_PATH}
 

@@ -19,7 +19,7 @@ from areabench.experiment.records import (
     UniformRates,
 )
 from areabench.streams import Purpose, stream
-from areabench.timing.delays import Delays, RoundTime, chosen_steps
+from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
@@ -182,15 +182,20 @@ def test_rounds_that_are_skipped_leave_out_their_delays(per_step: bool, skipped:
     assert delays.next_s(0) == stream(4, Purpose.DELAYS).standard_exponential(16)[skipped]
 
 
-def test_a_client_that_works_by_ticks_makes_as_many_steps_as_its_delay_has() -> None:
-    settings = Clients(count=1, local_steps=5, work="ticks", tick_s=0.25)
-    assert [chosen_steps(settings, 0, 0, 0, delay_s) for delay_s in (0.2, 0.25, 0.9, 99.0)] == [0, 1, 3, 5]
+def test_a_client_that_works_by_ticks_makes_a_step_at_each_tick_of_one_clock(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("client,delay_s\n0,0.1875\n0,0.125\n0,0.875\n0,99.0\n0,0.25\n", encoding="utf-8")
+    delays, skipping = (Delays(TraceDelays(file=str(path)), np.ones(1), seed=0) for _ in range(2))
+    # The rounds end at 0.1875, 0.3125, 1.1875, 100.1875 and 100.4375 s; ticks are at multiples of 0.25 s.
+    assert [delays.ticking_round(0, 0.25, 5).local_steps for _ in range(5)] == [0, 1, 3, 5, 1]
+    skipping.skip_rounds(0, rounds=2, local_steps=1)
+    assert skipping.ticking_round(0, 0.25, 5) == RoundTime(0.875, 3)
 
 
 def test_a_client_that_draws_its_steps_draws_those_of_a_round_at_any_time() -> None:
     settings = Clients(count=2, local_steps=3, work="uniform")
-    drawn = [[chosen_steps(settings, 7, client, number, 1.0) for number in range(60)] for client in range(2)]
+    drawn = [[drawn_steps(settings, 7, client, number) for number in range(60)] for client in range(2)]
     assert set(drawn[0]) == set(drawn[1]) == {1, 2, 3}
     assert drawn[0] != drawn[1]
-    assert chosen_steps(settings, 7, 1, 59, 5.0) == drawn[1][59]
-    assert drawn[0] != [chosen_steps(settings, 8, 0, number, 1.0) for number in range(60)]
+    assert drawn_steps(settings, 7, 1, 59) == drawn[1][59]
+    assert drawn[0] != [drawn_steps(settings, 8, 0, number) for number in range(60)]

@@ -61,7 +61,7 @@ from areabench.methods.schedules import build_schedule
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
-from areabench.timing.delays import Delays, RoundTime, chosen_steps
+from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
@@ -77,7 +77,7 @@ def given_of(
     alpha = experiment.method.step_size if step_size is None else step_size
     return Given(
         clients.count, experiment.seed, alpha, clients.local_steps, rates, samples, updates, period_s, random_steps,
-        experiment.delays.name,
+        experiment.delays.name, experiment.delays.per,
     )  # fmt: skip
 
 
@@ -160,19 +160,16 @@ class Scenario:
 
         A client that chooses and does not train first makes none in its first round.
         """
-        client = order.client
-        if order.local_steps:
+        client, clients = order.client, self.experiment.clients
+        if order.local_steps or clients.work == "fixed":
             return order, delays.round_time(client, order.local_steps)
-        clients, seed = self.experiment.clients, self.experiment.seed
-        if clients.work == "fixed":  # a rule may order none
-            return order, delays.round_time(client, 0)
         trains = number > 0 or self.method.trains_first
-        if delays.per_step:  # the steps say how long the round takes
-            steps = chosen_steps(clients, seed, client, number, 0.0) if trains else 0
-            return order._replace(local_steps=steps), delays.round_time(client, steps)
-        delay_s = delays.next_s(client)
-        steps = chosen_steps(clients, seed, client, number, delay_s) if trains else 0
-        return order._replace(local_steps=steps), RoundTime(delay_s, steps)
+        if clients.work == "ticks":
+            assert clients.tick_s is not None
+            time = delays.ticking_round(client, clients.tick_s, clients.local_steps)
+            return order._replace(local_steps=time.local_steps if trains else 0), time
+        steps = drawn_steps(clients, self.experiment.seed, client, number) if trains else 0
+        return order._replace(local_steps=steps), delays.round_time(client, steps)
 
     @cached_property
     def shapes(self) -> Shapes:

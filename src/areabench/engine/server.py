@@ -143,12 +143,14 @@ class Server:
     def again(self, order: Order, time_s: float) -> Order:
         """The update that answers an order was refused: its client forgets it and works again, from the current model.
 
-        What the rule itself gave with the order stays as it was.
+        What the rule itself gave with the order stays as it was. A client that has been contacted does not wait for
+        another contact: the rule waits for its answer.
         """
         self.time_s = time_s
+        flags = AGAIN if Flag.CONTACT in order.flags else AGAIN | (order.flags & Flag.WAITS)
         if order.given:
-            return order._replace(iteration=self.iteration, flags=AGAIN | (order.flags & Flag.WAITS))
-        return self._order(Call(order.client, local_steps=order.local_steps), AGAIN | (order.flags & Flag.WAITS))
+            return order._replace(iteration=self.iteration, flags=flags)
+        return self._order(Call(order.client, local_steps=order.local_steps), flags)
 
     def lose(self, client: int, orders: int, time_s: float) -> list[Order]:
         """A client is lost with this many open orders; the orders to those who work in its place."""

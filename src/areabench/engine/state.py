@@ -45,6 +45,11 @@ class OpenOrders:
         self.out[client] = OpenOrder(order, self.rounds.get(client, 0), time_s)
         return True
 
+    def contact(self, client: int) -> None:
+        """A client is contacted; the flag of its order says so, for a run that is resumed."""
+        order, number, since_s = self.out[client]
+        self.out[client] = OpenOrder(order._replace(flags=order.flags | Flag.CONTACT), number, since_s)
+
     def end(self, client: int, made: int = 0) -> OpenOrder | None:
         """A client's round is over; its order, if it had one. `made` are the steps that it chose to make itself."""
         open_order = self.out.pop(client, None)

@@ -12,15 +12,20 @@ from areabench.experiment.method_records import (
     Aced,
     AfaCd,
     AfaCs,
+    Area,
+    AsyncCommSgd,
     AsyncFedEd,
     AsyncSgd,
     Dude,
+    Favas,
     FedAsync,
     FedBuff,
     FedBuffPublished,
+    FedCompass,
     FedFix,
     Ia2Sgd,
     Mifa,
+    QuAfl,
     Ringmaster,
     SFedAvg,
 )
@@ -61,6 +66,8 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_local_work(experiment)
     _check_method(experiment)
     _check_memory(experiment)
+    _check_chosen_steps(experiment)
+    _check_orchestration(experiment)
     _check_problem(experiment)
     _check_faults(experiment)
     _check_round(experiment)
@@ -135,8 +142,11 @@ def _total_rate(experiment: Experiment) -> float:
 
 def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
     """Refuse a run that would not end for days; `per_second` updates come in if all clients work all the time."""
-    if isinstance(experiment.method, SFedAvg):
-        per_second *= experiment.method.clients_per_round / experiment.clients.count
+    method = experiment.method
+    if isinstance(method, SFedAvg):
+        per_second *= method.clients_per_round / experiment.clients.count
+    if isinstance(method, QuAfl | Favas):
+        key, per_second = "method.period_s", method.clients_per_round / method.period_s
     _check_events(experiment.stop, per_second, f"{key}: {per_second:.3g} updates per second")
 
 
@@ -180,17 +190,16 @@ def _check_events(stop: Stop, per_second: float, what: str) -> None:
 
 def _check_method(experiment: Experiment) -> None:
     method, count = experiment.method, experiment.clients.count
-    if isinstance(method, SFedAvg):
-        if method.clients_per_round > count:
-            raise UserError(
-                f"method.clients_per_round: {method.clients_per_round} is more than clients.count = {count}; "
-                f"use at most {count}"
-            )
-        if not isinstance(experiment.aggregation, EveryUpdates):
-            raise UserError(
-                f'aggregation.name: "{experiment.aggregation.name}" makes no sense with s-fedavg, whose round ends '
-                'when its clients have answered; use "updates" or leave the section out'
-            )
+    if isinstance(method, SFedAvg | QuAfl | Favas) and method.clients_per_round > count:
+        raise UserError(
+            f"method.clients_per_round: {method.clients_per_round} is more than clients.count = {count}; "
+            f"use at most {count}"
+        )
+    if isinstance(method, SFedAvg) and not isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            f'aggregation.name: "{experiment.aggregation.name}" makes no sense with s-fedavg, whose round ends '
+            'when its clients have answered; use "updates" or leave the section out'
+        )
     if isinstance(method, AsyncSgd):
         _check_async_sgd(method, count)
     if isinstance(method, Ringmaster) and method.stops and experiment.clients.work != "fixed":
@@ -312,6 +321,73 @@ def _check_mixing(experiment: Experiment, method: FedAsync | AsyncFedEd) -> None
         raise UserError(
             f"method.most_steps: {method.most_steps} is less than clients.local_steps = {clients.local_steps}, which "
             f"each client begins with; use at least {clients.local_steps}"
+        )
+
+
+def _check_chosen_steps(experiment: Experiment) -> None:
+    """Refuse options of the local steps that do not go with others."""
+    clients, method = experiment.clients, experiment.method
+    if clients.work != "fixed" and isinstance(method, Area) and method.first_message == "zero":
+        raise UserError(
+            f'method.first_message: "zero" has no number of local steps that clients.work = "{clients.work}" could '
+            'choose; use "trained"'
+        )
+    if experiment.local.control_variates and experiment.faults.lost_client == "remove":
+        raise UserError(
+            'faults.lost_client: "remove" does not go with local.control_variates, whose part of lost clients the '
+            'server cannot tell; use "keep"'
+        )
+
+
+def _check_orchestration(experiment: Experiment) -> None:
+    """Refuse what the methods of docs/methods-local-work.md cannot do."""
+    clients, method, delays = experiment.clients, experiment.method, experiment.delays
+    if not isinstance(method, AsyncCommSgd | FedCompass | QuAfl | Favas):
+        return
+    name = method.name
+    if not isinstance(experiment.aggregation, EveryUpdates):
+        raise UserError(
+            f'aggregation.name: "{experiment.aggregation.name}" makes no sense with {name}, which itself decides when '
+            'to step; use "updates" or leave the section out'
+        )
+    if isinstance(method, AsyncCommSgd):
+        if clients.work != "ticks":
+            raise UserError(
+                f'clients.work: "{clients.work}" makes no sense with {name}, whose clients step by one clock; use '
+                '"ticks" and give clients.tick_s'
+            )
+        return
+    if clients.work != "fixed":
+        raise UserError(
+            f'clients.work: "{clients.work}" makes no sense with {name}, which says how many local steps clients make; '
+            'use "fixed"'
+        )
+    if isinstance(method, FedCompass):
+        if method.min_steps > method.max_steps:
+            raise UserError(
+                f"method.min_steps: {method.min_steps} is more than method.max_steps = {method.max_steps}; swap them"
+            )
+        if delays.per != "step":
+            raise UserError(
+                f'delays.per: "{delays.per}" makes no sense with {name}, which counts on rounds that take longer with '
+                'more local steps; use "step"'
+            )
+    if isinstance(method, Favas):
+        _check_expected_steps(experiment, method)
+
+
+def _check_expected_steps(experiment: Experiment, method: Favas) -> None:
+    count, delays = experiment.clients.count, experiment.delays
+    if method.expected_steps is None:
+        if not isinstance(delays, ExponentialDelays | FixedDelays):
+            raise UserError(
+                f'method.expected_steps: is needed with delays.name = "{delays.name}", of which no mean is known; give '
+                "one number per client"
+            )
+    elif len(method.expected_steps) != count:
+        raise UserError(
+            f"method.expected_steps: {len(method.expected_steps)} numbers for clients.count = {count}; give one per "
+            "client"
         )
 
 

@@ -376,10 +376,14 @@ class FedCompass:
     min_steps: int = key("Q_min: least number of local steps", 20, minimum=1)
     max_steps: int = key("Q_max: greatest number of local steps", 100, minimum=1)
     latency: float = key("lambda: a group waits at most so many times its expected duration", 1.2, minimum=1)
+    mixing: float = key("a: factor of every update, besides 1/n and that of its staleness", 0.9, above=0, maximum=1)
     staleness: Literal["constant", "polynomial"] = key(
         "factor of an update that is tau versions old: 1, or (1 + tau)^-exponent", "polynomial"
     )
     exponent: float = key("exponent of the factor", 0.5, minimum=0)
+    speed_weight: float = key(
+        "weight of the newest round in the estimate of a client's seconds per step", 0.9, above=0, maximum=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -402,6 +406,12 @@ class Favas:
     step_size: float = key("step size eta of the clients", above=0)
     clients_per_round: int = key("s: clients drawn per round", 4, minimum=1)
     period_s: float = key("time between two rounds", unit="s", above=0)
+    expected_steps: tuple[float, ...] | None = key(
+        "alpha_i: mean number of local steps that client i has made when it is contacted; left out: computed from "
+        "rates and delays",
+        None,
+        above=0,
+    )
 
 
 MethodSettings = (

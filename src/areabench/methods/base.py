@@ -165,6 +165,7 @@ class Given(NamedTuple):
     period_s: float | None  # between two steps by the clock, on average; None where updates decide
     random_steps: bool = False  # whether the clock is a Poisson process
     delays: str = "exponential"  # the name of the delays' law
+    per: str = "round"  # what a delay is for: "round" or "step"
 
     @property
     def weights(self) -> Any:

@@ -79,6 +79,12 @@ CATALOGUE: dict[str, About] = {
     "malenia": About("malenia", "clients", "exact", "(n + 1) d", "Tyurin and Richtárik, NeurIPS 2023"),
     "ringleader": About("ringleader", "clients", "exact", "(n + 3) d", "Maranjyan and Richtárik, ICLR 2026"),
     # local work
+    "asynccomm-sgd": About(
+        "asynccomm_sgd", "clients", "exact as steps fall", "2 d", "Avdiukhin and Kasiviswanathan, ICML 2021"
+    ),
+    "fedcompass": About("fedcompass", "clients", "biased to fast clients", "(1 + groups) d", "Li et al., ICLR 2024"),
+    "quafl": About("quafl", "server, uniformly", "biased to fast clients", "2 d", "Zakerinia et al., AISTATS 2024"),
+    "favas": About("favas", "server, uniformly", "exact for small steps", "2 d", "Leconte et al., 2023"),
 }
 
 

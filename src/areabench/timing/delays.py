@@ -27,11 +27,8 @@ from areabench.streams import Purpose, stream
 _DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
 
 
-def chosen_steps(settings: Clients, seed: int, client: int, number: int, delay_s: float) -> int:
-    """How many local steps a client makes in its round `number`, whose delay is given, where it chooses itself."""
-    if settings.work == "ticks":
-        assert settings.tick_s is not None
-        return int(min(delay_s / settings.tick_s, settings.local_steps))
+def drawn_steps(settings: Clients, seed: int, client: int, number: int) -> int:
+    """How many local steps a client makes in its round `number`: 1 to M, each with the same probability."""
     generator = stream(seed, Purpose.WORK, client + (number << 32))  # no draw depends on earlier rounds
     return int(generator.integers(1, settings.local_steps, endpoint=True))
 
@@ -73,6 +70,7 @@ class Delays:
         self._own = own
         self.per_step = settings.per == "step"
         self._durations: dict[int, Iterator[float]] = {}
+        self._passed_s: dict[int, float] = {}  # by client, the sum of its durations where its rounds are made of ticks
 
     def round_time(self, client: int, local_steps: int) -> RoundTime:
         """The time of the client's next round of this many local steps."""
@@ -80,6 +78,16 @@ class Delays:
             return RoundTime(self.next_s(client), local_steps)
         ends_s = tuple(accumulate(self.next_s(client) for _ in range(local_steps)))
         return RoundTime(ends_s[-1] if ends_s else 0.0, local_steps, ends_s)
+
+    def ticking_round(self, client: int, tick_s: float, most: int) -> RoundTime:
+        """The client's next round, with a local step at each tick in it, but at most `most`.
+
+        All clients tick at multiples of `tick_s`. Where each round begins as the one before ends, no tick is left out
+        between two rounds, so that clients with short rounds make as many steps in all as others.
+        """
+        begun_s, duration_s = self._passed_s.get(client, 0.0), self.next_s(client)
+        ended_s = self._passed_s[client] = begun_s + duration_s
+        return RoundTime(duration_s, min(int(ended_s / tick_s) - int(begun_s / tick_s), most))
 
     def skip_rounds(self, client: int, rounds: int, local_steps: int) -> None:
         """Skip this number of the client's rounds, which had this number of local steps together."""
@@ -94,8 +102,10 @@ class Delays:
 
     def skip(self, client: int, count: int) -> None:
         """Skip this number of the client's durations."""
+        passed_s = self._passed_s.get(client, 0.0)
         for _ in range(count):
-            self.next_s(client)
+            passed_s += self.next_s(client)
+        self._passed_s[client] = passed_s
 
     def _open(self, client: int) -> Iterator[float]:
         """All durations of a client, from its first round on."""

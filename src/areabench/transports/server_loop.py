@@ -196,8 +196,10 @@ class RealTimeServer:
             return
         self._conductor.resume(self._run_state)
         self._left.update(self._run_state.lost)
-        for order, _, _ in self._run_state.open_orders:
+        for order, number, _ in self._run_state.open_orders:
             self._link.order(order._replace(flags=Flag.RESUMED | (order.flags & Flag.WAITS)))
+            if Flag.CONTACT in order.flags:
+                self._link.order(order._replace(version=number, flags=Flag.CONTACT))
 
     def _serve_arrivals(self) -> bool:
         """Handle all updates that are here. None starves: none is taken twice before the others."""

@@ -1,0 +1,239 @@
+"""FedCompass: the server gives each client as many local steps as let groups of clients answer together.
+
+Z. Li et al.: FedCompass: Efficient Cross-Silo Federated Learning on Heterogeneous Client Devices Using a Computing
+Power-Aware Scheduler, ICLR 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.experiment.method_records import FedCompass
+from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.methods.fedbuff import send_pseudo_gradient
+
+Numbers = NDArray[np.float64]
+
+_NEW, _LATE = -1, -2  # in place of the number of a group: not heard of yet; its group did not wait for it
+_ALONE, _GENERAL = -1, -2  # in place of the group of held updates: a first one; those that came late
+
+
+class Groups(NamedTuple):
+    """The arrival groups that are open: number, expected time T_a and latest time T_l of each."""
+
+    numbers: tuple[int, ...] = ()
+    expected_s: tuple[float, ...] = ()
+    latest_s: tuple[float, ...] = ()
+    following: int = 0  # the number of the next group
+
+    def opened(self, expected_s: float, latest_s: float) -> Groups:
+        """With one more group."""
+        return Groups(
+            (*self.numbers, self.following), (*self.expected_s, expected_s), (*self.latest_s, latest_s),
+            self.following + 1,
+        )  # fmt: skip
+
+    def without(self, numbers: set[int]) -> Groups:
+        """Without these."""
+        rows = zip(self.numbers, self.expected_s, self.latest_s, strict=True)
+        groups = Groups(following=self.following)
+        for number, expected_s, latest_s in rows:
+            if number not in numbers:
+                groups = groups._replace(
+                    numbers=(*groups.numbers, number), expected_s=(*groups.expected_s, expected_s),
+                    latest_s=(*groups.latest_s, latest_s),
+                )  # fmt: skip
+        return groups
+
+
+class HeldUpdates(NamedTuple):
+    """Updates that wait for a step: one sum for each group and version of the model that they began from."""
+
+    groups: tuple[int, ...]
+    versions: tuple[int, ...]
+    sums: Vector  # shape (sums, d)
+
+    def add(self, group: int, version: int, payload: Vector) -> HeldUpdates:
+        """With one more update."""
+        for place, pair in enumerate(zip(self.groups, self.versions, strict=True)):
+            if pair == (group, version):
+                self.sums[place] += payload
+                return self
+        sums = np.concatenate([self.sums, payload[None]])
+        return HeldUpdates((*self.groups, group), (*self.versions, version), sums)
+
+    def split(self, groups: set[int]) -> tuple[HeldUpdates, HeldUpdates]:
+        """Those of these groups, and the others."""
+        places = range(len(self.groups))
+        inside = [place for place in places if self.groups[place] in groups]
+        return self._at(inside), self._at([place for place in places if place not in inside])
+
+    def _at(self, places: list[int]) -> HeldUpdates:
+        groups, versions = ([column[place] for place in places] for column in (self.groups, self.versions))
+        return HeldUpdates(tuple(groups), tuple(versions), self.sums[places])
+
+
+class CompassState(NamedTuple):
+    """The server's model and version, what is known of each client, shape (n,), the groups and the held updates."""
+
+    model: Vector
+    version: int
+    now_s: float  # time of the last event that the rule knows
+    seconds: Numbers  # per local step, estimated
+    begun_s: Numbers  # when the client's last order went out
+    group: NDArray[np.int64]  # that the client belongs to
+    arrived: NDArray[np.bool_]  # whether it waits for its group
+    groups: Groups
+    held: HeldUpdates
+    lost: tuple[int, ...] = ()
+
+
+class _Compass:
+    """Assigns clients to groups; `state` is changed by its methods."""
+
+    def __init__(self, state: CompassState, settings: FedCompass) -> None:
+        self.state, self._settings = state, settings
+
+    def call(self, client: int) -> Call:
+        """An order for a client whose speed is known: for a group that it can join, or for one of its own."""
+        settings, state = self._settings, self.state
+        now_s, seconds = state.now_s, float(state.seconds[client])
+        joined = self._to_join(now_s, seconds)
+        if joined is None:
+            number, steps = state.groups.following, self._steps_alone(now_s, seconds)
+            duration_s = steps * seconds
+            groups = state.groups.opened(now_s + duration_s, now_s + settings.latency * duration_s)
+            self.state = state._replace(groups=groups)
+        else:
+            number, steps = joined
+        state.group[client], state.arrived[client], state.begun_s[client] = number, False, now_s
+        return Call(client, local_steps=steps)
+
+    def _to_join(self, now_s: float, seconds: float) -> tuple[int, int] | None:
+        """The open group, and Q, where Q is largest within its limits."""
+        best: tuple[int, int] | None = None
+        for number, expected_s in zip(self.state.groups.numbers, self.state.groups.expected_s, strict=True):
+            steps = math.floor((expected_s - now_s) / seconds)
+            if self._settings.min_steps <= steps <= self._settings.max_steps and (best is None or steps >= best[1]):
+                best = number, steps
+        return best
+
+    def _steps_alone(self, now_s: float, seconds: float) -> int:
+        """Q of a client with a new group: it should answer when the fastest of a group does so for the second time."""
+        settings, state, most = self._settings, self.state, -1
+        for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
+            fastest = float(state.seconds[state.group == number].min())
+            steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
+            if steps <= settings.max_steps:
+                most = max(most, steps)
+        return settings.max_steps if most < 0 else max(most, settings.min_steps)
+
+
+def fedcompass(clients: int, settings: FedCompass) -> Method:
+    """FedCompass with `clients` clients."""
+
+    def start(model: Vector) -> Step:
+        state = CompassState(
+            model, 0, 0.0, np.zeros(clients), np.zeros(clients), np.full(clients, _NEW), np.zeros(clients, np.bool_),
+            Groups(), HeldUpdates((), (), np.empty((0, *model.shape), model.dtype)),
+        )  # fmt: skip
+        return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
+
+    def receive(state: CompassState, arrival: Arrival) -> Step:
+        client, group = arrival.client, int(state.group[arrival.client])
+        latest = (arrival.time_s - float(state.begun_s[client])) / max(arrival.local_steps, 1)
+        weight = 1.0 if group == _NEW else settings.speed_weight
+        state.seconds[client] = (1 - weight) * state.seconds[client] + weight * max(latest, _LEAST_S)
+        state = state._replace(now_s=arrival.time_s)
+        if group == _LATE:  # what it sends waits for the next step of a group
+            compass = _Compass(_hold(state, _GENERAL, arrival), settings)
+            call = compass.call(client)
+            return Step(compass.state, (call,))
+        state.arrived[client] = True
+        return Step(_hold(state, _ALONE if group == _NEW else group, arrival))
+
+    def aggregate(state: CompassState) -> Step:
+        """Step for a client's first update, for groups that are complete, or for those whose time is over."""
+        alone = _ALONE in state.held.groups
+        closing = set() if alone else _complete(state)
+        if not alone and not closing:
+            state = state._replace(now_s=max(state.now_s, wake(state)))
+            closing = {
+                number
+                for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True)
+                if latest_s <= state.now_s
+            }
+        used, left = state.held.split({_ALONE} if alone else {*closing, _GENERAL})
+        answered = [each for each in range(clients) if _is_answered(state, each, alone, closing)]
+        state.group[np.isin(state.group, list(closing)) & ~state.arrived] = _LATE
+        stepped = bool(used.groups)
+        compass = _Compass(
+            state._replace(
+                model=_stepped(state, used), version=state.version + stepped, held=left,
+                groups=state.groups.without(closing),
+            ),
+            settings,
+        )  # fmt: skip
+        answered.sort(key=lambda client: (float(state.seconds[client]), client))  # the fastest first
+        calls = tuple(compass.call(client) for client in answered)
+        return Step(compass.state, calls, stepped=stepped)
+
+    def _is_answered(state: CompassState, client: int, alone: bool, closing: set[int]) -> bool:
+        if client in state.lost or not state.arrived[client]:
+            return False
+        return int(state.group[client]) in ({_NEW} if alone else closing)
+
+    def _stepped(state: CompassState, used: HeldUpdates) -> Vector:
+        """x <- x - sum of a·s(tau)/n times the pseudo-gradients."""
+        model = state.model
+        for version, total in zip(used.versions, used.sums, strict=True):
+            model = model - (settings.mixing * _factor(settings, state.version - version) / clients) * total
+        return model
+
+    def due(state: CompassState) -> bool:
+        return _ALONE in state.held.groups or bool(_complete(state))
+
+    def lose(state: CompassState, client: int, _orders: int) -> Step:
+        """The group goes on without the client; what it has sent is used."""
+        state = state._replace(lost=(*state.lost, client))
+        if not state.arrived[client]:
+            state.group[client] = _LATE
+        empty = {number for number in state.groups.numbers if not (state.group == number).any()}
+        return Step(state._replace(groups=state.groups.without(empty)))
+
+    return Method(
+        "fedcompass", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due,
+        wake=wake, lose=lose,
+    )  # fmt: skip
+
+
+_LEAST_S = 1e-12  # seconds per step of a client that answers at once
+
+
+def wake(state: CompassState) -> float:
+    """The latest time of the group that waits least."""
+    return min(state.groups.latest_s, default=math.inf)
+
+
+def _hold(state: CompassState, group: int, arrival: Arrival) -> CompassState:
+    return state._replace(held=state.held.add(group, arrival.version, arrival.payload))
+
+
+def _complete(state: CompassState) -> set[int]:
+    """The groups of which all have arrived."""
+    return {number for number in state.groups.numbers if state.arrived[state.group == number].all()}
+
+
+def _factor(settings: FedCompass, staleness: int) -> float:
+    """s(tau)."""
+    return 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
+
+
+def build(settings: FedCompass, given: Given) -> Method:
+    """The method that an experiment names."""
+    return fedcompass(given.clients, settings)

@@ -1,0 +1,693 @@
+"""AsyncCommSGD, FedCompass, QuAFL and FAVAS, and what only such methods use: contacts, cancels, ticks, timed steps."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support import stopper as stopper_module
+from tests.support.quadratics import GivenQuadratic
+from tests.support.table import Table
+from tests.transports.test_resume import assert_equal_after, stop_at
+
+from areabench.cli.main import main
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import Kind, State
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader
+from areabench.engine.scenario import build_scenario
+from areabench.errors import RunFailure, UserError
+from areabench.experiment.checks import check_combinations
+from areabench.experiment.method_records import (
+    Area,
+    AsyncCommSgd,
+    Favas,
+    FedBuff,
+    FedCompass,
+    Local,
+    MethodSettings,
+    QuAfl,
+    SFedAvg,
+)
+from areabench.experiment.problem_records import Quadratic
+from areabench.experiment.records import (
+    Clients,
+    EveryPeriod,
+    Experiment,
+    ExponentialDelays,
+    Faults,
+    FixedDelays,
+    InverseRootTimeSchedule,
+    InverseTimeSchedule,
+    ListedRates,
+    Record,
+    Stop,
+    TraceDelays,
+)
+from areabench.methods.asynccomm_sgd import asynccomm_sgd
+from areabench.methods.base import Method
+from areabench.methods.contacts import Contacts
+from areabench.methods.favas import favas, mean_steps
+from areabench.methods.fedcompass import fedcompass
+from areabench.methods.quafl import quafl
+from areabench.methods.schedules import build_schedule
+from areabench.problems.quadratic import QuadraticProblem
+from areabench.runfile.read import Run, open_run
+from areabench.streams import Purpose, stream
+from areabench.transports.replay import Replay
+from areabench.transports.server_loop import RealTimeServer, RunMonitors
+from areabench.transports.simulator import LaneRecorder, play_alone
+
+__all__ = ["stop_at"]  # a fixture
+Recorded = Callable[[Experiment], Run]
+IDENTITY = [[1, 0], [0, 1]]
+PER_STEP = ExponentialDelays(per="step")
+
+
+def two_clients(local_steps: int) -> QuadraticProblem:
+    """With alpha = 1/2 a step of client 0 is (a, b) -> ((a + 4)/2, b/2), of client 1 (a, b) -> (0, (b + 8)/2)."""
+    return GivenQuadratic([IDENTITY, [[2, 0], [0, 1]]], [[4, 0], [0, 8]], [8, 8], local_steps)
+
+
+def answer(table: Table, client: int, made: int) -> None:
+    """The next round of contacts begins, and the client, which is contacted, has made this many local steps."""
+    before = len(table.contacted)
+    table.wake()
+    assert table.contacted[before:] == [client]
+    table.deliver(client, made=made, time_s=table.time_s)
+
+
+QUAFL = QuAfl(step_size=0.02, clients_per_round=2, period_s=0.2)
+EXPERIMENT = Experiment(
+    clients=Clients(count=5, local_steps=3),
+    method=QUAFL,
+    delays=PER_STEP,
+    rates=ListedRates(values=(40.0, 20.0, 10.0, 4.0, 1.0)),
+    problem=Quadratic(dimension=3, noise=0.5),
+    stop=Stop(horizon_s=4.0),
+    record=Record(interval_s=0.5),
+    seed=7,
+)
+FAVAS = Favas(step_size=0.02, clients_per_round=2, period_s=0.2)
+COMPASS = replace(EXPERIMENT, method=FedCompass(step_size=0.02, min_steps=2, max_steps=8))
+COMM = replace(
+    EXPERIMENT, method=AsyncCommSgd(step_size=0.02), delays=ExponentialDelays(),
+    clients=Clients(count=5, local_steps=1000, work="ticks", tick_s=0.05),
+)  # fmt: skip
+
+
+def updates(run: Run) -> np.ndarray:
+    """The events that are updates."""
+    return np.asarray(run.events_array[run.events_array["kind"] == Kind.UPDATE])
+
+
+def kinds(run: Run) -> list[int]:
+    """The kinds of all events."""
+    found: list[int] = run.events_array["kind"].tolist()
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- AsyncCommSGD
+
+
+def test_asynccomm_sgd_by_hand() -> None:
+    table = Table(asynccomm_sgd(2), two_clients(local_steps=3))
+    table.deliver(0, made=1)  # (8,8) -> (6,4); x = (8,8) + (-2,-4)/2; the reply carries the new x
+    assert table.model() == [7, 6]
+    assert table.holds(0) == ([7, 6], 1, 2)
+    table.deliver(1, made=2)  # (8,8) -> (0,8) -> (0,8); x = (7,6) + (-8,0)/2
+    assert table.model() == [3, 6]
+    assert table.holds(1) == ([3, 6], 2, 4)
+    table.deliver(0, made=3)  # stale: (7,6) -> (5.5,3) -> (4.75,1.5) -> (4.375,0.75); x = (3,6) + (-2.625,-5.25)/2
+    assert table.model() == [1.6875, 3.375]
+    table.deliver(1, made=0)  # no tick has passed: a step that changes nothing
+    assert table.model() == [1.6875, 3.375]
+    assert table.counters() == (8, 4)
+
+
+def test_all_clients_of_asynccomm_sgd_make_one_step_a_tick_whatever_their_rates(record: Recorded) -> None:
+    run = record(COMM)
+    for client in range(5):
+        own = updates(run)[updates(run)["client"] == client]
+        assert own["local_steps"].sum() == int(own["time_s"][-1] / 0.05)
+
+
+def test_asynccomm_sgd_with_falling_steps_approaches_the_minimiser() -> None:
+    experiment = replace(
+        COMM, method=AsyncCommSgd(step_size=0.2), problem=Quadratic(dimension=3),
+        schedule=InverseTimeSchedule(offset_s=5.0), stop=Stop(horizon_s=300.0),
+    )  # fmt: skip
+    biased = replace(experiment, method=FedBuff(step_size=0.2, server_step_size=0.5), clients=Clients(count=5))
+    assert end_distance(experiment) < 0.02 < end_distance(biased)
+
+
+def end_distance(experiment: Experiment) -> float:
+    """The squared distance from the minimiser, of the mean of the models in the last half of a run."""
+    scenario = build_scenario(check_combinations(experiment), Path())
+    return float(((late_mean(experiment) - scenario.problem.minimiser) ** 2).sum())  # type: ignore[attr-defined]
+
+
+def late_mean(experiment: Experiment) -> np.ndarray:
+    """The mean of the models in the last half of a run."""
+    horizon_s = experiment.stop.horizon_s
+    assert horizon_s is not None
+    experiment = replace(experiment, record=Record(interval_s=horizon_s / 400, events=False))
+    end = play_alone(build_scenario(check_combinations(experiment), Path()), lambda _time_s, _updates: None)
+    assert end is not None
+    return np.asarray(np.mean([snapshot.models for snapshot in end.snapshots][200:], axis=0))
+
+
+# ---------------------------------------------------------------------------------------------------- FedCompass
+
+
+def compass(**keys: object) -> Method:
+    """FedCompass of two clients with 1 to 4 steps, lambda 1.5 and factors 1/(1 + tau)."""
+    usual = FedCompass(step_size=0.5, min_steps=1, max_steps=4, latency=1.5, mixing=1.0, exponent=1.0, speed_weight=1.0)
+    return fedcompass(2, replace(usual, **keys))  # type: ignore[arg-type]
+
+
+def test_fedcompass_by_hand() -> None:
+    table = Table(compass(), two_clients(local_steps=4))
+    assert table.orders[0].local_steps == table.orders[1].local_steps == 4
+    # Client 0 took 2 s for 4 steps: 0.5 s each. (8,8) -> (6,4) -> (5,2) -> (4.5,1) -> (4.25,0.5): D = (3.75,7.5).
+    table.deliver(0, time_s=2.0)
+    assert table.model() == [6.125, 4.25]  # (8,8) - D/2
+    assert (table.orders[0].local_steps, table.conductor.timer_s) == (4, 5.0)  # T_a = 2 + 4/2, T_l = 2 + 1.5·4/2
+    # Client 1 took 3 s: 0.75 s a step. (8,8) -> (0,8) and stays: D = (8,0), tau = 1, s = 1/2.
+    table.deliver(1, time_s=3.0)
+    assert table.model() == [4.125, 4.25]  # (6.125,4.25) - D/4
+    assert table.orders[1].local_steps == 1  # joins client 0: floor((4 - 3)/0.75)
+    # (4.125,4.25) -> (0,6.125): D_1 = (4.125,-1.875), which waits for client 0.
+    table.deliver(1, time_s=3.75)
+    assert table.model() == [4.125, 4.25]
+    assert 1 not in table.orders
+    # (6.125,4.25) -> (5.0625,2.125) -> (4.53125,1.0625) -> (4.265625,0.53125) -> (4.1328125,0.265625):
+    # D_0 = (1.9921875,3.984375), tau = 1. x = (4.125,4.25) - D_0/4 - D_1/2.
+    table.deliver(0, time_s=4.0)
+    assert table.model() == [1.564453125, 4.19140625]
+    assert table.counters() == (7, 3)  # four updates, three steps
+    assert table.orders[0].local_steps == 4  # the fastest first: T_a = 6, T_l = 7
+    assert table.orders[1].local_steps == 2  # floor((6 - 4)/0.75)
+    assert table.conductor.timer_s == 7.0
+
+
+def test_fedcompass_does_not_wait_for_late_clients() -> None:
+    table = Table(compass(), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)
+    table.deliver(1, time_s=3.0)  # joins the group of client 0, with T_l = 5
+    table.deliver(0, time_s=4.0)
+    assert table.counters() == (5, 2)  # waits for client 1
+    table.wake()
+    assert (table.time_s, table.counters()) == (5.0, (6, 3))  # steps without it
+    assert (table.orders[0].local_steps, table.conductor.timer_s) == (4, 8.0)  # T_a = 5 + 2, T_l = 5 + 3
+    before = table.model()
+    # (4.125,4.25) -> (0,6.125), 3 s later: 3 s a step. Its D = (4.125,-1.875) goes to the general buffer.
+    table.deliver(1, time_s=6.0)
+    assert (table.model(), table.counters()) == (before, (7, 3))
+    # No group to join: floor((7 - 6)/3) = 0. Alone: floor((8 + 4·0.5 - 6)/3) = 1, T_a = 9.
+    assert table.orders[1].local_steps == 1
+    local = table.clients[0].begin(table.orders[0])
+    for _ in range(4):
+        local.step()
+    drift = local.work.model - local.work.local
+    table.deliver(0, time_s=7.0)  # all of its group; D_0 has tau = 0, that of client 1, from version 2, tau = 1
+    np.testing.assert_array_equal(table.server.model, before - drift / 2 - np.array([4.125, -1.875]) / 4)
+
+
+def test_fedcompass_keeps_a_moving_mean_of_the_speeds() -> None:
+    table = Table(compass(speed_weight=0.75), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)  # 0.5 s a step
+    table.deliver(0, time_s=8.0)  # 1.5 s a step: 0.25·0.5 + 0.75·1.5
+    assert table.server.state.seconds[0] == 1.25
+
+
+def late_client() -> Table:
+    """Client 0 was late: (6.125,4.25) has led to D = (1.9921875,3.984375), as above, in the general buffer."""
+    table = Table(compass(), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)
+    table.wake()  # T_l = 5: nobody has arrived, no step
+    assert table.counters() == (2, 1)
+    table.deliver(0, time_s=6.0)  # 1 s a step: the next group has T_a = 10, T_l = 12
+    assert table.counters() == (3, 1)
+    assert table.model() == [6.125, 4.25]
+    return table
+
+
+def test_a_late_update_is_used_at_the_latest_time_of_the_next_group() -> None:
+    """Public code does not step where nobody of the group has arrived."""
+    table = late_client()
+    table.wake()
+    assert (table.time_s, table.counters()) == (12.0, (4, 2))
+    assert table.model() == [5.12890625, 2.2578125]  # (6.125,4.25) - D/2
+
+
+def test_fedcompass_uses_a_late_update_and_the_next_one_of_the_same_client() -> None:
+    """In public code the second replaces the first."""
+    table = late_client()
+    table.deliver(0, time_s=10.0)  # from (6.125,4.25) again, so that D is the same
+    assert table.counters() == (5, 2)
+    assert table.model() == [4.1328125, 0.265625]  # (6.125,4.25) - D/2 - D/2
+
+
+def test_fedcompass_goes_on_without_a_lost_client() -> None:
+    table = Table(compass(), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)
+    table.deliver(1, time_s=3.0)
+    table.deliver(0, time_s=4.0)  # waits for client 1
+    table.lose(1)
+    assert table.counters() == (6, 3)
+    assert list(table.orders) == [0]
+
+
+def test_groups_of_fedcompass_answer_together(record: Recorded) -> None:
+    """With fixed times per step the estimates are right: clients of a group answer within a step of the slowest."""
+    run = record(replace(COMPASS, delays=FixedDelays(per="step"), stop=Stop(horizon_s=40.0)))
+    rows = run.events_array
+    late = rows[rows["time_s"] > 10.0]
+    gaps = [after["time_s"] - before["time_s"] for before, after in zip(late, late[1:], strict=False)]
+    assert Kind.STEP in kinds(run)
+    assert (updates(run)["local_steps"] >= 2).all()
+    assert (updates(run)["local_steps"] <= 8).all()
+    steps = late[late["kind"] == Kind.STEP]
+    assert len(steps) < 0.7 * len(late[late["kind"] == Kind.UPDATE])  # several updates a step
+    assert min(gaps) == 0.0
+
+
+# ---------------------------------------------------------------------------------------------------- QuAFL
+
+
+def test_quafl_by_hand() -> None:
+    table = Table(quafl(Contacts(2, 1, 1.0, seed=10)), two_clients(local_steps=2), stepwise=True)
+    assert all(Flag.WAITS in order.flags for order in table.orders.values())
+    answer(table, 0, made=1)  # Y_0 = (6,4); X = ((8,8) + (6,4))/2
+    assert table.model() == [7, 6]
+    assert table.holds(0) == ([8, 8], 0, 1)  # the model from before the step: client 0 goes on from (8,8)/2 + (6,4)/2
+    assert Flag.WAITS in table.orders[0].flags
+    answer(table, 1, made=2)  # (8,8) -> (0,8) -> (0,8); X = ((7,6) + (0,8))/2; client 1 goes on from the same
+    assert table.model() == [3.5, 7]
+    answer(table, 1, made=1)  # (3.5,7) -> (0,7.5); X = ((3.5,7) + (0,7.5))/2
+    assert table.model() == [1.75, 7.25]
+    answer(table, 0, made=2)  # (7,6) -> (5.5,3) -> (4.75,1.5); X = ((1.75,7.25) + (4.75,1.5))/2
+    assert table.model() == [3.25, 4.375]
+    assert table.counters() == (8, 4)
+    assert table.time_s == 4.0
+
+
+POINTS = st.tuples(st.integers(-64, 64), st.integers(-64, 64))
+
+
+@given(server=POINTS, answers=st.lists(POINTS, min_size=1, max_size=1) | st.lists(POINTS, min_size=3, max_size=3))
+def test_a_round_of_quafl_keeps_the_sum_of_all_models(server: tuple[int, int], answers: list[tuple[int, int]]) -> None:
+    """X + sum of the contacted clients' models, exact on dyadic numbers: s + 1 is a power of two."""
+    count = len(answers)
+    method = quafl(Contacts(count, count, 1.0, seed=0))
+    table = Table(method, GivenQuadratic([IDENTITY] * count, [[0, 0]] * count, server, 1), stepwise=True)
+    assert method.begin is not None
+    table.wake()
+    model, models = table.server.model, []
+    for client, payload in enumerate(answers):
+        local = np.array(payload, dtype=np.float64)
+        order = table.orders.pop(client)
+        table.conductor.update(Update(UpdateHeader(client, 0, order.version, local_steps=0), local), table.time_s)
+        models.append(method.begin(local, table.orders[client].model, None))
+    total = np.array(server, dtype=np.float64) + np.sum(np.array(answers, dtype=np.float64), axis=0)
+    np.testing.assert_array_equal(table.server.model + np.sum(models, axis=0), total)
+    assert table.server.version == 1
+    np.testing.assert_array_equal(model, server)
+
+
+def test_quafl_ends_where_the_mean_numbers_of_local_steps_say() -> None:
+    """argmin of the sum of alpha_i f_i, for small steps; FAVAS, which divides by alpha_i, ends at the minimiser."""
+    slow = replace(
+        EXPERIMENT, method=replace(QUAFL, step_size=0.01), problem=Quadratic(dimension=3), stop=Stop(horizon_s=1000.0)
+    )
+    scenario = build_scenario(slow, Path())
+    weights = mean_steps(Contacts(5, 2, 0.2, 0), 3, scenario.rates, "exponential", "step")
+    problem = scenario.problem
+    assert isinstance(problem, QuadraticProblem)
+    bowls = [problem.bowl(client) for client in range(5)]
+    hessian = sum(weight * bowl.hessian for weight, bowl in zip(weights, bowls, strict=True))
+    pull = sum(weight * bowl.hessian @ bowl.centre for weight, bowl in zip(weights, bowls, strict=True))
+    predicted = np.linalg.solve(hessian, pull)
+    bias = float(np.linalg.norm(predicted - problem.minimiser))
+    assert np.linalg.norm(late_mean(slow) - predicted) < 0.4 * bias
+    favoured = replace(slow, method=replace(FAVAS, step_size=0.01))
+    assert np.linalg.norm(late_mean(favoured) - problem.minimiser) < 0.2 * bias
+
+
+# ---------------------------------------------------------------------------------------------------- FAVAS
+
+
+def test_favas_by_hand() -> None:
+    table = Table(favas(Contacts(2, 1, 1.0, seed=10), (2.0, 4.0)), two_clients(local_steps=2), stepwise=True)
+    answer(table, 0, made=1)  # (-2,-4)/2: (7,6); w = ((8,8) + (7,6))/2
+    assert table.model() == [7.5, 7]
+    assert table.holds(0) == ([7.5, 7], 1, 2)  # restarts from the new model
+    answer(table, 1, made=2)  # (8,8) -> (0,8): (-8,0)/4: (6,8); w = ((7.5,7) + (6,8))/2
+    assert table.model() == [6.75, 7.5]
+    answer(table, 1, made=1)  # (6.75,7.5) -> (0,7.75): (-6.75,0.25)/4: (5.0625,7.5625)
+    assert table.model() == [5.90625, 7.53125]
+    answer(table, 0, made=2)  # stale: (7.5,7) -> (5.75,3.5) -> (4.875,1.75): (-2.625,-5.25)/2: (6.1875,4.375)
+    assert table.model() == [6.046875, 5.953125]
+
+
+def test_a_client_of_favas_that_has_made_no_step_sends_what_it_was_sent() -> None:
+    table = Table(favas(Contacts(2, 1, 1.0, seed=10), (2.0, 4.0)), two_clients(local_steps=2), stepwise=True)
+    answer(table, 0, made=0)
+    assert table.model() == [8, 8]
+
+
+def test_mean_steps_by_hand() -> None:
+    """One of two clients is drawn each second; 2 steps a second, at most 2."""
+    contacts, rates = Contacts(2, 1, 1.0, seed=0), np.array([2.0])
+    decay = np.exp(-2.0)
+    none = 0.5 * decay / (1 - 0.5 * decay)  # P(E = 0) = sum over g of 2^-g e^-2g
+    one = sum(0.5**g * 2 * g * np.exp(-2.0 * g) for g in range(1, 60))
+    assert mean_steps(contacts, 1, rates, "exponential", "step") == pytest.approx((1 - none,))
+    assert mean_steps(contacts, 2, rates, "exponential", "step") == pytest.approx((2 - 2 * none - one,))
+    assert mean_steps(contacts, 2, rates, "fixed", "step") == (2.0,)  # two steps in the first second
+    assert mean_steps(contacts, 3, rates, "fixed", "step") == (2.5,)  # the third only if drawn later: 2 + 1/2
+    assert mean_steps(contacts, 2, np.array([0.5]), "fixed", "round") == (1.5,)  # steps end at 1 s and 2 s
+    assert mean_steps(Contacts(1, 1, 1.0, 0), 2, np.array([0.5]), "fixed", "step") == (1.0,)  # never a step: any value
+
+
+@pytest.mark.parametrize("delays", [ExponentialDelays, FixedDelays], ids=["exponential", "fixed"])
+@pytest.mark.parametrize("per", ["round", "step"])
+def test_mean_steps_are_those_of_a_run(
+    record: Recorded, delays: type[ExponentialDelays] | type[FixedDelays], per: str
+) -> None:
+    rates = (11.3, 6.1, 2.7, 1.3, 0.7) if per == "step" else (4.3, 2.1, 1.3, 0.9, 0.3)
+    experiment = replace(
+        EXPERIMENT, method=FAVAS, delays=delays(per=per), rates=ListedRates(values=rates),  # type: ignore[arg-type]
+        stop=Stop(horizon_s=400.0), record=Record(snapshots="none"),
+    )  # fmt: skip
+    expected = mean_steps(Contacts(5, 2, 0.2, 0), 3, np.array(rates), delays.__name__[:-6].lower(), per)
+    found = updates(record(experiment))
+    for client in range(5):
+        own = found[found["client"] == client]["local_steps"]
+        assert abs(own.mean() - expected[client]) < 5 * own.std() / np.sqrt(len(own)) + 1e-9
+
+
+def test_favas_takes_the_mean_steps_that_are_given(record: Recorded) -> None:
+    given_steps = replace(FAVAS, expected_steps=(1.0, 2.0, 3.0, 1.0, 1.0))
+    first, second = record(replace(EXPERIMENT, method=FAVAS)), record(replace(EXPERIMENT, method=given_steps))
+    assert kinds(first) == kinds(second)
+    assert not np.array_equal(first.models[-1], second.models[-1])
+
+
+# ---------------------------------------------------------------------------------------------------- contacts
+
+
+@pytest.mark.parametrize("method", [QUAFL, FAVAS], ids=lambda method: method.name)
+def test_contacted_clients_are_distinct_and_answer_at_once(record: Recorded, method: MethodSettings) -> None:
+    run = record(replace(EXPERIMENT, method=method))
+    assert kinds(run) == 20 * [Kind.NO_STEP, Kind.UPDATE, Kind.UPDATE, Kind.STEP]
+    rows = run.events_array.reshape(20, 4)
+    for number, row in enumerate(rows):
+        assert (row["time_s"] == (number + 1) * 0.2).all()
+        drawn = stream(7, Purpose.SELECTION, number).choice(range(5), 2, replace=False).tolist()
+        assert row["client"][1:3].tolist() == drawn
+
+
+def test_a_contacted_client_answers_with_the_steps_that_have_ended(record: Recorded) -> None:
+    """A round draws the times of all its M steps, however many are made."""
+    run = record(EXPERIMENT)
+    for client, rate in enumerate((40.0, 20.0, 10.0, 4.0, 1.0)):
+        durations = iter(stream(7, Purpose.DELAYS, client).standard_exponential(16 * 8) / rate)
+        begun_s = 0.0
+        for row in updates(run)[updates(run)["client"] == client]:
+            ends_s = np.cumsum([next(durations) for _ in range(3)])
+            assert row["local_steps"] == np.count_nonzero(ends_s <= row["time_s"] - begun_s)
+            begun_s = row["time_s"]
+    assert set(updates(run)["local_steps"].tolist()) == {0, 1, 2, 3}
+
+
+def test_a_round_of_timed_steps_takes_their_sum(record: Recorded) -> None:
+    run = record(replace(EXPERIMENT, method=Area(step_size=0.02)))
+    own = updates(run)[updates(run)["client"] == 3]
+    drawn = (stream(7, Purpose.DELAYS, 3).standard_exponential(16 * 8) / 4.0)[: 3 * len(own)].reshape(-1, 3)
+    np.testing.assert_allclose(own["drawn_delay_s"], drawn.sum(axis=1), rtol=1e-12)
+    assert (own["local_steps"] == 3).all()
+
+
+def test_a_lost_client_is_not_waited_for_nor_drawn(record: Recorded) -> None:
+    run = record(replace(EXPERIMENT, faults=Faults(lost=(0, 1, 2, 3), lost_at_s=(0.3, 0.5, 0.7, 0.9))))
+    late = updates(run)[updates(run)["time_s"] > 1.0]
+    assert set(late["client"].tolist()) == {4}
+    assert run.status.state == State.DONE
+
+
+def test_an_answer_that_is_lost_with_its_client_ends_the_round() -> None:
+    table = Table(quafl(Contacts(2, 2, 1.0, seed=0)), two_clients(local_steps=2), stepwise=True)
+    table.wake()
+    table.deliver(1, made=2, time_s=1.0)
+    table.lose(0)
+    assert table.model() == [4, 8]  # ((8,8) + (0,8))/2: one answer
+    table.wake()
+    table.deliver(1, made=0, time_s=2.0)
+    assert table.counters() == (4, 2)
+
+
+def test_a_refused_answer_is_given_again(record: Recorded) -> None:
+    """The order that follows does not wait for a contact: the rule waits for it."""
+    table = Table(quafl(Contacts(2, 1, 1.0, seed=10)), two_clients(local_steps=2), stepwise=True)
+    table.wake()
+    order = table.orders.pop(0)
+    table.clients[0].work(order, 1)
+    bad = Update(UpdateHeader(0, 0, order.version, local_steps=1), np.array([np.nan, 0.0]))
+    table.conductor.update(bad, 1.0)
+    assert table.orders[0].flags == Flag.REPLY | Flag.AGAIN
+    table.clients[0].take_back()
+    table.deliver(0, made=1, time_s=2.0)
+    assert table.model() == [7, 6]
+
+
+def test_an_order_that_was_contacted_says_so_in_the_state_of_the_run() -> None:
+    table = Table(quafl(Contacts(2, 1, 1.0, seed=10)), two_clients(local_steps=2), stepwise=True)
+    table.wake()
+    orders = table.conductor.run_state(1.0).orders_by_client()
+    assert Flag.CONTACT in orders[0].order.flags
+    assert Flag.CONTACT not in orders[1].order.flags
+
+
+def test_a_resumed_run_contacts_those_again_whose_answer_is_awaited() -> None:
+    """On MPI, where a contact that was in flight is lost with the ranks."""
+    scenario = build_scenario(check_combinations(EXPERIMENT), Path())
+    told: list[Order] = []
+    link = SimpleNamespace(order=told.append, recall=None)
+    recorder, monitors = LaneRecorder(1), RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    table = Table(quafl(Contacts(5, 2, 1.0, seed=0)), GivenQuadratic([IDENTITY] * 5, [[0, 0]] * 5, [8, 8], 2))
+    table.wake()
+    state = table.conductor.run_state(1.0)
+    server = RealTimeServer(scenario, link, recorder, monitors, run_state=state)  # type: ignore[arg-type]
+    server._send_first_orders()
+    resumed = Flag.RESUMED | Flag.WAITS
+    orders = [(order.client, order.flags) for order in told if order.flags is not Flag.CONTACT]
+    assert orders == [(client, resumed) for client in range(5)]
+    contacts = [(order.client, order.version) for order in told if order.flags is Flag.CONTACT]
+    assert contacts == [(client, 0) for client in sorted(table.contacted)]
+
+
+def test_a_rule_may_be_woken_late_for_several_times() -> None:
+    """A real clock may be late; only a rule that asks for the same time again is wrong."""
+    table = Table(compass(), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)  # T_l = 5
+    table.deliver(1, time_s=4.5)  # too late to join: 2 steps of 1.125 s in a group of its own, T_l = 4.5 + 1.5·2.25
+    table.conductor.timer(30.0)
+    assert table.conductor.timer_s == 7.875
+    table.conductor.timer(30.0)
+    assert table.conductor.timer_s == np.inf
+
+
+def test_a_rule_that_asks_for_the_same_time_again_ends_the_run() -> None:
+    method = replace(quafl(Contacts(2, 1, 1.0, seed=10)), wake=lambda _state: 1.0)
+    with pytest.raises(RunFailure, match="asks at 1 s to be woken at 1 s, which is over"):
+        Table(method, two_clients(local_steps=2), stepwise=True).wake()
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENT, COMPASS, COMM], ids=lambda experiment: experiment.method.name)
+@pytest.mark.parametrize("stops", [(1, 1, 1), (2, 5), (3,)])
+def test_runs_resume_from_anywhere(
+    tmp_path: Path,
+    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
+    experiment: Experiment,
+    stops: tuple[int, ...],
+) -> None:
+    assert_equal_after(experiment, tmp_path, stop_at, *stops)
+
+
+# ---------------------------------------------------------------------------------------------------- cancels
+
+
+@pytest.fixture
+def cancelling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An experiment whose method cancels; its module is forgotten again."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shutil.copy(stopper_module.__file__, tmp_path / "cancelling.py")
+    path = tmp_path / "experiment.toml"
+    path.write_text("""
+seed = 3
+[problem]
+name = "quadratic"
+dimension = 3
+noise = 0.5
+[clients]
+count = 4
+local_steps = 3
+[rates]
+name = "list"
+values = [20.0, 10.0, 4.0, 1.0]
+[delays]
+name = "exponential"
+per = "step"
+[method]
+name = "cancelling:stopper"
+step_size = 0.02
+settings = { age = 5 }
+[stop]
+horizon_s = 4.0
+""")
+    yield path
+    sys.modules.pop("cancelling", None)
+
+
+def trusted(experiment: Path) -> list[str]:
+    """The option that vouches for the module."""
+    return ["--trust-module", str(experiment.with_name("cancelling.py"))]
+
+
+def test_cancelled_rounds_give_no_update_and_replay(cancelling: Path) -> None:
+    path = cancelling.with_suffix(".h5")
+    assert main(["simulate", str(cancelling), "-o", str(path)]) == 0
+    with open_run(path) as run:
+        rows = run.events_array
+        cancelled = rows[rows["kind"] == Kind.CANCELLED]
+        used = {(int(row["client"]), int(row["round"])) for row in updates(run)}
+        assert len(cancelled) > 5
+        assert not used & {(int(row["client"]), int(row["round"])) for row in cancelled}
+        assert updates(run)["staleness"].max() < 5
+        assert (updates(run)["local_steps"] == 3).all()
+    assert main(["replay", str(path), *trusted(cancelling)]) == 0
+
+
+def test_a_run_that_cancels_resumes_to_the_bit(
+    cancelling: Path,
+    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
+) -> None:
+    whole, cut = cancelling.with_name("whole.h5"), cancelling.with_name("cut.h5")
+    assert main(["simulate", str(cancelling), "-o", str(whole)]) == 0
+    stop_at(17)
+    assert main(["simulate", str(cancelling), "-o", str(cut)]) == 4
+    stop_at(10**9)
+    assert main(["resume", str(cut), *trusted(cancelling)]) == 0
+    with open_run(whole) as first, open_run(cut) as second:
+        assert first.events_array.tobytes() == second.events_array.tobytes()
+        assert first.models.tobytes() == second.models.tobytes()
+
+
+# ---------------------------------------------------------------------------------------------------- chosen steps
+
+
+def test_uniform_work_is_drawn_by_client_and_round(record: Recorded) -> None:
+    run = record(
+        replace(EXPERIMENT, method=FedBuff(step_size=0.02, server_step_size=1.0), delays=ExponentialDelays(),
+                clients=Clients(count=5, local_steps=6, work="uniform"))
+    )  # fmt: skip
+    for row in updates(run):
+        generator = stream(7, Purpose.WORK, int(row["client"]) + (int(row["round"]) << 32))
+        assert row["local_steps"] == generator.integers(1, 6, endpoint=True)
+    assert set(updates(run)["local_steps"].tolist()) == {1, 2, 3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("method", [Area(step_size=0.02), SFedAvg(step_size=0.02, clients_per_round=3)],
+                         ids=lambda method: method.name)  # fmt: skip
+@pytest.mark.parametrize(("work", "per"), [("uniform", "round"), ("uniform", "step"), ("ticks", "round")])
+def test_chosen_steps_replay_and_resume(
+    tmp_path: Path,
+    stop_at: Callable[[int], None],  # noqa: F811  # the fixture
+    method: MethodSettings,
+    per: str,
+    work: str,
+) -> None:
+    clients = Clients(count=5, local_steps=6, work=work, tick_s=0.05 if work == "ticks" else None)  # type: ignore[arg-type]
+    delays = ExponentialDelays(per=per)  # type: ignore[arg-type]
+    experiment = replace(EXPERIMENT, method=method, clients=clients, delays=delays, stop=Stop(horizon_s=15.0))
+    assert_equal_after(experiment, tmp_path, stop_at, 11, 5)
+    with open_run(tmp_path / "cut.h5") as run:
+        assert Replay(run, build_scenario(experiment, tmp_path), lambda _time_s, _updates: None).run().equal
+
+
+def test_ticks_belong_to_one_clock_and_are_at_most_m(record: Recorded) -> None:
+    run = record(replace(COMM, delays=FixedDelays(), rates=ListedRates(values=(16.0, 8.0, 4.0, 2.0, 1.0)),
+                         clients=Clients(count=5, local_steps=7, work="ticks", tick_s=0.125)))  # fmt: skip
+    found = {client: updates(run)[updates(run)["client"] == client]["local_steps"].tolist() for client in range(5)}
+    assert found[0][:6] == [0, 1, 0, 1, 0, 1]  # rounds of half a tick
+    assert found[1][:3] == [1, 1, 1]
+    assert found[3][:2] == [4, 4]
+    assert found[4][:2] == [7, 7]  # 8 ticks
+
+
+# ---------------------------------------------------------------------------------------------------- schedules
+
+
+def test_schedules_by_time() -> None:
+    inverse = build_schedule(InverseTimeSchedule(offset_s=2.0), 0.5)
+    root = build_schedule(InverseRootTimeSchedule(offset_s=2.0), 0.5)
+    assert [inverse(9, time_s) for time_s in (0.0, 2.0, 6.0)] == [0.5, 0.25, 0.125]
+    assert [root(9, time_s) for time_s in (0.0, 6.0)] == [0.5, 0.25]
+
+
+@pytest.mark.parametrize("schedule", [InverseTimeSchedule(offset_s=0.5), InverseRootTimeSchedule(offset_s=0.5)],
+                         ids=lambda schedule: schedule.name)  # fmt: skip
+@pytest.mark.parametrize("base", [COMM, EXPERIMENT], ids=lambda base: base.method.name)
+def test_step_sizes_follow_the_time_of_the_order(
+    record: Recorded, base: Experiment, schedule: InverseTimeSchedule | InverseRootTimeSchedule
+) -> None:
+    run = record(replace(base, schedule=schedule))
+    at, sent_s = build_schedule(schedule, 0.02), dict.fromkeys(range(5), 0.0)
+    for row in updates(run):
+        assert row["step_size"] == at(0, sent_s[int(row["client"])])
+        sent_s[int(row["client"])] = row["time_s"]
+    found = Replay(run, build_scenario(run.experiment, run.path.parent), lambda _time_s, _updates: None).run()
+    assert found.difference is None
+
+
+# ---------------------------------------------------------------------------------------------------- refusals
+
+REFUSED: tuple[tuple[Experiment, dict[str, object], str], ...] = (
+    (COMM, {"clients": Clients(count=5)}, 'clients.work: "fixed" makes no sense with asynccomm-sgd'),
+    (COMM, {"aggregation": EveryPeriod(period_s=1.0)}, 'aggregation.name: "period" makes no sense with asynccomm-sgd'),
+    (COMPASS, {"delays": ExponentialDelays()}, 'delays.per: "round" makes no sense with fedcompass'),
+    (COMPASS, {"method": FedCompass(step_size=1.0, min_steps=9, max_steps=8)}, "method.min_steps: 9 is more than"),
+    (COMPASS, {"clients": Clients(count=5, work="uniform")}, 'clients.work: "uniform" makes no sense with fedcompass'),
+    (EXPERIMENT, {"clients": Clients(count=5, work="uniform")}, 'clients.work: "uniform" makes no sense with quafl'),
+    (EXPERIMENT, {"clients": Clients(count=1), "rates": ListedRates(values=(1.0,))}, "2 is more than clients.count"),
+    (EXPERIMENT, {"method": replace(QUAFL, period_s=1e-10)}, "method.period_s: 2e+10 updates per second"),
+    (EXPERIMENT, {"method": FAVAS, "delays": TraceDelays(file="t.csv", per="step")}, "expected_steps: is needed"),
+    (EXPERIMENT, {"method": replace(FAVAS, expected_steps=(1.0,))}, "method.expected_steps: 1 numbers for"),
+    (
+        EXPERIMENT,
+        {"method": Area(step_size=1.0, first_message="zero"), "clients": Clients(count=5, work="uniform")},
+        'method.first_message: "zero"',
+    ),
+    (
+        replace(EXPERIMENT, method=Area(step_size=1.0)),
+        {"local": Local(control_variates=True), "faults": Faults(lost_client="remove")},
+        'faults.lost_client: "remove" does not go with local.control_variates',
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "changes", "said"), REFUSED, ids=[said[:40] for _, _, said in REFUSED])
+def test_what_makes_no_sense_is_refused(base: Experiment, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        check_combinations(replace(base, **changes))  # type: ignore[arg-type]
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
