@@ -19,11 +19,20 @@ from areabench.experiment.method_records import (
     AfaCs,
     AsyncFedEd,
     AsyncSgd,
+    Dude,
+    Favas,
     FedAsync,
     FedBuff,
+    FedBuffPublished,
+    FedCompass,
     FedFix,
     Ia2Sgd,
+    Malenia,
     Mifa,
+    QuAfl,
+    Rennala,
+    Ringleader,
+    Ringmaster,
     SFedAvg,
 )
 from areabench.experiment.parse import hints_of, name_of, options_of
@@ -42,6 +51,7 @@ from areabench.experiment.problem_records import (
     TorchModule,
 )
 from areabench.experiment.records import (
+    ConstantSchedule,
     EveryPeriod,
     EveryUpdates,
     Experiment,
@@ -75,7 +85,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9), "probabilities": (1e-3, 1),
     "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
     "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
-    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9),
+    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9), "speed_weight": (0, 1),
+    "expected_steps": (1, 3),
 }  # fmt: skip
 
 
@@ -219,8 +230,9 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
 
 def _fitted_method(experiment: Experiment) -> Experiment:
     method, aggregation = experiment.method, experiment.aggregation
-    if isinstance(method, SFedAvg):
+    if isinstance(method, SFedAvg | QuAfl | Favas):
         method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
+    if isinstance(method, SFedAvg):
         aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
     if isinstance(method, FedBuff | AfaCs | AfaCd) and experiment.schedule.name != "constant":
         method = replace(method, server_step_size=method.server_step_size or 0.5)
@@ -230,7 +242,27 @@ def _fitted_method(experiment: Experiment) -> Experiment:
         aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
     if isinstance(method, AsyncSgd):
         method = _fitted_async_sgd(method, experiment.clients.count)
-    return replace(experiment, method=method, aggregation=aggregation)
+    if isinstance(method, FedBuffPublished) and method.concurrency is not None:
+        method = replace(method, concurrency=min(method.concurrency, experiment.clients.count))
+    return _fitted_local_work(replace(experiment, method=method, aggregation=aggregation))
+
+
+def _fitted_local_work(experiment: Experiment) -> Experiment:
+    """What goes with methods that say themselves when to step, how many local steps to make, or what corrects them."""
+    method, clients, local, faults = experiment.method, experiment.clients, experiment.local, experiment.faults
+    if isinstance(method, QuAfl | Favas | FedCompass | Rennala | Malenia | Ringleader | Ringmaster):
+        experiment = replace(experiment, aggregation=EveryUpdates())
+    if isinstance(method, QuAfl | Favas | FedCompass | AsyncFedEd | Ringmaster):
+        experiment = replace(experiment, clients=replace(clients, work="fixed", tick_s=None))
+    if isinstance(method, AsyncFedEd):
+        experiment = replace(experiment, method=replace(method, most_steps=max(method.most_steps, clients.local_steps)))
+    if isinstance(method, Ia2Sgd | Dude | Ace | Aced):
+        experiment = replace(experiment, schedule=ConstantSchedule())
+    if isinstance(method, FedAsync) and method.prox:
+        local = replace(local, prox=0.0)
+    if local.control_variates:
+        faults = replace(faults, lost_client="keep")
+    return replace(experiment, local=local, faults=faults)
 
 
 def _fitted_async_sgd(method: AsyncSgd, clients: int) -> AsyncSgd:
