@@ -535,7 +535,7 @@ def test_a_stepwise_and_a_whole_round_of_no_steps_end_at_their_time() -> None:
 def test_step_times_that_differ_are_those_of_the_round() -> None:
     ends_s = (0.1, 1.5, 1.6, 2.0)
     bench = Bench()
-    bench.worker._hosted[0].begin_round = lambda order, _number: (order, RoundTime(2.0, STEPS, ends_s))  # type: ignore[index]
+    bench.worker._hosted[0].begin_round = lambda order, _number: (order, RoundTime(2.0, STEPS, ends_s))
     bench.get(work_order())
     bench.at(0.0)
     bench.at(0.1)
