@@ -150,6 +150,73 @@ def test_an_array_may_change_while_an_order_is_in_flight(world: World, dimension
         end.leave()
 
 
+@SIZES
+def test_an_order_may_follow_a_cancelled_one_that_is_still_in_flight(world: World, dimension: int) -> None:
+    """The client looks late: a large order waits for it, so that the next one needs another buffer."""
+    if world.rank == 0:
+        link = server_link(world, dimension)
+        for client in range(CLIENTS):
+            link.order(order_to(client, np.ones(dimension), 1))
+            link.order(Order(client, np.empty(0), 0.0, 7, 5, Flag.CANCEL))
+            link.order(order_to(client, np.full(dimension, 2.0), 2))
+            link.order(Order(client, np.empty(0), 0.0, 8, 5, Flag.CONTACT))
+        if dimension == LARGE:
+            assert sum(len(message) > HEADER_BYTES for _, message in link._headers) == CLIENTS
+        world.barrier()
+        for update in take(link, CLIENTS):
+            np.testing.assert_array_equal(update.payload, np.full(dimension, 3.0))
+            link.rearm(update.header.client)
+        for client in range(CLIENTS):  # the usual buffer is free again
+            link.order(order_to(client, np.full(dimension, 4.0), 3))
+        dismiss(link)
+    else:
+        world.barrier()
+        end, number = worker_link(world, dimension), world.rank - 1
+        first, cancel, second, contact = (one_order(end) for _ in range(4))
+        assert [(order.flags, order.version) for order in (first, cancel, second, contact)] == [
+            (Flag.REPLY, 1), (Flag.CANCEL, 7), (Flag.REPLY, 2), (Flag.CONTACT, 8),
+        ]  # fmt: skip
+        np.testing.assert_array_equal(first.model, np.ones(dimension))
+        np.testing.assert_array_equal(second.model, np.full(dimension, 2.0))
+        reply(end, UpdateHeader(number, 8, 2), np.full(dimension, 3.0))
+        np.testing.assert_array_equal(one_order(end).model, np.full(dimension, 4.0))
+        end.leave()
+
+
+@SIZES
+def test_arrays_of_any_shape_travel_with_models_and_in_updates_and_memories(world: World, dimension: int) -> None:
+    """An order carries a float32 matrix with its model, an update three vectors, a memory two."""
+    attached = np.arange(2 * dimension, dtype=np.float32).reshape(2, dimension)
+    shapes = Shapes(np.empty(dimension), attached, np.empty((3, dimension)), np.empty((2, dimension)))
+    if world.rank == 0:
+        link = MpiServerLink(world, place(CLIENTS, 3), shapes)
+        for client in range(CLIENTS):
+            link.order(order_to(client, np.full(dimension, 1.0 + client))._replace(attached=attached + client))
+        for update in take(link, CLIENTS):
+            assert update.payload.shape == (3, dimension)
+            for number, row in enumerate(update.payload):
+                np.testing.assert_array_equal(row, np.full(dimension, 10.0 * number + update.header.client))
+            link.rearm(update.header.client)
+        link.recall.ask({1: 4})
+        client, memory = until(link.recall.answer)
+        assert (client, memory.dtype) == (1, np.float64)
+        np.testing.assert_array_equal(memory, [np.full(dimension, 5.0), np.full(dimension, 6.0)])
+        dismiss(link)
+    else:
+        end, number = MpiWorkerLink(world, place(CLIENTS, 3).hosted(world.rank), shapes), world.rank - 1
+        order = one_order(end)
+        assert order.attached is not None
+        assert order.attached.dtype == np.float32
+        np.testing.assert_array_equal(order.model, np.full(dimension, 1.0 + number))
+        np.testing.assert_array_equal(order.attached, attached + number)
+        payload = np.stack([np.full(dimension, 10.0 * row + number) for row in range(3)])
+        reply(end, UpdateHeader(number, 0, 0), payload)
+        if number == 1:
+            assert until(lambda: not end.orders() and end.questions()) == [(1, 4)]
+            end.answer(1, np.stack([np.full(dimension, 5.0), np.full(dimension, 6.0)]))
+        end.leave()
+
+
 # ---------------------------------------------------------------------------------------------------- updates
 
 

@@ -9,9 +9,33 @@ from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
 
+from areabench.errors import UserError
+from areabench.experiment.checks import check_combinations
 from areabench.experiment.fields import Limits, OwnMethod, OwnPart
-from areabench.experiment.method_records import FedBuff, SFedAvg
-from areabench.experiment.parse import hints_of, options_of
+from areabench.experiment.method_records import (
+    Ace,
+    Aced,
+    AfaCd,
+    AfaCs,
+    AsyncFedEd,
+    AsyncSgd,
+    Dude,
+    Favas,
+    FedAsync,
+    FedBuff,
+    FedBuffPublished,
+    FedCompass,
+    FedFix,
+    Ia2Sgd,
+    Malenia,
+    Mifa,
+    QuAfl,
+    Rennala,
+    Ringleader,
+    Ringmaster,
+    SFedAvg,
+)
+from areabench.experiment.parse import hints_of, name_of, options_of
 from areabench.experiment.problem_records import (
     Digits,
     Dirichlet,
@@ -27,6 +51,8 @@ from areabench.experiment.problem_records import (
     TorchModule,
 )
 from areabench.experiment.records import (
+    ConstantSchedule,
+    EveryPeriod,
     EveryUpdates,
     Experiment,
     ListedRates,
@@ -59,7 +85,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "epsilon": (1e-8, 1), "concurrency": (1, 6), "threshold": (0, 9), "probabilities": (1e-3, 1),
     "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
     "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
-    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3),
+    "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9), "speed_weight": (0, 1),
+    "expected_steps": (1, 3),
 }  # fmt: skip
 
 
@@ -99,7 +126,7 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
     for name, kind in hints_of(Experiment).items():
         variants = [option for option in options_of(kind) if is_dataclass(option) and option not in (*LARGE, *OUTSIDE)]
         if name == "method":
-            variants = [option for option in variants if option.name in CATALOGUE]
+            variants = [option for option in variants if name_of(option) in CATALOGUE]
         if variants:
             yield name, st.one_of([records(variant) for variant in variants])
 
@@ -107,7 +134,7 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
 def experiments() -> st.SearchStrategy[Experiment]:
     """Valid experiments of all problems, methods, schedules, criteria, rates, delays and ways to record."""
     seeds = st.integers(0, 2**32 - 1)
-    return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted)
+    return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted).filter(fits)
 
 
 def traces(clients: int) -> st.SearchStrategy[str]:
@@ -203,12 +230,61 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
 
 def _fitted_method(experiment: Experiment) -> Experiment:
     method, aggregation = experiment.method, experiment.aggregation
-    if isinstance(method, SFedAvg):
+    if isinstance(method, SFedAvg | QuAfl | Favas):
         method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
+    if isinstance(method, SFedAvg):
         aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
-    if isinstance(method, FedBuff) and experiment.schedule.name != "constant":
+    if isinstance(method, FedBuff | AfaCs | AfaCd) and experiment.schedule.name != "constant":
         method = replace(method, server_step_size=method.server_step_size or 0.5)
-    return replace(experiment, method=method, aggregation=aggregation)
+    if isinstance(method, FedFix | Mifa):
+        aggregation = EveryPeriod(period_s=0.1) if isinstance(aggregation, EveryUpdates) else aggregation
+    if isinstance(method, Ia2Sgd | Ace | Aced | FedAsync | AsyncFedEd):
+        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
+    if isinstance(method, AsyncSgd):
+        method = _fitted_async_sgd(method, experiment.clients.count)
+    if isinstance(method, FedBuffPublished) and method.concurrency is not None:
+        method = replace(method, concurrency=min(method.concurrency, experiment.clients.count))
+    return _fitted_local_work(replace(experiment, method=method, aggregation=aggregation))
+
+
+def _fitted_local_work(experiment: Experiment) -> Experiment:
+    """What goes with methods that say themselves when to step, how many local steps to make, or what corrects them."""
+    method, clients, local, faults = experiment.method, experiment.clients, experiment.local, experiment.faults
+    if isinstance(method, QuAfl | Favas | FedCompass | Rennala | Malenia | Ringleader | Ringmaster):
+        experiment = replace(experiment, aggregation=EveryUpdates())
+    if isinstance(method, QuAfl | Favas | FedCompass | AsyncFedEd | Ringmaster):
+        experiment = replace(experiment, clients=replace(clients, work="fixed", tick_s=None))
+    if isinstance(method, AsyncFedEd):
+        experiment = replace(experiment, method=replace(method, most_steps=max(method.most_steps, clients.local_steps)))
+    if isinstance(method, Ia2Sgd | Dude | Ace | Aced):
+        experiment = replace(experiment, schedule=ConstantSchedule())
+    if isinstance(method, FedAsync) and method.prox:
+        local = replace(local, prox=0.0)
+    if local.control_variates:
+        faults = replace(faults, lost_client="keep")
+    return replace(experiment, local=local, faults=faults)
+
+
+def _fitted_async_sgd(method: AsyncSgd, clients: int) -> AsyncSgd:
+    if method.step != "threshold":
+        method = replace(method, threshold=None, smoothness=None)
+    if method.assignment == "continue":
+        method = replace(method, concurrency=None)
+    if method.concurrency is not None and method.assignment == "idle-uniform":
+        method = replace(method, concurrency=min(method.concurrency, clients))
+    if method.probabilities is None or method.assignment != "importance":
+        return replace(method, probabilities=None)
+    shares = method.probabilities[:clients]
+    return replace(method, probabilities=tuple(share / sum(shares) for share in shares))
+
+
+def fits(experiment: Experiment) -> bool:
+    """Whether nothing of an experiment is refused: few methods go with every schedule and all local work."""
+    try:
+        check_combinations(experiment)
+    except UserError:
+        return False
+    return True
 
 
 def uses_trace(experiment: Experiment) -> bool:

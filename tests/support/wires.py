@@ -19,6 +19,7 @@ from areabench.experiment.records import Clients, EveryUpdates, Experiment, Reco
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
 from areabench.timing.delays import RoundTime
+from areabench.transports.clock import RealClock
 from areabench.transports.server_loop import Recall
 
 EXPERIMENT = Experiment(
@@ -151,6 +152,17 @@ class WorkerWire:
 
     def answer(self, client: int, memory: Vector) -> None:
         raise AssertionError("nobody asked")
+
+
+class StillClock(RealClock):
+    """A clock that a test sets."""
+
+    def __init__(self, stretch: float = 1.0) -> None:
+        super().__init__(stretch)
+        self.time_s = 0.0
+
+    def now_s(self) -> float:
+        return self.time_s
 
 
 def order(flags: Flag = Flag.REPLY, version: int = 0, client: int = 0) -> Order:

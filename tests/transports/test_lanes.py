@@ -15,7 +15,7 @@ from areabench.engine.events import State, Status
 from areabench.engine.lanes import MOST_LANES, _dimension, build_pass, group_lanes
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
+from areabench.experiment.method_records import Area, AsFedAvg, AsyncSgd, FedAsync, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import (
     DataSettings,
     Digits,
@@ -136,6 +136,14 @@ def test_clients_that_do_not_train_first_have_a_pass_of_their_own() -> None:
     assert group_lanes(with_methods((*ZERO[:2], *ASYNCHRONOUS[2:4]))) == [(0, 1), (2, 3)]
 
 
+def test_runs_with_other_criteria_share_a_pass_in_parts_of_their_own() -> None:
+    others = (EveryUpdates(updates=2), SMALL.aggregation, EveryPeriod(period_s=0.5))
+    experiments = [SMALL, *(replace(SMALL, aggregation=other) for other in others)]
+    (members,) = group_lanes(experiments)
+    assert sorted(members) == [0, 1, 2, 3]
+    assert members.index(0) + 1 == members.index(2)  # lanes of one part are together
+
+
 def test_runs_with_other_rounds_of_s_fedavg_do_not_share_a_pass() -> None:
     three = SFedAvg(step_size=0.1, clients_per_round=3)
     assert group_lanes(with_methods((SYNCHRONOUS[0], three))) == [(0,), (1,)]
@@ -201,6 +209,51 @@ def test_other_lanes_equal_single_runs(
         alone = record(experiment)
         assert distance(run, alone) < RUN_TOLERANCE
         assert run.status == alone.status
+
+
+PARTS = (  # client-driven methods, whose Delta, criterion and reply order differ
+    replace(SMALL, method=Area(step_size=0.1)),
+    replace(SMALL, method=Area(step_size=1.0)),
+    replace(SMALL, method=Area(step_size=0.1), aggregation=EveryUpdates(updates=1)),
+    replace(SMALL, method=AsFedAvg(step_size=0.1), aggregation=EveryUpdates(updates=5)),
+    replace(SMALL, method=FedBuff(step_size=0.1, server_step_size=0.5), aggregation=EveryPeriod(period_s=0.13)),
+    replace(SMALL, method=FedBuff(step_size=0.1, server_step_size=0.5), aggregation=PoissonAggregation(rate=8.0)),
+    replace(SMALL, method=AsyncSgd(step_size=0.02), aggregation=EveryUpdates(updates=1)),
+    replace(SMALL, method=FedAsync(step_size=0.1, prox=0.0), aggregation=EveryUpdates(updates=1)),
+)
+
+
+def test_the_parts_of_a_pass_reply_before_or_after_their_own_steps(tmp_path: Path) -> None:
+    (members,) = group_lanes(PARTS)
+    lanes = build_pass(build_scenario(SMALL, tmp_path), [PARTS[number] for number in members])
+    assert {part.method.reply for part in lanes.parts} == {"before", "after"}
+    assert [part.lanes.stop - part.lanes.start for part in lanes.parts] == [1, 2, 1, 1, 1, 1, 1]
+    assert [each.method.step_size for each in (PARTS[number] for number in members)] == (
+        np.concatenate([part.step_sizes for part in lanes.parts]).tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    "stop", [SMALL.stop, Stop(horizon_s=2.0, iterations=70)], ids=["together", "one part after the other"]
+)
+def test_each_part_of_a_pass_equals_its_runs_alone(
+    stop: Stop, tmp_path: Path, record: Callable[[Experiment], Run]
+) -> None:
+    """Also where the parts end one after the other: what is left of a pass continues."""
+    experiments = [replace(experiment, stop=stop) for experiment in PARTS]
+    (members,) = group_lanes(experiments)
+    ends_s = set()
+    for run, number in zip(run_together([experiments[each] for each in members], tmp_path), members, strict=True):
+        alone = record(experiments[number])
+        np.testing.assert_allclose(run.model(-1), alone.model(-1), atol=RUN_TOLERANCE * np.abs(alone.model(-1)).max())
+        assert (run.experiment, run.status) == (experiments[number], alone.status)
+        columns = ["time_s", "version", "event"]
+        assert run.snapshot_index[columns].tolist() == alone.snapshot_index[columns].tolist()
+        assert run.staleness.tolist() == alone.staleness.tolist()
+        assert run.served.tolist() == alone.served.tolist()
+        assert outcome(run, tmp_path) == ""
+        ends_s.add(run.status.end_s)
+    assert (len(ends_s) > 1) == (stop.iterations is not None)
 
 
 def test_lanes_record_the_distance_to_the_minimiser(tmp_path: Path, record: Callable[[Experiment], Run]) -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.support.wires import SlowBowl, WorkerWire, client_of, order, rounds_of
+from tests.support.wires import SlowBowl, StillClock, WorkerWire, client_of, order, rounds_of
 
 from areabench.arrays import Vector
 from areabench.engine.messages import AGAIN, Flag, Order
@@ -193,17 +193,6 @@ def test_a_closed_terminal_stays_ignored_under_nohup(number: signal.Signals, kep
 
 
 # ------------------------------------------------------------------------------------------------------ workers
-
-
-class StillClock(RealClock):
-    """A clock that a test sets."""
-
-    def __init__(self, stretch: float = 1.0) -> None:
-        super().__init__(stretch)
-        self.time_s = 0.0
-
-    def now_s(self) -> float:
-        return self.time_s
 
 
 def still_worker(delays_s: dict[int, float], stretch: float = 1.0) -> tuple[Worker, WorkerWire, StillClock]:

@@ -70,6 +70,18 @@ def test_updates_until_a_snapshot_are_the_same_with_and_without_event_log(tmp_pa
     assert logged.server_steps.tolist() == [count // 2 for count in expected]
 
 
+def test_without_event_log_cancelled_orders_are_no_updates(tmp_path: Path) -> None:
+    """A snapshot counts all events: those that were neither updates nor steps are taken to be spread evenly."""
+    stops = ("method={name='ringmaster', step_size=0.01, max_delay=2, stops=true}",)
+    logged = read_result(simulated(tmp_path, "logged", *stops))
+    counted = read_result(simulated(tmp_path, "counted", "record.events=false", *stops))
+    with open_run(tmp_path / "logged.h5") as run:
+        assert np.count_nonzero(run.events_array["kind"] == Kind.CANCELLED) > 5
+    assert counted.updates[-1] == logged.updates[-1] == logged.status.updates
+    assert counted.updates[0] == 0
+    assert np.abs(counted.updates - logged.updates).max() < 0.2 * logged.status.updates
+
+
 def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -> None:
     one, other = simulated(tmp_path, "one"), simulated(tmp_path, "other", 'name="other"')
     sources = gather([one, other], lambda runs: None)

@@ -109,17 +109,23 @@ def read_result(path: Path) -> Result:
             score_gap=metrics["score_gap"],
             staleness=run.staleness,
             served=run.served,
-            updates=_updates_until(index, run.events_array if run.experiment.record.events else None),
+            updates=_updates_until(index, run.served, run.events_array if run.experiment.record.events else None),
             server_steps=index["version"],
         )
 
 
-def _updates_until(index: NDArray[Any], events: NDArray[Any] | None) -> NDArray[np.int64]:
-    """Updates used until each snapshot; without event log all events that were no steps, refused updates included."""
-    if events is None:
-        others: NDArray[np.int64] = index["event"] - index["version"]
-        return others
-    return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
+def _updates_until(index: NDArray[Any], served: NDArray[np.int64], events: NDArray[Any] | None) -> NDArray[np.int64]:
+    """Updates used until each snapshot.
+
+    Without event log this is exact at the end, and before it where all events were updates and server steps. Where
+    some were not (refused updates, cancelled orders, calls of a rule that led to no step), a snapshot does not say how
+    many of them came before it: they are taken to be spread evenly.
+    """
+    if events is not None:
+        return np.searchsorted(np.flatnonzero(events["kind"] == Kind.UPDATE), index["event"])
+    others: NDArray[np.int64] = index["event"] - index["version"]
+    used = int(served.sum())
+    return others if not len(others) or others[-1] <= used else others * used // others[-1]
 
 
 # ---------------------------------------------------------------------------------------------------- runs of a sweep
@@ -202,7 +208,7 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
         staleness=verified.rows("tally/staleness"),
         served=verified.rows("tally/served"),
         score_gap=metrics["score_gap"],
-        updates=_updates_until(index, None),
+        updates=_updates_until(index, verified.rows("tally/served"), None),
         server_steps=index["version"],
     )
 
