@@ -22,7 +22,20 @@ from bench_page import describe_machine, markdown_table
 from areabench.arrays import Vector
 from areabench.engine.lanes import build_pass
 from areabench.engine.scenario import Scenario, build_scenario
-from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
+from areabench.experiment.method_records import (
+    Ace,
+    AfaCs,
+    Area,
+    AsFedAvg,
+    AsyncSgd,
+    Ca2fl,
+    Fadas,
+    FedAsync,
+    FedBuff,
+    FedBuffPublished,
+    FedStaleWeight,
+    ServerMomentum,
+)
 from areabench.experiment.parse import load_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.problems.logistic import FLOAT, LocalLogistic, LogisticProblem
@@ -110,13 +123,35 @@ def wide_step_s(problem: LogisticProblem, step_sizes: Sequence[float], steps: in
     return seconds(loop) / (rounds * problem.local_steps * len(rates))
 
 
-def lane_experiments(sizes: Sizes, measured: tuple[int, float, float]) -> list[Experiment]:
-    """The lanes of a pass: three methods with all step sizes, recorded as in a sweep."""
+THREE = (Area, AsFedAvg, FedBuff)
+TWELVE = (
+    *THREE, AsyncSgd, FedBuffPublished, FedStaleWeight, ServerMomentum, Fadas, FedAsync, Ca2fl, AfaCs, Ace,
+)  # fmt: skip
+
+
+def lane_experiments(
+    sizes: Sizes, measured: tuple[int, float, float], methods: Sequence[type] = THREE
+) -> list[Experiment]:
+    """The lanes of a pass: methods, whatever their criterion and reply, with all step sizes, recorded as in a sweep."""
     local_steps, horizon_s, interval_s = measured
     settings = (f"clients.local_steps={local_steps}", f"stop.horizon_s={horizon_s}", f"record.interval_s={interval_s}")
     base = load_experiment(PAPER, (*SMALL_FILES, *settings))
-    methods = [kind(step_size=step_size) for kind in (Area, AsFedAvg, FedBuff) for step_size in sizes.step_sizes]
-    return [replace(base, method=method) for method in methods]
+    chosen = [method(step_size=step_size) for method in methods for step_size in sizes.step_sizes]
+    return [replace(base, method=method) for method in chosen]
+
+
+def measure_twelve(folder: Path, sizes: Sizes, measured: tuple[int, float, float]) -> tuple[float, float]:
+    """Seconds per lane-step of a pass of three methods and of one of twelve, in turns."""
+    costs: list[list[float]] = [[], []]
+    for _ in range(sizes.turns):
+        for place, methods in enumerate((THREE, TWELVE)):
+            experiments = lane_experiments(sizes, measured, methods)
+            scenario = build_scenario(experiments[0], folder)
+            begun_s = time.perf_counter()
+            ends = play_lanes(build_pass(scenario, experiments), nothing)
+            updates = max(end.status.updates for end in ends if end is not None)
+            costs[place].append((time.perf_counter() - begun_s) / (updates * measured[0] * len(experiments)))
+    return median(costs[0]), median(costs[1])
 
 
 def measure_pass(folder: Path, sizes: Sizes, measured: tuple[int, float, float]) -> PassCost:
@@ -316,6 +351,10 @@ def measure(folder: Path, sizes: Sizes) -> list[tuple[str, str, str]]:
     rows += run_rows("one run, without", measure_run(folder, sizes, small))
     for measured in sizes.passes:
         rows += pass_rows(f"{lanes}, M = {measured[0]}", measure_pass(folder, sizes, measured))
+    three_s, twelve_s = measure_twelve(folder, sizes, sizes.passes[0])
+    wide = f"{len(TWELVE) * len(sizes.step_sizes)} lanes of {len(TWELVE)} methods, M = {sizes.passes[0][0]}"
+    rows.append((f"{wide}: a lane-step of the whole pass", microseconds(twelve_s), ""))
+    rows.append((f"{wide}: in lane-steps of {lanes} of three methods", f"{twelve_s / three_s:.2f}", "1.3"))
     return rows + evaluation_rows(f"{lanes}, M = 1", measure_evaluation(folder, sizes))
 
 

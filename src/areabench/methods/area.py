@@ -15,7 +15,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import Area
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_start
 
 
 class AreaState(NamedTuple):
@@ -33,14 +33,7 @@ class AreaState(NamedTuple):
 
 
 def area(clients: int, trains_first: bool = True) -> Method:
-    """AREA with `clients` clients.
-
-    By Algorithm 2 a client trains on x_{s,0} before its first message. Without `trains_first` it is as in the appendix:
-    x_{i,0} = x_{s,0}, so that each client's first message is zero, and it trains on what it gets in reply.
-    """
-
-    def remember(start: Vector) -> Vector:  # Algorithm 2, initialization: y_i = x_{s,0}
-        return start
+    """AREA of n clients; without `trains_first` first messages are zero, as in the appendix (x_{i,0} = x_{s,0})."""
 
     def report(memory: Vector, work: Work) -> Report:
         return Report(work.local - memory, work.local)  # send m_i = x_i^M - y_i, then y_i <- x_i^M
@@ -54,9 +47,8 @@ def area(clients: int, trains_first: bool = True) -> Method:
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
         return Step(AreaState(state.model + state.aggregator, Buffer(), state.clients))
 
-    return Method(
-        "area", remember, report, start, receive, aggregate, trains_first=trains_first, recalled=recalled, remove=remove
-    )
+    rule = (remember_start, report, start, receive, aggregate)  # Algorithm 2, initialization: y_i = x_{s,0}
+    return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove)
 
 
 def recalled(state: AreaState) -> Vector:

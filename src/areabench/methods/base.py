@@ -77,6 +77,11 @@ def remember_nothing(_start: Vector) -> None:
     return
 
 
+def remember_start(start: Vector) -> Vector:
+    """A client that begins with the starting point in its memory."""
+    return start
+
+
 @dataclass(frozen=True)
 class Method:
     """One federated method: five functions, and others for what only some methods do.
