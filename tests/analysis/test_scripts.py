@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from areabench.cli.main import main
+from areabench.experiment.labels import METHOD_NAMES
 
 ROOT = Path(__file__).parents[2]
 STUDIES = ROOT / "benchmarks" / "experiments" / "studies"
@@ -84,3 +85,25 @@ def test_study_of_the_bias_writes_its_page_and_figures(tmp_path: Path) -> None:
     assert written == {"BIAS.md"} | {
         f"{name}.{suffix}" for name in ("bias", "probabilities", "server_rate") for suffix in ("png", "svg")
     }
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_study_of_every_method_writes_its_page_and_figure(tmp_path: Path) -> None:
+    options = ["--trials", "2", "--set", "stop.horizon_s=20", "--set", "record.interval_s=1", "--jobs", "1"]
+    file = str(STUDIES / "bias_methods.toml")
+    assert main(["sweep", file, "--output", str(tmp_path / "bias_methods"), *options]) == 0
+    run_script("study_methods.py", Path("limits"), tmp_path, tmp_path / "BIAS_METHODS.md")
+    page = (tmp_path / "BIAS_METHODS.md").read_text(encoding="utf-8")
+    assert all(f"| {name}" in page for name in METHOD_NAMES.values())
+    assert {path.name for path in tmp_path.glob("bias_methods.*")} == {"bias_methods.png", "bias_methods.svg"}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_study_of_the_rates_of_two_tables_writes_its_page_and_figure(tmp_path: Path) -> None:
+    files = [str(STUDIES / f"methods_{name}.toml") for name in ("smooth", "lipschitz")]
+    options = ["--output", str(tmp_path), "--trials", "2", "--jobs", "1", "--set", "record.interval_s=0.5"]
+    assert main(["sweep", *files, *options, "--set", "stop.iterations=1500"]) == 0
+    run_script("study_methods.py", Path("rates"), tmp_path, tmp_path / "RATES_METHODS.md")
+    assert "| AREA | non-IID |" in (tmp_path / "RATES_METHODS.md").read_text(encoding="utf-8")

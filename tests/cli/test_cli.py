@@ -21,6 +21,7 @@ from areabench.cli.main import main
 from areabench.cli.parser import TYPED
 from areabench.engine.events import Kind, State
 from areabench.experiment.parse import load_experiment, parse_experiment
+from areabench.methods.catalogue import CATALOGUE
 from areabench.runfile.read import Run, open_run
 
 EXPERIMENT = "seed = 3" + QUADRATIC
@@ -566,3 +567,31 @@ def test_one_thread_by_default(experiment: Path) -> None:
     assert in_process("simulate", str(experiment), "-o", "run.h5", environment=chosen).returncode == 0
     with open_run("run.h5") as recorded:
         assert recorded.provenance.threads.startswith("OPENBLAS_NUM_THREADS=2,OMP_NUM_THREADS=3,MKL_NUM_THREADS=")
+
+
+# ---------------------------------------------------------------------------------------------------- methods
+
+
+def test_methods_lists_every_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n{name} " in f"\n{printed}" for name in CATALOGUE)
+    assert "chosen by: clients · exact · server: 2 d · Iakovidou and Kim" in printed
+
+
+def test_methods_of_a_name_prints_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "fedasync"]) == 0
+    printed = capsys.readouterr().out
+    assert "mixing  a: weight of a fresh model (> 0 and <= 1, default 0.6)" in printed
+    assert "area" not in printed
+
+
+def test_methods_as_json_has_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "area", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["name"], found["limit"], found["keys"][0]["name"]) == ("area", "exact", "step_size")
+
+
+def test_an_unknown_method_is_named_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "fedasink"]) == 2
+    assert "unknown method 'fedasink'; did you mean 'fedasync'?" in capsys.readouterr().err
