@@ -8,7 +8,7 @@ every update: the staleness tau_i of client i is geometric, P(tau_i = k) = p_i (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 
 import numpy as np
@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from studies.limits import weighted_minimiser
 from studies.points import Point
-from studies.statistics import Band, Floats, band
+from studies.statistics import Band, Floats, Interval, band
 
-from areabench.experiment.labels import method_colour, method_labels, without_step_size
+from areabench.experiment.labels import method_colour, method_label
 from areabench.experiment.method_records import (
     Ace,
     Aced,
@@ -59,11 +59,19 @@ _EXACT = (
 )  # fmt: skip
 _EVERY_UPDATE = (FedBuff, AsFedAvg, ServerMomentum, ServerAdam, Fadas, AfaCd)
 _MOST_STALE = 200_000  # terms of a sum over the staleness
+_STRETCHES = 10  # of the second half of a run
+_VARIANT_KEYS = ("step", "assignment", "concurrency", "staleness", "stops")
+_NEGLIGIBLE = 0.05  # a share of the rates' bias
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """One method at one ratio of the rates: |limit - x*| of each trial, and of the predicted limit, NaN if none is."""
+    """One method at one ratio of the rates: |limit - x*| of each trial, and of the predicted limit, NaN if none is.
+
+    `shares` tell bias from fluctuation: <x - x*, x_r - x*>/|x_r - x*|² of mean models of stretches of the second half
+    of all trials, x_r the minimiser of sum lambda_i f_i. Their mean is 0 for an exact method, and 1 for one in which
+    every update counts once.
+    """
 
     method: MethodSettings
     label: str
@@ -71,34 +79,64 @@ class Certificate:
     distances: Floats  # shape (trials,)
     predicted: float
     by_rates: float  # of the minimiser of sum lambda_i f_i, for comparison
+    shares: Floats  # shape (trials · stretches,)
 
     @property
     def band(self) -> Band:
-        """Mean over the trials and its interval, shape (1,)."""
+        """Mean distance over the trials and its interval, shape (1,)."""
         return band(self.distances[:, None])
+
+    @property
+    def share(self) -> Interval:
+        """The mean share and its interval."""
+        found = band(self.shares[:, None])
+        return Interval(float(found.mean[0]), float(found.low[0]), float(found.high[0]))
 
 
 def certificates(points: Sequence[Point]) -> list[Certificate]:
-    """One per point of the sweep; methods that occur in variants have the keys in which they differ in their label."""
-    methods = list(dict.fromkeys(without_step_size(point.experiment.method) for point in points))
-    labels = dict(zip(methods, method_labels(methods), strict=True))
-    return [_certificate(point, labels[without_step_size(point.experiment.method)]) for point in points]
+    """One per point of the sweep."""
+    return [_certificate(point) for point in points]
 
 
-def _certificate(point: Point, label: str) -> Certificate:
-    weights = implied_weights(point.experiment, point.rates)
-    found = []
+def label_of(method: MethodSettings) -> str:
+    """The name of a method, with the keys that choose a variant where they have no default."""
+    defaults = {item.name: item.default for item in fields(method)}
+    words = [
+        f"{key} = {shown:g}" if isinstance(shown, float) else f"{key} = {shown}"
+        for key, shown in ((key, getattr(method, key, None)) for key in _VARIANT_KEYS)
+        if shown is not None and shown != defaults.get(key)
+    ]
+    return method_label(method.name) + (f" ({', '.join(words)})" if words else "")
+
+
+def _certificate(point: Point) -> Certificate:
+    weights, method = implied_weights(point.experiment, point.rates), point.experiment.method
+    found, shares = [], []
     for trial, trace in enumerate(point.traces):
         problem = point.problem(trial)
         assert isinstance(problem, QuadraticProblem)
         late = trace.models[-len(trace.models) // 10 :].mean(axis=0)
-        limits = [late, weighted_minimiser(problem, point.rates / point.rates.sum())]
+        by_rates = weighted_minimiser(problem, point.rates / point.rates.sum())
+        limits = [late, by_rates]
         limits += [] if weights is None else [weighted_minimiser(problem, weights / weights.sum())]
         found.append([float(np.linalg.norm(limit - problem.minimiser)) for limit in limits])
+        shares += _shares(trace.models, problem.minimiser, by_rates)
     columns = np.array(found).T
     ratio = float(point.rates.max() / point.rates.min())
     predicted = float(columns[2].mean()) if len(columns) > 2 else np.nan
-    return Certificate(point.experiment.method, label, ratio, columns[0], predicted, float(columns[1].mean()))
+    by_rates_distance = float(columns[1].mean())
+    return Certificate(method, label_of(method), ratio, columns[0], predicted, by_rates_distance, np.array(shares))
+
+
+def _shares(models: Floats, minimiser: Floats, by_rates: Floats) -> list[float]:
+    """The share of the rates' bias in each stretch of the second half of a run; NaN at equal rates."""
+    direction = by_rates - minimiser
+    squared = float(direction @ direction)
+    stretches = np.array_split(models[len(models) // 2 :], _STRETCHES)
+    return [
+        float((each.mean(axis=0) - minimiser) @ direction) / squared if squared > 1e-12 else np.nan
+        for each in stretches
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- weights
@@ -195,6 +233,17 @@ def fresh_shares(rates: Floats, bound: int) -> Floats:
     return fresh
 
 
+def steps_between(per_period: float, chance: float, most: int) -> float:
+    """Mean number of local steps, at most `most`, between two contacts: a geometric number of periods."""
+    total, left = 0.0, 1.0
+    for periods in range(1, 400):
+        mean = per_period * periods
+        terms = np.cumprod([np.exp(-mean), *(mean / np.arange(1, most))])  # P(N = 0), P(N = 1), ... of Poisson
+        total += left * chance * float((1 - np.cumsum(terms)).sum())  # E[min(N, most)] = sum of P(N > k)
+        left *= 1 - chance
+    return total
+
+
 def idle_throughput(rates: Floats, concurrency: int) -> Floats:
     """Updates per second of each client where one is drawn uniformly from the idle ones whenever another has answered.
 
@@ -225,15 +274,17 @@ def idle_throughput(rates: Floats, concurrency: int) -> Floats:
 def verdict(found: Sequence[Certificate]) -> str:
     """What the measured limits of one method say; `found` has its certificates at all ratios.
 
-    Exact: where the rates are uneven, at most a twentieth of the distance at which counting every update would end.
+    Exact at a ratio: the share of the rates' bias is at most a twentieth, or its interval has 0. Nearly: a tenth.
     """
-    uneven = [each for each in found if each.ratio > 1]
-    shares = {round(each.ratio): float(each.distances.mean()) / each.by_rates for each in uneven}
-    exact = [ratio for ratio, share in shares.items() if share <= 0.05]
-    if len(exact) == len(shares):
+    uneven = sorted((each for each in found if each.ratio > 1), key=lambda each: each.ratio)
+    exact = [abs(each.share.value) <= _NEGLIGIBLE or each.share.low <= 0 <= each.share.high for each in uneven]
+    if all(exact):
         return "exact"
-    if exact:
-        return f"exact up to a ratio of {max(exact)}, not converged beyond" if min(shares) in exact else "biased"
+    if all(abs(each.share.value) <= 2 * _NEGLIGIBLE for each in uneven):
+        return "nearly exact"
+    if exact[0]:
+        last = uneven[exact.index(False) - 1].ratio
+        return f"exact up to ratio {last:.0f}"
     return "biased"
 
 
@@ -260,10 +311,11 @@ def _panel(axes: Axes, own: Sequence[Certificate]) -> None:
     axes.set(xscale="log", yscale="log", ylim=(1e-6, 10))
     axes.fill_between(ratios, shown.low, shown.high, color=colour, alpha=0.25, linewidth=0)
     axes.plot(ratios, np.maximum(shown.mean, 1.5e-6), color=colour, marker="o", markersize=4)
-    axes.plot(ratios, [each.by_rates for each in own], color="0.7", linewidth=0.8)
+    uneven = [each for each in own if each.ratio > 1]
+    axes.plot([each.ratio for each in uneven], [each.by_rates for each in uneven], color="0.7", linewidth=0.8)
     if np.isfinite(own[0].predicted):
         predicted = [max(each.predicted, 1.5e-6) for each in own]
         axes.plot(ratios, predicted, color="black", linestyle=":", linewidth=1)
-    axes.set_title(own[0].label, fontsize=7)
+    axes.set_title(own[0].label.replace(" (", "\n("), fontsize=7)
     label_axes(axes, "", "")
     label_log_axis(axes.xaxis)

@@ -52,7 +52,7 @@ def test_files_by_their_suffix(folder: Path) -> None:
 
 
 def test_keys_and_values_of_an_experiment(folder: Path) -> None:
-    assert offered("areabench simulate one.toml --set method.st") == ["method.step_size="]
+    assert offered("areabench simulate one.toml --set method.step_s") == ["method.step_size="]
     assert offered("areabench simulate one.toml --set method.name=a") == ["method.name=area", "method.name=as-fedavg"]
     assert offered("areabench figures runs --step-size fe") == ["fedbuff="]
 

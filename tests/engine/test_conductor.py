@@ -12,8 +12,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from tests.methods.table import answer, method_named_by
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import answer, method_named_by
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Handling, TargetWatch

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.engine.test_plugins import elsewhere, refused
+from tests.methods.table import given
 from tests.support.own_parts import write
-from tests.support.table import given
 from tests.support.texts import quadratic
 
 from areabench.arrays import Vector

@@ -11,8 +11,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from tests.methods.table import method_named_by
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import method_named_by
 
 from areabench.engine.client import Client
 from areabench.engine.conductor import Conductor

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.methods.table import Table, answer
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, answer
 from tests.support.texts import quadratic
 
 from areabench.arrays import Vector

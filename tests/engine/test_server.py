@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.methods.table import answer
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import answer
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client

@@ -63,7 +63,11 @@ def test_a_rank_that_dies_while_mpi_starts_is_named(quadratic: Launcher, rank: i
     ended = launch(quadratic)
     assert ended.code == 1
     if mpi4py_family() != Family.MPICH or action == LEAVE:  # Hydra kills all at once
-        assert f"areabench: rank {rank} " in ended.errors
+        named = (
+            f"areabench: rank {rank} ",
+            f"ranks [{rank}] were lost",
+        )  # by the launcher, or by ranks that were sooner
+        assert any(words in ended.errors for words in named)
     assert "before the run began" in ended.errors
     assert "Traceback" not in ended.errors
     assert not quadratic.run_file.exists()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.methods.every_method import BY_CLOCK, NEEDED, PER_STEP, RECORDS
 
+from areabench.cli.main import main
 from areabench.engine.events import Kind, State
+from areabench.results.comparison import compare_runs
 from areabench.runfile.read import Run
+from areabench.sweeps.read import open_sweep
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher
@@ -123,3 +129,59 @@ def check_quality(run: Run) -> None:
     assert len(run.metrics_array) == len(run.snapshot_index) == len(run.models) >= 7
     assert np.isfinite(run.models).all()
     assert np.isfinite(run.metrics_array["train_loss"]).all()
+
+
+# ---------------------------------------------------------------------------------------------------- both clocks
+
+
+def test_one_client_does_the_same_on_both_clocks(logistic: Launcher, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one client there is one order of arrivals, and only their times can differ."""
+    changes = ("clients.count=1", "stop={iterations = 25}")
+    assert logistic.run(2, *changes).code == 0
+    with logistic.simulated(*changes) as simulated, logistic.recorded() as recorded:
+        found = compare_runs(simulated, recorded)
+        capsys.readouterr()
+        assert main(["compare", str(simulated.path), str(recorded.path)]) == 0
+    assert found.order is not None
+    assert (found.order.common, found.order.distance, found.order.differs_at) == (20, 0.0, None)
+    assert (found.updates.second, found.server_steps.second, found.staleness_distance) == (20, 5, 0.0)
+    assert found.loss.final.difference_percent == 0.0
+    assert "real time minus simulated: " in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------------------------------- every method
+
+
+def inline(name: str) -> str:
+    """The settings of a method as an inline table of TOML."""
+    keys = {"name": f'"{name}"', "step_size": "0.02", **NEEDED.get(name, {})}
+    return f"{{ {', '.join(f'{key} = {value}' for key, value in keys.items())} }}"
+
+
+def grid(names: Iterable[str], section: str = "") -> str:
+    """A grid of a sweep file: these methods, in an experiment with another section."""
+    return f"\n[[sweep.grid]]\n{section}\nmethod = [{', '.join(map(inline, names))}]\n"
+
+
+def test_every_method_runs_on_mpi_and_replays_bit_for_bit(
+    quadratic: Launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All in one launch: four clients on two worker ranks, 0.4 s each."""
+    special = (*BY_CLOCK, *PER_STEP, "asynccomm-sgd")
+    text = quadratic.experiment.read_text().replace("horizon_s = 0.7", "horizon_s = 0.4")
+    text += grid((name for name in RECORDS if name not in special), "clients = [{ count = 4, local_steps = 2 }]")
+    text += grid(BY_CLOCK, 'clients = [{ count = 4 }]\naggregation = [{ name = "period", period_s = 0.05 }]')
+    text += grid(
+        PER_STEP, 'clients = [{ count = 4, local_steps = 2 }]\ndelays = [{ name = "exponential", per = "step" }]'
+    )
+    text += grid(["asynccomm-sgd"], 'clients = [{ count = 4, local_steps = 9, work = "ticks", tick_s = 0.02 }]')
+    monkeypatch.chdir(quadratic.folder)
+    (quadratic.folder / "every.toml").write_text(text)
+    sweep = [sys.executable, "-m", "areabench", "sweep", "every.toml", "--transport", "mpi", "--ranks", "3"]
+    ended = quadratic.start(sweep)
+    assert (ended.code, ended.errors) == (0, "")
+    results = open_sweep("runs/every-mpi").results
+    assert {result.experiment.method.name for result in results} == set(RECORDS)
+    for result in results:
+        assert main(["replay", str(result.path)]) == 0, result.experiment.method.name
+    capsys.readouterr()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
+from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, given
 
 from areabench.engine.messages import Update, UpdateHeader
 from areabench.errors import UserError

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
+from tests.methods.table import Table, given
+from tests.methods.whole_runs import farthest_lane, replayed, resumed
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, given
-from tests.support.whole_runs import farthest_lane, replayed, resumed
 
 from areabench.engine.events import Kind, State
 from areabench.engine.lanes import group_lanes

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.every_method import BY_CLOCK, RECORDS, experiment_of
+from tests.methods.every_method import BY_CLOCK, RECORDS, experiment_of
 from tests.transports.test_resume import around, assert_equal_after, stop_at
 
 from areabench.arrays import Vector

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.methods.table import Table
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table
 from tests.transports.test_resume import assert_equal_after, stop_at
 
 from areabench.engine.scenario import build_scenario

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.methods.table import Table
 from tests.support import stopper as stopper_module
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table
 from tests.transports.test_resume import assert_equal_after, stop_at
 
 from areabench.cli.main import main

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
+from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, given
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.methods.table import Table, arrival, method_named_by
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, arrival, method_named_by
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
+from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
-from tests.support.table import Table, given
 
 from areabench.engine.messages import Update, UpdateHeader
 from areabench.experiment.method_records import Malenia, Rennala, Ringleader, Ringmaster

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.methods.every_method import experiment_of
 from tests.methods.test_every_method import Spoilt, logistic_experiment, replay_equals, same_end, silent
-from tests.support.every_method import experiment_of
 from tests.transports.test_resume import around, assert_equal_after, stop_at
 
 from areabench.engine.events import Kind, State

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.table import answer
+from tests.methods.table import answer
 
 from areabench.cli.main import main
 from areabench.engine.scenario import Scenario, build_scenario

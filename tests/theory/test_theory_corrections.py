@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.table import answer
+from tests.methods.table import answer
 
 from areabench.engine.messages import Order
 from areabench.engine.server import Server

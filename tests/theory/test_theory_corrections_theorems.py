@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.table import answer
+from tests.methods.table import answer
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client

@@ -51,7 +51,7 @@ def test_steps_that_were_not_made_and_cancelled_orders_are_counted(writer: Write
     writer.write(*FIRST, "event NO_STEP 1.5 -1 0", "event CANCELLED 1.75 0 1", "event CANCELLED 1.75 1 1")
     frame = Follower(path, 0.0, None).frame()
     assert (frame.updates, frame.server_steps, frame.no_steps, frame.cancelled) == (3, 1, 1, 2)
-    assert "1 server steps, 1 no step, 2 cancelled" in plain_page(frame)
+    assert "1 server step, 1 no step, 2 cancelled" in plain_page(frame)
 
 
 @pytest.mark.parametrize("section", ["method", "delays"])

@@ -27,7 +27,6 @@ from areabench.results.comparison import (
     Trajectory,
     is_within,
 )
-from areabench.results.methods import ListedMethod
 from areabench.runfile.read import Run, Summary
 from areabench.views.styled import (
     BAD,
@@ -50,6 +49,7 @@ from areabench.views.styled import (
 
 if TYPE_CHECKING:
     from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
+    from areabench.results.methods import ListedMethod
 
 QUANTILES = (50, 95, 99)  # percent
 LabelledText = tuple[str, str]  # label and text
