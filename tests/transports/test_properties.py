@@ -76,6 +76,9 @@ def test_a_valid_experiment_runs_and_replays(experiment: Experiment, data: st.Da
         if isinstance(experiment.delays, TraceDelays):
             (folder / TRACE_FILE).write_text(data.draw(traces(experiment.clients.count)), encoding="utf-8")
         code, said = outcome("simulate", str(path), "-o", run)
+        if code == 1 and experiment.faults.bad_update == "stop":  # as it says
+            assert "has a value that is not finite; look for the cause" in said
+            return
         assert (code in (0, 3), said) == (True, "")
         assert outcome("replay", run) == (0, "")
         assert outcome("show", run) == (0, "")

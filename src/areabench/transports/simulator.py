@@ -32,22 +32,18 @@ from areabench.timing.delays import RoundTime
 
 
 class Flight(NamedTuple):
-    """An update in flight; flights compare by time, then by sequence number."""
+    """A client's round with its update in flight; flights compare by time, then by sequence number.
+
+    The update of a client that waits to be contacted is not in flight yet: its time is infinite.
+    """
 
     time_s: float
     sequence: int
     delay_s: float
     made: int  # local steps that the update is made of
     order: Order
-
-
-class RoundUnderWay(NamedTuple):
-    """What a client works on: its order, since when, how long, and the sequence number of its flight (0: it waits)."""
-
-    order: Order
     begun_s: float
-    time: RoundTime
-    sequence: int
+    round_time: RoundTime
 
 
 class Simulator:
@@ -67,7 +63,7 @@ class Simulator:
         self._clients = ClientPool(scenario)
         self._heap: list[Flight] = []
         self._interrupted = 0  # flights in it that belong to no round any more
-        self._rounds: dict[int, RoundUnderWay] = {}
+        self._rounds: dict[int, Flight] = {}  # by client
         self._now_s, self._sequence = 0.0, 0
         self._pause = pause
         self._resumed = False
@@ -104,9 +100,9 @@ class Simulator:
     def checkpoint(self, held: Held) -> Checkpoint:
         """The state of the run, for a checkpoint."""
         pending = tuple(
-            Pending(flight.time_s, flight.sequence, flight.delay_s, flight.order.client, flight.made)
-            for flight in self._heap
-            if self._is_open(flight)
+            Pending(flight.time_s, flight.sequence, flight.delay_s, client, flight.made)
+            for client, flight in self._rounds.items()
+            if flight.time_s < math.inf
         )
         memories = {number: client.memory for number, client in self._clients.items() if client.memory is not None}
         run_state = self._conductor.run_state(self._now_s)
@@ -123,13 +119,11 @@ class Simulator:
             self._delays.skip_rounds(number, rounds, steps)
         for number, (order, round_number, since_s) in run_state.orders_by_client().items():
             begun, time = self._scenario.begin_round(self._delays, order, round_number)
-            self._rounds[number] = RoundUnderWay(begun, since_s, time, 0)
-        for pending in checkpoint.heap:
-            under_way = self._rounds[pending.client]
-            self._rounds[pending.client] = under_way._replace(sequence=pending.sequence)
-            self._heap.append(
-                Flight(pending.time_s, pending.sequence, pending.delay_s, pending.local_steps, under_way.order)
-            )
+            self._rounds[number] = Flight(math.inf, 0, math.inf, 0, begun, since_s, time)
+        for time_s, sequence, delay_s, number, made in checkpoint.heap:
+            waiting = self._rounds[number]
+            self._rounds[number] = flight = Flight(time_s, sequence, delay_s, made, *waiting[4:])
+            self._heap.append(flight)
         heapq.heapify(self._heap)
         self._losses = self._losses[: len(self._losses) - len(run_state.lost)]
 
@@ -167,40 +161,38 @@ class Simulator:
                 self._clients[client].take_back()
             waits = Flag.WAITS in order.flags
         order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
-        sequence = 0 if waits else self._send(order, time.duration_s, *time[:2])
-        self._rounds[client] = RoundUnderWay(order, self._now_s, time, sequence)
+        now_s, duration_s = self._now_s, time.duration_s
+        if waits:
+            self._rounds[client] = Flight(math.inf, 0, math.inf, 0, order, now_s, time)
+            return
+        self._sequence += 1
+        self._rounds[client] = flight = Flight(
+            now_s + duration_s, self._sequence, duration_s, time.local_steps, order, now_s, time
+        )
+        heapq.heappush(self._heap, flight)
 
     def _interrupt(self, order: Order) -> None:
         """A client drops its round, or sends at once what it has."""
-        client, under_way = order.client, self._end_round(order.client)
-        assert under_way is not None
+        client, now_s, flight = order.client, self._now_s, self._end_round(order.client)
+        assert flight is not None
         if order.flags is Flag.CANCEL:
-            self._clients[client].cancel(under_way.order)
-        else:
-            elapsed_s = self._now_s - under_way.begun_s
-            made = under_way.time.steps_in(elapsed_s)
-            sequence = self._send(under_way.order, 0.0, elapsed_s, made)
-            self._rounds[client] = under_way._replace(sequence=sequence)
-
-    def _send(self, order: Order, in_s: float, delay_s: float, made: int) -> int:
-        """An update takes off, to arrive in `in_s`; returns its sequence number."""
+            self._clients[client].cancel(flight.order)
+            return
         self._sequence += 1
-        heapq.heappush(self._heap, Flight(self._now_s + in_s, self._sequence, delay_s, made, order))
-        return self._sequence
+        elapsed_s = now_s - flight.begun_s
+        made = flight.round_time.steps_in(elapsed_s)
+        self._rounds[client] = contacted = Flight(now_s, self._sequence, elapsed_s, made, *flight[4:])
+        heapq.heappush(self._heap, contacted)
 
-    def _end_round(self, client: int) -> RoundUnderWay | None:
+    def _end_round(self, client: int) -> Flight | None:
         """End the round of a client, if there is one, before its update has arrived."""
-        under_way = self._rounds.pop(client, None)
-        self._interrupted += under_way is not None and under_way.sequence > 0
-        return under_way
-
-    def _is_open(self, flight: Flight) -> bool:
-        under_way = self._rounds.get(flight.order.client)
-        return under_way is not None and under_way.sequence == flight.sequence
+        flight = self._rounds.pop(client, None)
+        self._interrupted += flight is not None and flight.time_s < math.inf
+        return flight
 
     def _drop_interrupted(self) -> None:
         """Drop the next arrivals that belong to no round any more."""
-        while self._heap and not self._is_open(self._heap[0]):
+        while self._heap and self._rounds.get(self._heap[0].order.client) is not self._heap[0]:
             heapq.heappop(self._heap)
             self._interrupted -= 1
 
