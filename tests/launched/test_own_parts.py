@@ -70,7 +70,7 @@ def stop(mine: Launcher) -> None:
 
 
 def test_a_run_is_stopped_and_continues(mine: Launcher) -> None:
-    write(mine.experiment.parent, "method", memory="start", report="Report(local - memory, local)")
+    write(mine.experiment.parent, "method", memory="start", report="Report(work.local - memory, work.local)")
     mine.experiment.write_text(mine.experiment.read_text().replace("iterations = 20", "horizon_s = 3.0"))
     stop(mine)
     ended = mine.start([*AREABENCH, "resume", str(mine.run_file)])
@@ -124,16 +124,14 @@ def test_a_call_of_nobody_ends_all_ranks(mine: Launcher) -> None:
     write(mine.experiment.parent, "method", fields="steps: int = 0", after=after)
     ended = mine.run(3, LONG, "stop.iterations=100000")
     assert ended.code == 1
-    assert (
-        ended.errors.count("method.name = 'mine:make' aggregate calls (-1,); give a tuple of clients from 0 to 1") == 1
-    )
+    assert ended.errors.count('method "mine:make" calls client -1, which does not exist; name clients from 0 to 1') == 1
     assert "Traceback" not in ended.errors
     with mine.recorded() as run:
         assert (run.status.state, run.status.server_steps) == (State.FAILED, 3)
 
 
 def test_a_report_that_becomes_wrong_ends_all_ranks(mine: Launcher) -> None:
-    report = "Report((local - base)[:1] if memory[0] == 2 else local - base, memory + 1)"
+    report = "Report((work.local - work.model)[:1] if memory[0] == 2 else work.local - work.model, memory + 1)"
     write(mine.experiment.parent, "method", memory="np.zeros_like(start)", report=report)
     ended = mine.run(3, LONG, "stop.iterations=100000")
     assert ended.code == 1
