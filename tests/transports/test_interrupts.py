@@ -18,6 +18,7 @@ from areabench.engine.events import Event, Kind, Status
 from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.state import Tally
+from areabench.errors import RunFailure
 from areabench.experiment.method_records import Area, AsFedAvg
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
@@ -321,6 +322,20 @@ def test_clients_that_choose_their_steps_replay_and_resume(work: Any, per: Any, 
             simulator.run()
             digests = run.events_array["digest"][counts[place] :].tolist()
             assert [event.digest for event in rest.events] == digests
+
+
+@pytest.mark.parametrize("snapshots", ["grid", "none"])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [({}, "no client has an order"), ({1: {"calls": (Call(0, waits=True),)}}, "all clients with an order wait to be")],
+)
+def test_a_run_in_which_nothing_can_happen_any_more_fails(
+    script: dict[int, dict[str, Any]], said: str, snapshots: Any, tmp_path: Path
+) -> None:
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=9), record=Record(snapshots=snapshots))
+    simulator = Simulator(scenario_of(scripted((0, 2), script), tmp_path, experiment), Noting(), nothing)
+    with pytest.raises(RunFailure, match=f'^method "ruled" does not continue: {said}'):
+        simulator.run()
 
 
 # ---------------------------------------------------------------------------------------------------- a worker
