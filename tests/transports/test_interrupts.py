@@ -324,6 +324,30 @@ def test_clients_that_choose_their_steps_replay_and_resume(work: Any, per: Any, 
             assert [event.digest for event in rest.events] == digests
 
 
+def test_ticks_pass_in_rounds_whose_local_steps_the_rule_gave(tmp_path: Path) -> None:
+    """A resumed run knows how many rounds there were, but not whose local steps they were."""
+
+    def answer(state: Counted, arrival: Arrival) -> Step:
+        return Step(state, (Call(arrival.client, local_steps=2 if state.arrived % 2 else None),))
+
+    clients = Clients(count=3, local_steps=STEPS, work="ticks", tick_s=0.1)
+    scenario = scenario_of(ruled((0, 1, 2), answer), tmp_path, replace(EXPERIMENT, clients=clients))
+    whole, moments = Noting(), list[tuple[Any, int]]()
+
+    def pause(simulator: Simulator) -> Status | None:
+        moments.append((simulator.checkpoint(Held()), len(whole.events)))
+        return None
+
+    Simulator(scenario, whole, nothing, pause).run()
+    for checkpoint, events in moments:
+        rest = Noting()
+        rest.tally = checkpoint.run_state.tally.copy()
+        simulator = Simulator(scenario, rest, nothing)
+        simulator.resume(checkpoint)
+        simulator.run()
+        assert [repr(event) for event in rest.events] == [repr(event) for event in whole.events[events:]]
+
+
 @pytest.mark.parametrize("snapshots", ["grid", "none"])
 @pytest.mark.parametrize(
     ("script", "said"),
