@@ -204,7 +204,7 @@ def test_a_state_needs_a_model() -> None:
             "has a field table that was None at the start and is a number now; begin with a number (in inner)",
         ),
         (Inner(2), ""),
-        (None, ""),
+        (None, "has a field inner that was NoneType at the start; begin with a NamedTuple"),
     ],
 )
 def test_a_state_within_a_state_is_compared_with_what_it_was(before: Any, wrong: str) -> None:

@@ -324,8 +324,9 @@ def _wrong_fields(state: Any, earlier: Any) -> str:
     for name, value in state._asdict().items():
         before = None if earlier is None else getattr(earlier, name)
         if hasattr(value, "_asdict"):
-            wrong = _wrong_fields(value, before if hasattr(before, "_asdict") else None)
-            if wrong:
+            if earlier is not None and not hasattr(before, "_asdict"):
+                return f"has a field {name} that was {type(before).__name__} at the start; begin with a NamedTuple"
+            if wrong := _wrong_fields(value, before):
                 return f"{wrong} (in {name})"
         elif not _is_plain(value):
             return f"has a field {name} of type {type(value).__name__}, which no checkpoint can hold"
