@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from tests.support.texts import quadratic
 from areabench.arrays import Vector
 from areabench.cli.main import main
 from areabench.engine.data import prepare_data
-from areabench.engine.plugins.parts import OwnLocal, _wrong_state, try_method
+from areabench.engine.plugins.parts import OwnLocal, _wrong_state, guarded_method, try_method
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
 from areabench.experiment.fields import OwnMethod, OwnPart
@@ -203,12 +204,29 @@ def test_a_state_needs_a_model() -> None:
             "has a field table that was None at the start and is a number now; begin with a number (in inner)",
         ),
         (Inner(2), ""),
-        (None, ""),
+        (None, "has a field inner that was NoneType at the start; begin with a NamedTuple"),
     ],
 )
 def test_a_state_within_a_state_is_compared_with_what_it_was(before: Any, wrong: str) -> None:
     model = np.zeros(2)
     assert _wrong_state(Outer(model, Inner(1)), model, Outer(model, before)) == wrong
+
+
+@pytest.mark.parametrize(
+    ("later", "words"),
+    [
+        (np.ones(1), r"attach gave what has the shape \(1,\), not \(2,\)"),
+        (np.ones(2, np.float32), "attach gave what is float32, where"),
+        (1.0, "attach gave float"),
+    ],
+)
+def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str) -> None:
+    method = replace(as_fedavg(2), attach=lambda state: later if state else np.ones(2))
+    guarded = guarded_method(OwnMethod(name="mine:make", step_size=0.5), method, np.zeros(2))
+    assert guarded.attach is not None
+    assert guarded.attach(None).shape == (2,)
+    with pytest.raises(RunFailure, match=f"method.name = 'mine:make' {words}"):
+        guarded.attach("later")
 
 
 def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from tests.support.quadratics import GivenQuadratic
 from tests.support.texts import quadratic
 
 from areabench.arrays import Vector
+from areabench.engine.client import Client
 from areabench.engine.events import Kind, Reason, State
 from areabench.engine.messages import AGAIN, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
@@ -352,7 +353,10 @@ def test_the_row_of_a_step_has_the_step_size_of_its_orders() -> None:
         ({"contacts": (-1,)}, "contacts client -1, which does not exist; name clients from 0 to 1"),
         ({"calls": (2,)}, "calls client 2, which does not exist; name clients from 0 to 1"),
         ({"calls": (Call(7),)}, "calls client 7, which does not exist"),
-        ({"calls": (True,)}, "calls client True, which does not exist"),
+        ({"calls": (True,)}, r"calls client True, which is not of type int; write int\(client\)"),
+        ({"calls": (Call(np.int64(1)),)}, r"calls client np.int64\(1\), which is not of type int"),  # type: ignore[arg-type]
+        ({"calls": (Call(1, local_steps=0),)}, "calls client 1 for 0 local steps; give a whole number >= 1"),
+        ({"calls": (Call(1, local_steps=1.5),)}, "calls client 1 for 1.5 local steps"),  # type: ignore[arg-type]
     ],
 )
 def test_clients_that_cannot_be_told_anything_are_named(told: dict[str, Any], said: str) -> None:
@@ -411,6 +415,14 @@ def test_what_is_attached_reaches_the_local_steps() -> None:
     corrected = Table(replace(method, receive=keep(arrivals)), problem())
     corrected.deliver(0)  # 8 - (8 + 16)/2 = -4
     assert arrivals[0].payload.tolist() == [-12]
+
+
+def test_a_memory_of_what_was_attached_is_the_clients_own() -> None:
+    method = rule(remember=np.zeros_like, report=lambda _memory, work: Report(work.local - work.model, work.attached))
+    client, lent = Client(method, problem().local(0), START), np.array([3.0])
+    client.work(Order(0, START, 0.5, 0, 0, local_steps=1, attached=lent))
+    lent[:] = 7  # the transport uses its buffer again
+    assert client.memory == [3]
 
 
 @pytest.mark.parametrize(

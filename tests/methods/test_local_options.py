@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tests.support.quadratics import GivenQuadratic
 from tests.transports.test_resume import assert_equal_after, stop_at
 
 from areabench.engine.scenario import build_scenario
+from areabench.errors import UserError
 from areabench.experiment.method_records import Area, Favas, FedBuff, Local, MethodSettings, QuAfl, SFedAvg
 from areabench.experiment.problem_records import Iid, Logistic, Quadratic, Synthetic
 from areabench.experiment.records import (
@@ -145,6 +147,19 @@ def test_a_round_without_local_steps_leaves_the_control_variates() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- what they promise
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"attach": lambda state: state.model}, "has an `attach` or a `payload_like`"),
+        ({"payload_like": np.zeros_like}, "has an `attach` or a `payload_like`"),
+        ({"remember": lambda _start: np.zeros(3)}, "remembers an array that is not like the model"),
+    ],
+)
+def test_scaffold_does_not_go_with_methods_that_send_more_themselves(parts: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=f'local.control_variates: do not go with method "as-fedavg", which {said}'):
+        with_control_variates(replace(as_fedavg(2), **parts), 2).remember(np.zeros(2))
 
 
 def test_no_option_is_no_change() -> None:

@@ -18,6 +18,7 @@ from areabench.engine.events import Event, Kind, Status
 from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import Scenario, build_scenario
 from areabench.engine.state import Tally
+from areabench.errors import RunFailure
 from areabench.experiment.method_records import Area, AsFedAvg
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Quadratic
@@ -321,6 +322,44 @@ def test_clients_that_choose_their_steps_replay_and_resume(work: Any, per: Any, 
             simulator.run()
             digests = run.events_array["digest"][counts[place] :].tolist()
             assert [event.digest for event in rest.events] == digests
+
+
+def test_ticks_pass_in_rounds_whose_local_steps_the_rule_gave(tmp_path: Path) -> None:
+    """A resumed run knows how many rounds there were, but not whose local steps they were."""
+
+    def answer(state: Counted, arrival: Arrival) -> Step:
+        return Step(state, (Call(arrival.client, local_steps=2 if state.arrived % 2 else None),))
+
+    clients = Clients(count=3, local_steps=STEPS, work="ticks", tick_s=0.1)
+    scenario = scenario_of(ruled((0, 1, 2), answer), tmp_path, replace(EXPERIMENT, clients=clients))
+    whole, moments = Noting(), list[tuple[Any, int]]()
+
+    def pause(simulator: Simulator) -> Status | None:
+        moments.append((simulator.checkpoint(Held()), len(whole.events)))
+        return None
+
+    Simulator(scenario, whole, nothing, pause).run()
+    for checkpoint, events in moments:
+        rest = Noting()
+        rest.tally = checkpoint.run_state.tally.copy()
+        simulator = Simulator(scenario, rest, nothing)
+        simulator.resume(checkpoint)
+        simulator.run()
+        assert [repr(event) for event in rest.events] == [repr(event) for event in whole.events[events:]]
+
+
+@pytest.mark.parametrize("snapshots", ["grid", "none"])
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [({}, "no client has an order"), ({1: {"calls": (Call(0, waits=True),)}}, "all clients with an order wait to be")],
+)
+def test_a_run_in_which_nothing_can_happen_any_more_fails(
+    script: dict[int, dict[str, Any]], said: str, snapshots: Any, tmp_path: Path
+) -> None:
+    experiment = replace(EXPERIMENT, stop=Stop(iterations=9), record=Record(snapshots=snapshots))
+    simulator = Simulator(scenario_of(scripted((0, 2), script), tmp_path, experiment), Noting(), nothing)
+    with pytest.raises(RunFailure, match=f'^method "ruled" does not continue: {said}'):
+        simulator.run()
 
 
 # ---------------------------------------------------------------------------------------------------- a worker

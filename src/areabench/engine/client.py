@@ -84,7 +84,7 @@ class Client:
         if not work.steps:
             work = work._replace(local=work.local.copy())  # the transport may use the order's array again
         payload, memory = self._method.report(self.memory, work)
-        if memory is not None and memory is not work.local and np.may_share_memory(memory, order.model):
+        if memory is not None and memory is not work.local and _lent(memory, order):
             memory = memory.copy()
         self._before, self.memory = self.memory, memory
         self.round, self.trains = self.round + 1, True
@@ -110,6 +110,13 @@ class Client:
         self._local.skip(local_steps)
         self.round, self.memory, self._before = rounds, memory, memory
         self.trains = rounds > 0 or self._method.trains_first
+
+
+def _lent(memory: Vector, order: Order) -> bool:
+    """Whether a memory may be part of what an order carries, which the transport overwrites."""
+    if np.may_share_memory(memory, order.model):
+        return True
+    return order.attached is not None and np.may_share_memory(memory, order.attached)
 
 
 @dataclass(frozen=True)

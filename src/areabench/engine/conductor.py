@@ -313,6 +313,18 @@ class Conductor:
             return self._recorder.status(State.DONE, f"horizon of {self.horizon_s:g} s", self.horizon_s)
         return None
 
+    def require_progress(self) -> None:
+        """A RunFailure where nothing can happen any more: no update will come, no step is due, there is no horizon."""
+        if self.over or self.timer_s < math.inf or self.horizon_s < math.inf:
+            return
+        flags = [open_order.order.flags for open_order in self._open_orders.out.values()]
+        if all(Flag.WAITS in each and Flag.CONTACT not in each for each in flags):
+            what = "all clients with an order wait to be contacted" if flags else "no client has an order"
+            raise RunFailure(
+                f'method "{self._server.name}" does not continue: {what}, and no server step is due; let it call or '
+                "contact clients, or give stop.horizon_s"
+            )
+
     def finish(self, status: Status) -> Status:
         """Take the last snapshot; returns the status with the final counts."""
         self.pass_time(status.end_s)

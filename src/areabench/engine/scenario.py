@@ -161,13 +161,15 @@ class Scenario:
         A client that chooses and does not train first makes none in its first round.
         """
         client, clients = order.client, self.experiment.clients
-        if order.local_steps or clients.work == "fixed":
-            return order, delays.round_time(client, order.local_steps)
         trains = number > 0 or self.method.trains_first
-        if clients.work == "ticks":
+        if clients.work == "ticks":  # the ticks pass in every round, also in one whose local steps the rule gave
             assert clients.tick_s is not None
             time = delays.ticking_round(client, clients.tick_s, clients.local_steps)
+            if order.local_steps:
+                return order, time._replace(local_steps=order.local_steps)
             return order._replace(local_steps=time.local_steps if trains else 0), time
+        if order.local_steps or clients.work == "fixed":
+            return order, delays.round_time(client, order.local_steps)
         steps = drawn_steps(clients, self.experiment.seed, client, number) if trains else 0
         return order._replace(local_steps=steps), delays.round_time(client, steps)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class Server:
         flags = AGAIN if Flag.CONTACT in order.flags else AGAIN | (order.flags & Flag.WAITS)
         if order.given:
             return order._replace(iteration=self.iteration, flags=flags)
-        return self._order(Call(order.client, local_steps=order.local_steps), flags)
+        return self._order(order.client, flags)._replace(local_steps=order.local_steps)
 
     def lose(self, client: int, orders: int, time_s: float) -> list[Order]:
         """A client is lost with this many open orders; the orders to those who work in its place."""
@@ -207,7 +208,14 @@ class Server:
             Flag.REPLY if client == sender else flags, self._local_steps,
             None if attach is None else attach(self._state),
         )  # fmt: skip
-        return _as_called(order, call) if isinstance(call, Call) else order
+        if not isinstance(call, Call):
+            return order
+        if call.local_steps is not None and (not isinstance(call.local_steps, Integral) or call.local_steps < 1):
+            raise RunFailure(
+                f'method "{self.name}" calls client {client} for {call.local_steps!r} local steps; give a whole '
+                "number >= 1"
+            )
+        return _as_called(order, call)
 
     def _interrupt(self, client: int, flag: Flag) -> Order:
         """A message without a model to a client that works."""
@@ -221,7 +229,11 @@ class Server:
 
     def _check(self, client: int, does: str) -> None:
         """A RunFailure for a client that the rule must not name."""
-        if type(client) is not int or not 0 <= client < self._clients:
+        if type(client) is not int:
+            raise RunFailure(
+                f'method "{self.name}" {does} client {client!r}, which is not of type int; write int(client)'
+            )
+        if not 0 <= client < self._clients:
             raise RunFailure(
                 f'method "{self.name}" {does} client {client!r}, which does not exist; name clients from 0 to '
                 f"{self._clients - 1}"

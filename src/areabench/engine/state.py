@@ -191,7 +191,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class RunState:
-    """The server's side of a run at `time_s`; the arrays in it are never changed."""
+    """The server's side of a run at `time_s`; it is written at once, as the next event may change a table in it."""
 
     time_s: float
     server: ServerState

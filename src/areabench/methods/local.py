@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from areabench.arrays import Vector
+from areabench.errors import UserError
 from areabench.experiment.method_records import Local
 from areabench.methods.base import Arrival, Method, Report, Step, Work
 
@@ -49,17 +50,25 @@ class ControlState(NamedTuple):
         return model
 
 
+def _not_with(name: str, what: str) -> str:
+    return f'local.control_variates: do not go with method "{name}", which {what}; let the method correct gradients'
+
+
 def with_control_variates(method: Method, clients: int) -> Method:
     """SCAFFOLD around a method: gradients g - c_i + c, and c_i <- c_i - c + (x - x_i)/(K alpha) (its option II).
 
     An order carries (x, c), an update (what the method sends, the change of c_i). A client remembers what the method
     remembers, if anything, and c_i. The server adds 1/n of each change to c as it arrives.
     """
-    inner_like, due, wake, lose = method.payload_like, method.due, method.wake, method.lose
+    due, wake, lose = method.due, method.wake, method.lose
+    if method.attach is not None or method.payload_like is not None:
+        raise UserError(_not_with(method.name, "has an `attach` or a `payload_like`"))
 
     def remember(start: Vector) -> Vector:
         held = method.remember(start)
         own = np.zeros_like(start)
+        if held is not None and (held.shape, held.dtype) != (own.shape, own.dtype):
+            raise UserError(_not_with(method.name, "remembers an array that is not like the model"))
         return own[None] if held is None else np.stack([own, held])
 
     def held_by(memory: Vector) -> Vector | None:
@@ -93,10 +102,6 @@ def with_control_variates(method: Method, clients: int) -> Method:
     def wrap(step: Step, control: Vector) -> Step:
         return step._replace(state=ControlState(step.state, control))
 
-    def payload_like(start: Vector) -> Vector:
-        like = start if inner_like is None else inner_like(start)
-        return np.stack([like, start])
-
     return replace(
         method,
         remember=remember,
@@ -109,7 +114,7 @@ def with_control_variates(method: Method, clients: int) -> Method:
         begin=begin,
         correct=correct,
         attach=lambda state: state.control,
-        payload_like=payload_like,
+        payload_like=lambda start: np.stack([start, start]),
         lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state.control),
         recalled=None,
         remove=None,

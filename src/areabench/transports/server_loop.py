@@ -270,6 +270,7 @@ class RealTimeServer:
     def _use_spare_moment(self) -> bool:
         """Do what must not delay a reply; returns whether there was something to do."""
         self._check_liveness_at_intervals()
+        self._conductor.require_progress()
         self._monitors.progress(self._clock.now_s(), self._conductor.updates)
         return self._recorder.spare_moment()
 

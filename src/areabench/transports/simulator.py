@@ -82,6 +82,8 @@ class Simulator:
             arrival_s, timer_s = heap[0].time_s if heap else math.inf, max(conductor.timer_s, self._now_s)
             loss_s = self._losses[-1][0] if self._losses else math.inf
             following_s = min(arrival_s, timer_s, loss_s)
+            if following_s == math.inf:
+                conductor.require_progress()
             if ended := conductor.ended(following_s):
                 return conductor.finish(ended)
             if pause is not None and (stopped := pause(self)):
@@ -341,6 +343,8 @@ class LaneSimulator:
             timer_s = max(min([conductor.timer_s for conductor in self._running.values()]), self._now_s)
             following_s = min(arrival_s, timer_s)
             for place, conductor in list(self._running.items()):
+                if following_s == math.inf:
+                    conductor.require_progress()
                 if ended := conductor.ended(following_s):
                     ends[place] = self._recorders[place].ends(conductor.finish(ended))
                     del self._running[place]

@@ -175,6 +175,7 @@ class _Checks:
         self._method, self._start, self._fail = method, start, fail
         self._payload = start if method.payload_like is None else method.payload_like(start)
         self._memory = method.remember(start)
+        self._attached: Vector | None = None  # like the first
         if self._memory is not None and not isinstance(self._memory, np.ndarray):
             fail(f"remember gave {type(self._memory).__name__}", "remember an array, or None")
 
@@ -198,6 +199,16 @@ class _Checks:
         if wrong := _wrong_vector(getattr(state, "model", None), self._start):
             self._fail(f"{name} gave a model that {wrong}", "keep the type and shape of the starting point")
         return state
+
+    def attached(self, attached: Any) -> Vector:
+        """What goes out with a model, always with the shape and type of the first."""
+        if not isinstance(attached, np.ndarray):
+            self._fail(f"attach gave {type(attached).__name__}", "attach an array")
+        if self._attached is None:
+            self._attached = np.empty_like(attached)
+        if wrong := _wrong_vector(attached, self._attached):
+            self._fail(f"attach gave what {wrong}", "attach an array of the same shape and type every time")
+        return attached
 
     def report(self, report: Any) -> Report:
         """A report whose payload and memory have the shapes and types that the method has said."""
@@ -240,7 +251,7 @@ def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
         if not first.calls and method.wake is None:
             reject("start calls no client, so none would ever work", "name clients in Step(state, calls)")
         local = (start + 1e-3).astype(start.dtype)  # an update of zero may be a special case
-        attached = None if method.attach is None else method.attach(first.state)
+        attached = None if method.attach is None else checks.attached(method.attach(first.state))
         work = Work(start, given.step_size, given.local_steps, start, local, attached)
         report = checks.report(method.report(method.remember(start), work))
         if not first.calls:
@@ -273,7 +284,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
     def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
         return lambda *given: checks.step(name, function(*given))
 
-    remove = method.remove
+    attach, remove = method.attach, method.remove
     return replace(
         method,
         name=settings.name,
@@ -281,6 +292,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
         start=guarded("start", method.start),
         receive=guarded("receive", method.receive),
         aggregate=guarded("aggregate", method.aggregate),
+        attach=None if attach is None else lambda state: checks.attached(attach(state)),
         lose=None if method.lose is None else guarded("lose", method.lose),
         remove=None if remove is None else lambda *given: checks.state("remove", remove(*given)),
     )
@@ -312,8 +324,9 @@ def _wrong_fields(state: Any, earlier: Any) -> str:
     for name, value in state._asdict().items():
         before = None if earlier is None else getattr(earlier, name)
         if hasattr(value, "_asdict"):
-            wrong = _wrong_fields(value, before if hasattr(before, "_asdict") else None)
-            if wrong:
+            if earlier is not None and not hasattr(before, "_asdict"):
+                return f"has a field {name} that was {type(before).__name__} at the start; begin with a NamedTuple"
+            if wrong := _wrong_fields(value, before):
                 return f"{wrong} (in {name})"
         elif not _is_plain(value):
             return f"has a field {name} of type {type(value).__name__}, which no checkpoint can hold"
