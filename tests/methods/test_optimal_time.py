@@ -119,14 +119,16 @@ def test_ringmaster_does_not_stop_a_lost_client() -> None:
     assert table.cancelled == [1]
 
 
-def test_ringmaster_stops_a_client_whose_update_was_refused_no_later() -> None:
+def test_ringmaster_knows_the_order_that_follows_a_refused_update() -> None:
     table = Table(ringmaster(2, max_delay=2, stops=True), two_clients(), stepwise=True)
     table.deliver(0)
     refuse(table, 1)  # it works again, from version 1
     assert table.holds(1)[1] == 1
-    table.deliver(0)
+    table.deliver(0)  # version 2: one version old
+    assert table.cancelled == []
+    table.deliver(0)  # version 3: two versions old
     assert table.cancelled == [1]
-    assert table.holds(1)[1] == 2
+    assert table.holds(1)[1] == 3
 
 
 # ---------------------------------------------------------------------------------------------------- Rennala

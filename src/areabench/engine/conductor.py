@@ -125,7 +125,7 @@ class Conductor:
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
         self._lost: list[int] = []
         self._removed = 0  # of those that are lost
-        self._cancelled: dict[int, OpenOrder] = {}  # by client, the last order that the rule has cancelled
+        self._cancelled: dict[int, set[int]] = {}  # by client, the rounds that the rule has cancelled
         self._unnoted: list[OpenOrder] = []  # cancelled by the current event
         self._wake_s = math.inf  # when the rule wants to step by the clock
 
@@ -174,8 +174,7 @@ class Conductor:
 
     def _was_cancelled(self, header: UpdateHeader) -> bool:
         """Whether an update answers an order that was cancelled while it was in flight."""
-        cancelled = self._cancelled.get(header.client)
-        return cancelled is not None and header.round <= cancelled.round
+        return header.round in self._cancelled.get(header.client, ())
 
     def refuse(self, client: int, reason: Reason, time_s: float, update: Update | None = None) -> None:
         """Refuse an update, and send its client a new order; without `update`, the message could not be read.
@@ -443,7 +442,7 @@ class Conductor:
         if order.flags is Flag.CONTACT:
             self._open_orders.contact(client)
         else:
-            self._cancelled[client] = open_order
+            self._cancelled.setdefault(client, set()).add(open_order.round)
             self._unnoted.append(open_order)
             self._end_round(client, 0, time_s, Flag.NONE)
 

@@ -98,7 +98,14 @@ class Server:
     @property
     def wake_s(self) -> float:
         """When the rule wants to step by the clock."""
-        return math.inf if self._method.wake is None else self._method.wake(self._state)
+        if self._method.wake is None:
+            return math.inf
+        wake_s = self._method.wake(self._state)
+        if math.isnan(wake_s):
+            raise RunFailure(
+                f'method "{self.name}" asks to be woken at NaN; let `wake` return a time in s, or math.inf'
+            )
+        return wake_s
 
     def begin(self) -> list[Order]:
         """Start: x_{s,0} and alpha_0 go to the clients that work first."""
@@ -144,14 +151,18 @@ class Server:
     def again(self, order: Order, time_s: float) -> Order:
         """The update that answers an order was refused: its client forgets it and works again, from the current model.
 
-        What the rule itself gave with the order stays as it was. A client that has been contacted does not wait for
-        another contact: the rule waits for its answer.
+        What the rule itself gave with the order stays as it was, and the rule is told of it. A client that has been
+        contacted does not wait for another contact: the rule waits for its answer.
         """
         self.time_s = time_s
         flags = AGAIN if Flag.CONTACT in order.flags else AGAIN | (order.flags & Flag.WAITS)
         if order.given:
-            return order._replace(iteration=self.iteration, flags=flags)
-        return self._order(order.client, flags)._replace(local_steps=order.local_steps)
+            new = order._replace(iteration=self.iteration, flags=flags)
+        else:
+            new = self._order(order.client, flags)._replace(local_steps=order.local_steps)
+        if self._method.again is not None:
+            self._state = self._method.again(self._state, order.client, new.version)
+        return new
 
     def lose(self, client: int, orders: int, time_s: float) -> list[Order]:
         """A client is lost with this many open orders; the orders to those who work in its place."""

@@ -359,7 +359,7 @@ class Ringleader:
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncCommSgd:
-    """AsyncCommSGD: clients step by one clock; one that reports adds 1/n of its progress and goes on from the reply."""
+    """AsyncCommSGD: clients step by one clock; one that reports adds 1/n of its progress and continues."""
 
     client_driven: ClassVar[bool] = True
     name: Literal["asynccomm-sgd"] = "asynccomm-sgd"

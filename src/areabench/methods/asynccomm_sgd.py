@@ -32,7 +32,7 @@ def asynccomm_sgd(clients: int) -> Method:
     def receive(state: CommState, arrival: Arrival) -> Step:
         return Step(CommState(state.model, arrival.payload.copy()), (arrival.client,))
 
-    def aggregate(state: CommState) -> Step:  # x <- x + (x_i - x^b)/n, which the client goes on from
+    def aggregate(state: CommState) -> Step:  # x <- x + (x_i - x^b)/n, from which the client continues
         assert state.progress is not None
         return Step(CommState(state.model + state.progress / clients))
 

@@ -108,8 +108,9 @@ class Method:
     trains_first whether a client's first round makes local steps; else it reports what it was sent
     interrupts whether clients are cancelled or contacted, so that they look for messages between local steps
 
-    For methods that a lost client concerns:
+    For methods that keep a record of orders, or that a lost client concerns:
 
+    again     (state, client, version) -> state: the client's update was refused; it works again, on this version
     lose      (state, client, orders) -> Step: the client is lost with this many open orders; who works instead
     recalled  (state) -> the sum of the memories of all clients in the average, in double precision
     remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
@@ -131,6 +132,7 @@ class Method:
     payload_like: Callable[[Vector], Vector] | None = None
     trains_first: bool = True
     interrupts: bool = False
+    again: Callable[[Any, int, int], Any] | None = None
     lose: Callable[[Any, int, int], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None

@@ -57,7 +57,7 @@ def contact_rounds(
 ) -> Method:
     """x <- (x + sum of what is `taken` from the answers)/(answers + 1), once all have answered.
 
-    With `begin` a client goes on at once, from what that makes of its memory and of the model before the step.
+    With `begin` a client continues at once, from what that makes of its memory and of the model before the step.
     Otherwise it waits for the model after the step.
     """
 

@@ -199,7 +199,7 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         return _ALONE in state.held.groups or bool(_complete(state))
 
     def lose(state: CompassState, client: int, _orders: int) -> Step:
-        """The group goes on without the client; what it has sent is used."""
+        """The group continues without the client; what it has sent is used."""
         state = state._replace(lost=(*state.lost, client))
         if not state.arrived[client]:
             state.group[client] = _LATE

@@ -60,7 +60,7 @@ def with_control_variates(method: Method, clients: int) -> Method:
     An order carries (x, c), an update (what the method sends, the change of c_i). A client remembers what the method
     remembers, if anything, and c_i. The server adds 1/n of each change to c as it arrives.
     """
-    due, wake, lose = method.due, method.wake, method.lose
+    due, wake, again, lose = method.due, method.wake, method.again, method.lose
     if method.attach is not None or method.payload_like is not None:
         raise UserError(_not_with(method.name, "has an `attach` or a `payload_like`"))
 
@@ -115,6 +115,7 @@ def with_control_variates(method: Method, clients: int) -> Method:
         correct=correct,
         attach=lambda state: state.control,
         payload_like=lambda start: np.stack([start, start]),
+        again=None if again is None else lambda state, *order: state._replace(inner=again(state.inner, *order)),
         lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state.control),
         recalled=None,
         remove=None,

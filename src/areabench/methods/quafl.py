@@ -4,7 +4,7 @@ H. Zakerinia, S. Talaei, G. Nadiradze, D. Alistarh: Communication-Efficient Fede
 Heterogeneity (QuAFL), Algorithm 1.
 
 Invariant: a round leaves X plus the sum of the contacted clients' models as it was; these are Y_i before it, and X_i,
-from where each goes on, after it.
+from where each continues, after it.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ _NO_ORDER = 2**62  # in place of a version: never late
 class RingmasterState(NamedTuple):
     """The server's model, the one that the next step leads to, and the version that each client works on.
 
-    The versions are kept only where clients are stopped. An order that is given again after a refused update is younger
-    than its entry, so such a client may be stopped too early, never too late.
+    The versions are kept only where clients are stopped.
     """
 
     model: Vector
@@ -51,6 +50,9 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
     def due(state: RingmasterState) -> bool:
         return state.following is not None
 
+    def again(state: RingmasterState, client: int, version: int) -> RingmasterState:
+        return state._replace(orders=put(state, client, version))
+
     def lose(state: RingmasterState, client: int, _orders: int) -> Step:
         return Step(state._replace(orders=put(state, client, _NO_ORDER)))
 
@@ -59,7 +61,7 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
 
     return Method(
         "ringmaster", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
-        reply="after", due=due, lose=lose, interrupts=stops,
+        reply="after", due=due, again=again, lose=lose, interrupts=stops,
     )  # fmt: skip
 
 

@@ -225,7 +225,7 @@ def send_memories(world: World, placement: Placement, memories: Mapping[int, Vec
 
 
 class MpiRecall:
-    """The memories of clients at the begin of given rounds: all are asked at once, and answer one after the other.
+    """The memories of clients at the beginning of given rounds: all are asked at once, and answer one after the other.
 
     One vector is in flight at a time, whatever the number of clients. A question has a number, so that answers to an
     earlier question that was given up are recognised.
@@ -244,7 +244,7 @@ class MpiRecall:
         self._receive: MPI.Request | None = None
 
     def ask(self, rounds: Mapping[int, int]) -> None:
-        """Ask clients for their memories at the begin of these rounds; the answers come in this order."""
+        """Ask clients for their memories at the beginning of these rounds; the answers come in this order."""
         self._number += 1
         for client, number in rounds.items():
             self._send_header(client, OrderHeader(0.0, number, self._number, Flag.RECALL))

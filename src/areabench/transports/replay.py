@@ -324,7 +324,14 @@ class Replay:
     def _check_end(self, events_done: int) -> Difference | None:
         """A snapshot without its events: the log lacks some, unless the run was killed while it wrote."""
         index, number = self._run.snapshot_index, self._next_snapshot
-        if number == len(index) or self._run.status.state == State.RUNNING:
+        if self._run.status.state == State.RUNNING:
+            return None
+        if self._cancelled:
+            client, round_number = self._cancelled[0]
+            return Difference(
+                events_done, f"the rule cancels round {round_number} of client {client}, none is recorded"
+            )
+        if number == len(index):
             return None
         wanted = int(index[number]["event"])
         return Difference(events_done, f"snapshot {number} was taken after {wanted} events, {events_done} are recorded")

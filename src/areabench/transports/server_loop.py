@@ -41,7 +41,7 @@ class Recall(Protocol):
     """Requests to clients for their memories."""
 
     def ask(self, rounds: Mapping[int, int]) -> None:
-        """Ask clients for their memories at the begin of these rounds; the answers come in this order."""
+        """Ask clients for their memories at the beginning of these rounds; the answers come in this order."""
         ...
 
     def give_up(self, lost: Collection[int]) -> None:
@@ -346,7 +346,7 @@ class MemoryTasks:
     """Checkpoints, and averages without lost clients: one at a time, while the run continues.
 
     Both may need the clients' memories. All clients are asked at one moment, at which the server's state is noted, and
-    each answers with its memory at the begin of the round that it was in then. So the answers fit together however
+    each answers with its memory at the beginning of the round that it was in then. So the answers fit together however
     late they come, and are not waited for.
     """
 

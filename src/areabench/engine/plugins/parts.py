@@ -284,7 +284,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
     def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
         return lambda *given: checks.step(name, function(*given))
 
-    attach, remove = method.attach, method.remove
+    attach, again, remove = method.attach, method.again, method.remove
     return replace(
         method,
         name=settings.name,
@@ -293,6 +293,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
         receive=guarded("receive", method.receive),
         aggregate=guarded("aggregate", method.aggregate),
         attach=None if attach is None else lambda state: checks.attached(attach(state)),
+        again=None if again is None else lambda *given: checks.state("again", again(*given)),
         lose=None if method.lose is None else guarded("lose", method.lose),
         remove=None if remove is None else lambda *given: checks.state("remove", remove(*given)),
     )
