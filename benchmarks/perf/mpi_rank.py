@@ -285,6 +285,9 @@ class EchoConductor:
         """No client of a measurement sends what cannot be used."""
         raise RunFailure(f"the server refused an update of client {client}: {reason.name}; the piece measures nothing")
 
+    def require_progress(self) -> None:
+        """A piece ends by the clock."""
+
     def ended(self, time_s: float) -> Status | None:
         """Whether the piece is over."""
         return Status(State.DONE, "", time_s, self.updates, 0, 0) if time_s > self.horizon_s else None
