@@ -95,10 +95,10 @@ from areabench.engine.client import Client
 
 work = Client.work
 
-def slow(self, model, step_size):
+def slow(self, *given):
     if due():
         time.sleep(AMOUNT)
-    return work(self, model, step_size)
+    return work(self, *given)
 
 if RANK == VICTIM + 1:
     Client.work = slow
