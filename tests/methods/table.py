@@ -120,6 +120,13 @@ class Table:
         )
         conductor.resume(replace(conductor.run_state(time_s), open_orders=orders, queued=()))
 
+    def refuse(self, number: int) -> None:
+        """A client's update is not finite on its way, so the client takes its memory back and works again."""
+        order, client = self.orders.pop(number), self.clients[number]
+        header = UpdateHeader(number, client.round, order.version, local_steps=order.local_steps)
+        self.conductor.update(Update(header, np.full_like(client.work(order), np.nan)), self.time_s)
+        assert number in self.orders
+
     def wake(self) -> None:
         """The clock reaches the time at which the rule wants to step."""
         self.time_s = self.conductor.timer_s

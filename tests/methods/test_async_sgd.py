@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
 
-from areabench.engine.messages import Update, UpdateHeader
 from areabench.errors import UserError
 from areabench.experiment.method_records import AsyncSgd
 from areabench.experiment.parse import parse_experiment
@@ -244,13 +243,6 @@ def open_orders(table: Table) -> int:
     return len(run_state.open_orders) + len(run_state.queued)
 
 
-def refuse(table: Table, number: int) -> None:
-    """A client sends what is not finite."""
-    order, client = table.orders.pop(number), table.clients[number]
-    header = UpdateHeader(number, client.round, order.version, local_steps=order.local_steps)
-    table.conductor.update(Update(header, client.work(order) * np.nan), table.time_s)
-
-
 DRAWS = {
     "uniform": uniform(5, seed=8),
     "importance": importance((0.5, 0.2, 0.1, 0.1, 0.1), seed=8),
@@ -265,7 +257,7 @@ def play(table: Table, events: list[tuple[str, int]]) -> None:
     for what, number in events:
         client = sorted(table.orders)[number % len(table.orders)]
         if what == "refuse":
-            refuse(table, client)
+            table.refuse(client)
         elif what == "lose" and lost < 3:
             lost += 1
             table.lose(client)

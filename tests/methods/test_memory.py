@@ -18,7 +18,6 @@ from tests.support.quadratics import GivenQuadratic
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
-from areabench.engine.messages import Update, UpdateHeader
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
 from areabench.experiment.method_records import (
@@ -217,15 +216,6 @@ DELIVERIES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=
 FOUR = Quadratic(dimension=3, noise=0.5)
 
 
-def refuse(table: Table, number: int) -> None:
-    """A client's update is not finite on its way, so the client takes its memory back and works again."""
-    order, client = table.orders.pop(number), table.clients[number]
-    header = UpdateHeader(number, client.round, order.version, local_steps=order.local_steps)
-    table.conductor.update(Update(header, np.full_like(client.work(order), np.nan)), table.time_s)
-    client.take_back()
-    assert number in table.orders
-
-
 @pytest.mark.parametrize("name", REMEMBERING)
 @examples(DELIVERIES)
 def test_the_server_has_the_sum_of_what_clients_remember(name: str, deliveries: list[tuple[int, int]]) -> None:
@@ -238,7 +228,7 @@ def test_the_server_has_the_sum_of_what_clients_remember(name: str, deliveries: 
         if client not in table.orders:
             step_by_the_clock(table)
         elif kind == 0:
-            refuse(table, client)
+            table.refuse(client)
         else:
             table.deliver(client)
         memories = np.sum([np.asarray(each.memory) for each in table.clients], axis=0)
@@ -251,7 +241,7 @@ def test_aced_sums_the_entries_that_are_not_too_old(deliveries: list[tuple[int, 
     last: dict[int, tuple[int, Vector]] = {}  # the step before which each client's gradient came
     for client, kind in deliveries:
         if kind == 0:
-            refuse(table, client)
+            table.refuse(client)
             continue
         table.deliver(client)
         state = table.server.state

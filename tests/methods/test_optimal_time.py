@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.methods.table import Table, given
 from tests.support.quadratics import GivenQuadratic
 
-from areabench.engine.messages import Update, UpdateHeader
 from areabench.experiment.method_records import Malenia, Rennala, Ringleader, Ringmaster
 from areabench.methods.async_sgd import async_sgd, constant
 from areabench.methods.base import Arrival, Method
@@ -33,13 +32,6 @@ def two_clients() -> QuadraticProblem:
 def bowls(count: int) -> QuadraticProblem:
     """Equal bowls with different centres."""
     return GivenQuadratic([IDENTITY] * count, [[number, -number] for number in range(count)], [8, 8], 1)
-
-
-def refuse(table: Table, number: int) -> None:
-    """A client sends what is not finite."""
-    order, client = table.orders.pop(number), table.clients[number]
-    header = UpdateHeader(number, client.round, order.version, local_steps=order.local_steps)
-    table.conductor.update(Update(header, client.work(order) * np.nan), table.time_s)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +114,7 @@ def test_ringmaster_does_not_stop_a_lost_client() -> None:
 def test_ringmaster_knows_the_order_that_follows_a_refused_update() -> None:
     table = Table(ringmaster(2, max_delay=2, stops=True), two_clients(), stepwise=True)
     table.deliver(0)
-    refuse(table, 1)  # it works again, from version 1
+    table.refuse(1)  # it works again, from version 1
     assert table.holds(1)[1] == 1
     table.deliver(0)  # version 2: one version old
     assert table.cancelled == []
@@ -320,5 +312,5 @@ def test_a_refused_order_of_ringleader_keeps_its_model() -> None:
     table = Table(ringleader(2), two_clients())
     table.deliver(0, 1, 1)  # client 1 works on version 1 for the second time
     assert table.holds(1)[:2] == ([4 - 1, 6], 1)
-    refuse(table, 1)
+    table.refuse(1)
     assert table.holds(1)[:2] == ([3, 6], 1)
