@@ -78,7 +78,7 @@ def record(tmp_path: Path) -> Iterator[Callable[[Experiment], Run]]:
 
         def simulated(experiment: Experiment) -> Run:
             path = next(paths)
-            simulate(experiment, RunOptions(path, tmp_path / "cache", "a test", "1", False, Style.NONE))
+            simulate(experiment, RunOptions(path, tmp_path / "cache", "a test", False, Style.NONE))
             return stack.enter_context(open_run(path))
 
         yield simulated

@@ -7,22 +7,54 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from areabench import theory
+    from areabench.api import export, launch, read_experiment, replay, simulate, sweep
+    from areabench.errors import RunFailure, UserError
+    from areabench.experiment.records import Experiment
     from areabench.results.table import sweep_table
+    from areabench.runfile import observers
     from areabench.runfile.read import Run, open_run
     from areabench.sweeps.read import Sweep, open_sweep
     from areabench.views import figures
 
 __version__ = "0.1.0"
-__all__ = ["Run", "Sweep", "__version__", "figures", "open_run", "open_sweep", "sweep_table", "theory"]
+__all__ = [
+    "Experiment",
+    "Run",
+    "RunFailure",
+    "Sweep",
+    "UserError",
+    "__version__",
+    "export",
+    "figures",
+    "launch",
+    "observers",
+    "open_run",
+    "open_sweep",
+    "read_experiment",
+    "replay",
+    "simulate",
+    "sweep",
+    "sweep_table",
+    "theory",
+]
 
 _NAMES = {
+    "Experiment": "experiment.records",
     "Run": "runfile.read",
+    "RunFailure": "errors",
     "Sweep": "sweeps.read",
+    "UserError": "errors",
     "open_run": "runfile.read",
+    "export": "api",
+    "launch": "api",
     "open_sweep": "sweeps.read",
+    "read_experiment": "api",
+    "replay": "api",
+    "simulate": "api",
+    "sweep": "api",
     "sweep_table": "results.table",
 }
-_MODULES = {"figures": "views.figures", "theory": "theory"}
+_MODULES = {"figures": "views.figures", "observers": "runfile.observers", "theory": "theory"}
 
 
 def __getattr__(name: str) -> Any:

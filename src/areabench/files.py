@@ -15,7 +15,7 @@ from zlib import crc32
 
 from areabench.errors import RunFileError, UncheckedFile, UserError
 
-_READ = ("experiment", "file", "sweeps", "run", "runs", "first", "second", "ended_in", "measured_in")
+_READ = ("experiment", "file", "sweeps", "source", "run", "runs", "first", "second", "ended_in", "measured_in")
 
 
 def check_paths(options: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A live progress line on a terminal, in colour where it has colours; nothing elsewhere.
+"""A live progress line on a terminal, in colour where it has colours, or a bar in a notebook; nothing elsewhere.
 
 mpirun forwards text only in whole lines, so a rank cannot write over its own line. Under `areabench launch` rank 0
 writes marked lines, and the launching process shows them as one live line. It has only their text, so that the colours
@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import IO
+from html import escape
+from importlib import import_module
+from typing import IO, Any
 
 _REFRESH_S = 0.2
 _MARK = "areabench progress: "
@@ -28,6 +30,10 @@ class Style(Enum):
     LIVE = "live"  # a line that is overwritten
     COLOURED = "coloured"  # the same in colour
     MARKED = "marked"  # marked lines, for the launching process
+    NOTEBOOK = "notebook"  # a bar below the cell
+
+
+SHOWN_LIVE = (Style.LIVE, Style.COLOURED, Style.NOTEBOOK)  # a launching process shows the lines of its ranks so
 
 
 class ProgressLine:
@@ -35,7 +41,7 @@ class ProgressLine:
 
     def __init__(self, label: str, horizon_s: float | None, style: Style) -> None:
         self._label, self._horizon_s = label, horizon_s
-        self._show = _writer(style)
+        self._show = writer_of(style)
         self._next_s = 0.0
         self._first: tuple[float, float] | None = None  # of the first call: on the real clock, and on the run's
 
@@ -73,7 +79,7 @@ class SweepProgress:
         self._runs, self._cost = runs, cost
         self._done = self._failed = 0
         self._done_cost = 0.0
-        self._show = _writer(style)
+        self._show = writer_of(style)
         self.refresh_s = _REFRESH_S if self._show is not None else None  # None: nothing is shown
         self._begun_s = time.perf_counter()
         self._next_s = 0.0
@@ -152,7 +158,10 @@ def _write_marked(text: str) -> None:
     sys.stderr.flush()
 
 
-def _writer(style: Style) -> Callable[[str], None] | None:
+def writer_of(style: Style) -> Callable[[str], None] | None:
+    """The function that shows a line in a style; None where nothing is shown."""
+    if style == Style.NOTEBOOK:
+        return NotebookLine()
     writers = {Style.LIVE: write_live, Style.COLOURED: write_coloured, Style.MARKED: _write_marked}
     return writers.get(style)
 
@@ -189,3 +198,38 @@ def painted_line(text: str) -> str:
     with terminal.capture() as captured:
         terminal.print(shown, end="", soft_wrap=True)
     return captured.get()
+
+
+# ---------------------------------------------------------------------------------------------------- notebook
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook; loads nothing."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+class NotebookLine:
+    """A progress line below a cell, with a bar that the browser draws; an empty text leaves nothing of it."""
+
+    def __init__(self) -> None:
+        self._display = import_module("IPython.display")
+        self._handle: Any = None
+
+    def __call__(self, text: str) -> None:
+        """Show a line in place of the one before."""
+        shown = self._display.HTML(as_html(text))
+        if self._handle is not None:
+            self._handle.update(shown)
+        elif text:
+            self._handle = self._display.display(shown, display_id=True)
+
+
+def as_html(text: str) -> str:
+    """A progress line as HTML: its bar as an element that browsers draw."""
+    line = escape(text)
+    if found := re.search(r"\[(#*)(\.*)\]", line):
+        done, length = len(found[1]), len(found[1]) + len(found[2])
+        element = f'<progress value="{done}" max="{length}"></progress>'
+        line = f"{line[: found.start()]}{element}{line[found.end() :]}"
+    return f"<code>{line}</code>" if text else ""

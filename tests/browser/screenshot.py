@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.browser.drive import browser, load, resize
 
 _WIDTH = 1180
-_LEFT_OUT = "#target, #sensitivity, #staleness, #labels, #run .part:nth-of-type(n+3), footer, nav"
+_PANELS = "#differences, #target, #reached, #profile, #sensitivity, #staleness, #labels"
+_LEFT_OUT = f"{_PANELS}, #run .part:nth-of-type(n+3), footer, nav"
 
 
 def main(page: Path, picture: Path) -> None:

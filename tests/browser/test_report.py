@@ -11,7 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 from tests.browser.drive import complaints, load, resize
-from tests.browser.examples import HOSTILE, negative_losses
+from tests.browser.examples import HOSTILE, negative_losses, simulate
 
 from areabench.cli.main import main
 
@@ -67,6 +67,31 @@ def test_everything_is_in_the_page(several: Chrome) -> None:
 # ---------------------------------------------------------------------------------------------------- strangers
 
 
+@pytest.mark.parametrize("name", ["one", "several", "sweep"])
+def test_no_column_of_the_summary_is_clipped(name: str, desktop: Chrome, pages: dict[str, Path]) -> None:
+    load(desktop, pages[name])
+    whole, seen = (
+        script(desktop, f"document.querySelector('#summary .scroll').{size}Width") for size in ("scroll", "client")
+    )
+    assert whole <= seen
+
+
+def test_long_labels_are_not_cut(desktop: Chrome, tmp_path: Path) -> None:
+    for eta in (0.25, 0.5):
+        simulate(tmp_path, f"eta{eta}", "method.name=fedbuff", f"method.server_step_size={eta}")
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 0
+    load(desktop, tmp_path / "page.html")
+    shown = [" ".join(text.split()) for text in texts(desktop, "#curves .plot:first-child :is(.end-label, .key)")]
+    assert shown == ["FedBuff (server_step_size = 0.25)", "FedBuff (server_step_size = 0.5)"]
+    assert "…" not in one(desktop, "#curves").text
+
+
+def test_defaults_that_act_are_named(several: Chrome) -> None:
+    told = one(several, "#defaults").text
+    assert "problem.weighting: client i descends (s_i/S)·f_i;" in told
+    assert "FedBuff: method.step_size: it sets the server's too: eta = alpha" in told
+
+
 def test_text_of_a_run_file_stays_text(several: Chrome) -> None:
     assert one(several, "h1").text == HOSTILE
     choice = Select(one(several, "#run-choice"))
@@ -108,7 +133,7 @@ def test_the_axis_is_switched(several: Chrome) -> None:
         return str(one(several, "#curves .plot:first-child .series path").get_attribute("d"))
 
     over_time = path()
-    assert across() == "time (s)"
+    assert across() == "virtual time (s)"
     one(several, 'input[value="updates"] + span').click()
     over_updates = path()
     assert across() == "updates received"
@@ -120,7 +145,7 @@ def test_the_axis_is_switched(several: Chrome) -> None:
 def test_a_chart_is_zoomed_by_dragging_and_shows_values(several: Chrome) -> None:
     cover = one(several, "#curves .plot:first-child .cover")
     ActionChains(several).move_to_element(cover).perform()
-    assert "time (s)" in one(several, "#tooltip").text
+    assert "virtual time (s)" in one(several, "#tooltip").text
     assert "AREA, α = 3" in one(several, "#tooltip").text
     ticks = texts(several, "#curves .plot:first-child .ticks")
     ActionChains(several).move_to_element(cover).click_and_hold().move_by_offset(60, 0).release().perform()
@@ -230,7 +255,7 @@ def test_a_loss_below_zero_is_drawn_on_a_linear_axis(desktop: Chrome, tmp_path: 
     load(desktop, page)
     assert "NaN" not in str(one(desktop, "main").get_attribute("innerHTML"))
     assert texts(desktop, "#sensitivity .plot:last-child .ticks text")[0].startswith(("-", "0"))
-    assert not script(desktop, "positive({ mean: [1, 2], low: [-1, 1] })")
+    assert not script(desktop, "positive({ mean: [1, 2], low: [-1, 1], limits: [-1, 2] })")
     assert script(desktop, "positive({ mean: [1, null], low: [] })")
 
 
@@ -244,9 +269,7 @@ def test_without_an_expectation_no_client_is_judged(several: Chrome) -> None:
 def test_small_values_keep_digits(several: Chrome) -> None:
     shown = script(several, "[fixed(1e-5, 3), fixed(0.0123, 3), fixed(0.04, 1), fixed(0, 3), fixed(12.3456, 2)]")
     assert shown == ["1e-5", "0.012", "0.04", "0.000", "12.35"]
-    assert (
-        script(several, "spreadCell({ mean: 2e-5, minimum: 1e-5, maximum: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
-    )
+    assert script(several, "spreadCell({ mean: 2e-5, low: 1e-5, high: 3e-5 }, 3).textContent") == "2e-5 1e-5 – 3e-5"
 
 
 def test_variants_of_a_method_look_different(several: Chrome) -> None:

@@ -16,8 +16,8 @@ from tests.campaign.processes import TOKEN, Ended, Started, new_token, start
 
 import areabench
 from areabench.errors import UserError
-from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
-from areabench.launch.mpirun import rank_command
+from areabench.launching.families import MPI_DEFAULTS, ONE_MACHINE
+from areabench.launching.mpirun import rank_command
 
 CHECKPOINT_EVERY_S = {MPI: 0.5, SIMULATOR: 0.2}
 LIMIT_S = 120.0  # for one command; then it counts as hung

@@ -71,7 +71,7 @@ _LENGTH = """
 import numpy
 from mpi4py import MPI
 
-from areabench.engine.messages import HEADER_BYTES, Tag, pack_update, tag_of
+from areabench.engine.messages import HEADER_BYTES, Tag, pack_update
 from areabench.transports.mpi_worker import MpiWorkerLink
 
 send = MpiWorkerLink.send
@@ -79,13 +79,13 @@ send = MpiWorkerLink.send
 def bad(self, header):
     if not due():
         return send(self, header)
-    line = self._by_client[header.client]
-    whole = line.outgoing.whole
+    line = self._sends[header.client]
+    whole = line.whole
     message = numpy.zeros(max(HEADER_BYTES, whole.size + AMOUNT), numpy.uint8)
-    pack_update(line.outgoing.header, header, message.size - HEADER_BYTES)
+    pack_update(line.header, header, message.size - HEADER_BYTES)
     kept = min(whole.size, message.size)
     message[:kept] = whole[:kept]
-    self._comm.Send([message, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, header.client))
+    self._comm.Send([message, MPI.BYTE], dest=0, tag=Tag.UPDATE)
 
 if RANK == VICTIM + 1:
     MpiWorkerLink.send = bad

@@ -20,6 +20,7 @@ from areabench.cli import main as cli
 from areabench.cli.main import main
 from areabench.cli.parser import TYPED
 from areabench.engine.events import Kind, State
+from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.methods.catalogue import CATALOGUE
 from areabench.runfile.read import Run, open_run
@@ -176,6 +177,47 @@ def test_check_prints_the_same_experiment(experiment: Path, capsys: pytest.Captu
     assert parse_experiment(captured.out) == load_experiment(experiment, ["seed=9"])
 
 
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            "method.name=fedbuff",
+            "step_size = 0.05  # it sets the server's too: eta = alpha, because server_step_size is left out",
+        ),
+        (
+            "method.name=afa-cs",
+            "step_size = 0.05  # it sets the server's too: eta = alpha·M, because server_step_size is left out",
+        ),
+        (
+            "seed=0",
+            'weighting = "share"  # client i descends (s_i/S)·f_i; "exact", the default of torch, is n times that',
+        ),
+        (
+            "problem.weighting=exact",
+            'weighting = "exact"  # client i descends n·(s_i/S)·f_i; "share", the default of logistic, is 1/n of it',
+        ),
+    ],
+)
+def test_check_and_show_say_what_defaults_do(
+    change: str, line: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment.write_text(LOGISTIC, encoding="utf-8")
+    assert main(["check", str(experiment), "--set", change]) == 0
+    printed = capsys.readouterr().out
+    assert line in printed.splitlines()
+    assert parse_experiment(printed) == load_experiment(experiment, [change])
+    assert main(["simulate", str(experiment), "--set", change, "-o", "said.h5"]) == 0
+    capsys.readouterr()
+    assert main(["show", "said.h5"]) == 0
+    assert f"  {line}" in capsys.readouterr().out.splitlines()
+
+
+def test_a_server_step_size_that_is_given_needs_no_remark(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ["--set", "method.name=fedbuff", "--set", "method.server_step_size=1"]
+    assert main(["check", str(experiment), *changes]) == 0
+    assert "#" not in capsys.readouterr().out
+
+
 def test_simulate_writes_and_says_where(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = experiment.parent / "new" / "folder" / "run.h5"
     assert main(["simulate", str(experiment), "-o", str(output)]) == 0
@@ -191,6 +233,63 @@ def test_default_output(experiment: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["simulate", str(experiment)]) == 0
     assert (experiment.parent / "runs" / "tiny-area-3.h5").is_file()
     assert capsys.readouterr().out.startswith("runs/tiny-area-3.h5: done")
+
+
+@pytest.mark.parametrize(("name", "file"), [("runs/foo", "runs/foo.h5"), ("a0.5", "a0.5.h5"), ("x.h5", "x.h5")])
+def test_a_run_file_ends_in_h5(name: str, file: str, experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "-o", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{file}: done ")
+    assert Path(file).is_file()
+
+
+def test_a_folder_is_not_a_run_file(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("runs").mkdir()
+    for name in ("runs", "runs/"):
+        assert main(["simulate", str(experiment), "-o", name, "--force"]) == 2
+        assert "runs: cannot be written: Is a directory" in complaint(capsys)
+
+
+def test_a_run_without_a_server_step_says_so(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", str(experiment), "-o", "none.h5", "--set", "aggregation.updates=100"]) == 0
+    assert "\nthe server made no step, so the model is the one at the start: " in capsys.readouterr().out
+    assert main(["show", "none.h5"]) == 0
+    assert "the server made no step" in capsys.readouterr().out
+
+
+def test_a_run_with_a_server_step_does_not(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(run)]) == 0
+    assert "made no step" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--step-size", "5"], "--step-size 5; a key of the experiment is set by --set method.step_size=5"),
+        (["--method.step_size=5"], "=5; a key of the experiment is set by --set method.step_size=5"),
+        (["--horizon", "9"], "9; a key of the experiment is set by --set stop.horizon_s=9"),
+        (["--seed"], "--seed; a key of the experiment is set by --set seed=VALUE or --set data.seed=VALUE"),
+        (["--colour", "red"], "unrecognized arguments: --colour red"),
+    ],
+)
+def test_an_unknown_option_that_is_a_key(
+    words: list[str], hint: str, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["simulate", str(experiment), *words])
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{hint}\n")
+
+
+def test_an_unknown_option_where_no_key_can_be_set(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", str(run), "--step-size", "5"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --step-size 5\n")
+
+
+def test_a_frame_without_pandas(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with open_run(run) as recorded, pytest.raises(UserError, match=r"^a frame needs pandas \(.*\); install it with"):
+        _ = recorded.metrics
 
 
 def test_a_run_file_is_not_overwritten(experiment: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -351,12 +450,24 @@ def test_show_as_toml_can_be_run_again(run: Path, experiment: Path, capsys: pyte
 def test_summary(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", str(run), str(run), "--target", "75"]) == 0
     heading, rule, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split()[:2] == ["method", "alpha"]
+    assert heading.split()[:3] == ["file", "method", "alpha"]
     assert "time to 75 %" in heading
     assert set(rule) == {"-"}
     assert [row.split() for row in rows] == [rows[0].split()] * 2
-    assert rows[0].split()[:3] == ["area", "0.05", "-"]
-    assert rows[0].split()[4:8] == ["not", "reached", "16", "4"]
+    assert rows[0].split()[:4] == ["tiny.h5", "area", "0.05", "-"]
+    assert rows[0].split()[5:9] == ["not", "reached", "16", "4"]
+
+
+def test_summary_of_a_folder_names_files_and_what_differs(
+    run: Path, experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = ["--set", "method.name=fedbuff", "--set", "seed=7", "--set", "record.events=false"]
+    assert main(["simulate", str(experiment), "-o", "more", *change]) == 0
+    capsys.readouterr()
+    assert main(["summary", "."]) == 0
+    _, _, first, second = capsys.readouterr().out.splitlines()
+    assert (first.split()[:2], second.split()[:2]) == (["more.h5", "fedbuff"], ["tiny.h5", "area"])
+    assert (first.split("done")[1].strip(), second.split("done")[1].strip()) == ("seed = 7", "seed = 3")
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -437,14 +548,13 @@ def other_columns(file: h5py.File) -> None:
 UNREADABLE = "is not a readable HDF5 file ("
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "no such file; give the path of a run file (.h5)"),
-    "folder": (to_folder, "no such file; give the path of a run file (.h5)"),
     "text": (lambda run: run.write_text("no HDF5 at all"), f"{UNREADABLE}Unable to synchronously open file (file sig"),
     "empty": (lambda run: run.write_bytes(b""), UNREADABLE),
     "foreign": (to_foreign, "is not a run file of areabench"),
     "truncated": (lambda run: run.write_bytes(run.read_bytes()[: run.stat().st_size // 2]), "(truncated file"),
     "version": (
         with_edit(lambda file: file.attrs.update(schema_version=99)),
-        "has schema version 99, this areabench reads 6 to 8; use the one that wrote it",
+        "has schema version 99, this areabench reads 6 to 9; use the one that wrote it",
     ),
     "no version": (with_edit(lambda file: file.attrs.pop("schema_version")), "is damaged ("),
     "experiment": (
@@ -456,6 +566,14 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "columns": (with_edit(other_columns), "/events has columns None, expected ('time_s', 'kind',"),
     "no events": (with_edit(lambda file: file.pop("events")), "is damaged (/events cannot be read: "),
 }
+
+
+def test_a_folder_in_place_of_a_run_file(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to_folder(run)
+    assert main(["show", str(run)]) == 2
+    assert f"areabench: {run}: no such file; give the path of a run file (.h5)" in complaint(capsys)
+    assert main(["summary", str(run)]) == 2
+    assert f"areabench: {run}: holds no run file (.h5); give run files, or a folder of them" in complaint(capsys)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -566,7 +684,9 @@ def test_one_thread_by_default(experiment: Path) -> None:
     chosen = {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}
     assert in_process("simulate", str(experiment), "-o", "run.h5", environment=chosen).returncode == 0
     with open_run("run.h5") as recorded:
-        assert recorded.provenance.threads.startswith("OPENBLAS_NUM_THREADS=2,OMP_NUM_THREADS=3,MKL_NUM_THREADS=")
+        assert recorded.provenance.threads.startswith(
+            "openblas 2 (OPENBLAS_NUM_THREADS), openmp 3 (OMP_NUM_THREADS), mkl 1"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------- methods

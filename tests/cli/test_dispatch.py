@@ -52,6 +52,16 @@ def test_job_loads_neither_numbers_nor_methods(options: list[str]) -> None:
     assert not modules & {"areabench.sweeps.run", "areabench.sweeps.pool", "areabench.engine.scenario"}
 
 
+@pytest.mark.parametrize("command", ["show", "summary"])
+def test_a_run_is_printed_without_what_other_commands_need(command: str) -> None:
+    """Numpy and h5py take half of the processor time of `show`; nothing large may join them."""
+    modules = loaded(command, str(ROOT / "tests" / "runfile" / "schema7" / "simulator.h5"))
+    assert {"numpy", "h5py"} <= modules
+    assert not modules & ({*HEAVY, "numpy.ma", "numpy.random", "threadpoolctl", "difflib"} - {"numpy", "h5py"})
+    assert not {name for name in modules if name.startswith(("areabench.results", "areabench.launching"))}
+    assert not modules & {"areabench.views.json", "areabench.engine.state", "areabench.progress"}
+
+
 @pytest.mark.parametrize("command", ["show", "summary", "diagnose"])
 def test_reading_a_run_loads_no_method(command: str) -> None:
     modules = loaded(command, str(ROOT / "tests" / "runfile" / "schema6" / "simulator.h5"))

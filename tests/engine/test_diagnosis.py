@@ -19,7 +19,16 @@ from tests.support.edited import edited
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
-from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, SHARES, Cause, Diagnosis, Observed, diagnose
+from areabench.engine.diagnosis import (
+    DIAGNOSIS_CLIENT,
+    QUANTILE,
+    SHARES,
+    Cause,
+    Diagnosis,
+    Observed,
+    diagnose,
+    loads_of,
+)
 from areabench.engine.events import CLIENT, Event, Kind, State
 from areabench.engine.messages import Flag
 from areabench.engine.timings import TIMING
@@ -65,6 +74,7 @@ def observed(**changes: Any) -> Observed:
         overruns=0,
         compute_s=np.array([1.0, 1.5, 2.0]),
         idle_s=8.0,
+        serving_s=0.5,
         footprints=footprints,
         start_up_s=14.2,
     )
@@ -76,12 +86,29 @@ def test_counts_means_and_loads() -> None:
     assert (found.updates, found.expected_updates, found.duration_s, found.sampled) == (297, 300.0, 10.0, 4)
     assert (found.mean_drawn_s, found.mean_realised_s) == pytest.approx((0.1, 0.101))
     assert (found.mean_reply_s, found.mean_compute_s) == pytest.approx((0.002, 0.01))  # NaN is not counted
-    assert found.server_load == pytest.approx(20.0)
+    assert (found.server_load, found.server_polling, found.server_serving) == pytest.approx((20.0, 15.0, 5.0))
     assert (found.busiest_rank, found.cores) == (1, 2)
     assert (found.busiest_load, found.core_load) == pytest.approx((30.0, 15.0))  # clients 0 and 2: 3 s of 10
     assert (found.ranks, found.memory_bytes, found.start_up_s) == (3, 150_000_000, 14.2)
     assert found.cause == Cause.DELAYS
     assert math.isnan(found.advised_stretch)
+
+
+def test_what_worker_ranks_do_with_a_core() -> None:
+    """Two ranks use 0.8 cores and wait for 0.2; computing takes 4.5 s of 10 s."""
+    ranks = [replace(one, busy=0.4, waited=0.1) for one in observed().footprints]
+    loads = loads_of(observed(footprints=(replace(ranks[0], busy=0.2), *ranks[1:])))
+    assert (loads.workers, loads.looking, loads.waiting) == pytest.approx((0.8, 1 - 0.45 / 0.8, 0.2))
+    assert loads.computing == pytest.approx(0.45)
+    waited = [replace(one, waited=math.nan) for one in ranks]
+    assert loads_of(observed(footprints=tuple(waited))).waiting == 0.0  # the system does not say
+    assert math.isnan(loads_of(observed(footprints=())).looking)
+
+
+def test_computing_that_needs_no_core_is_neither_looking_nor_waiting_for_one() -> None:
+    """It may be done by another device: 0.45 of the time, with 0.1 cores."""
+    loads = loads_of(observed(footprints=tuple(replace(one, busy=0.05, waited=0.045) for one in observed().footprints)))
+    assert (loads.looking, loads.waiting) == pytest.approx((0.0, 0.2))
 
 
 def test_a_client_that_was_served_less_than_expected_is_named() -> None:
@@ -138,7 +165,8 @@ def test_clients_on_shared_ranks_that_compute_too_long() -> None:
     assert found.cause == Cause.COMPUTING
     assert found.busiest_load == pytest.approx(100.0)
     assert "more worker ranks" in found.advice
-    assert found.excess_server_s + found.excess_compute_s + found.excess_machine_s == pytest.approx(0.1)
+    parts = (found.excess_polling_s, found.excess_server_s, found.excess_compute_s, found.excess_machine_s)
+    assert sum(parts) == pytest.approx(0.1)
 
 
 # ---------------------------------------------------------------------------------------------------- text, JSON
@@ -165,8 +193,10 @@ def test_a_stretched_clock_is_reported() -> None:
 
 def test_a_server_that_waits_for_a_core_is_reported() -> None:
     starved = tuple(replace(one, waited=0.125) for one in observed().footprints)
-    assert "server busy 20 % (short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
-    assert "short of a core" not in diagnosis_text(diagnose(observed()))
+    busy = "server busy 20 % (polling 15 %, serving 5.0 %"
+    assert f"{busy}, short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
+    assert f"{busy}); rank 1" in diagnosis_text(diagnose(observed()))
+    assert "server busy 20 %; rank 1" in diagnosis_text(diagnose(observed(serving_s=math.nan)))  # an older run
 
 
 def test_sizes() -> None:
@@ -176,7 +206,7 @@ def test_sizes() -> None:
 def test_json_has_every_field_and_null_for_what_is_not_known() -> None:
     found = json.loads(to_json(diagnose(observed(idle_s=math.nan))))
     assert list(found) == [item.name for item in fields(Diagnosis)]
-    assert found["server_load"] is None
+    assert (found["server_load"], found["server_polling"], found["server_serving"]) == (None, None, 5.0)
     assert found["clients"][1] == {
         "client": 1, "served": 99, "expected": 100.0, "low": 96.0, "high": 101.0, "compute_s": 1.5
     }  # fmt: skip
@@ -227,6 +257,7 @@ def test_a_run_that_did_not_end_is_judged_by_its_events(recorder: Recorder) -> N
     assert (found.mean_drawn_s, found.mean_realised_s) == (1.0, 1.5)
     assert found.cause == Cause.COMPUTING
     assert math.isnan(found.server_load)
+    assert math.isnan(found.excess_polling_s)  # the server's part has it
     assert found.busiest_load == pytest.approx(100 * 2.5 / 2.0)
 
 
@@ -253,7 +284,7 @@ def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A simulated run, with and without its events."""
     experiment = parse_experiment(EXPERIMENT, overrides=["delays.name=exponential", str(request.param)])
     path = tmp_path / "simulated.h5"
-    simulate(experiment, RunOptions(path, tmp_path, "", "", False, Style.NONE))
+    simulate(experiment, RunOptions(path, tmp_path, "", False, Style.NONE))
     return path
 
 
@@ -290,7 +321,10 @@ def test_diagnose_as_json(simulated: Path, tmp_path: Path, capsys: pytest.Captur
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("changes", [{}, {"idle_s": math.nan, "footprints": ()}, {"served": np.array([100, 10, 98])}])
+UNKNOWN = {"idle_s": math.nan, "serving_s": math.nan, "footprints": ()}
+
+
+@pytest.mark.parametrize("changes", [{}, UNKNOWN, {"served": np.array([100, 10, 98])}])
 def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib")
     from areabench.views.figures.diagnosis import draw_diagnosis
@@ -301,7 +335,13 @@ def test_figure_of_a_run_on_mpi(changes: dict[str, Any]) -> None:
     labels = figure.axes[0].get_legend_handles_labels()[1]
     assert ("too little" in labels) == ("served" in changes)
     texts = [text.get_text() for text in figure.axes[5].texts]
-    assert texts == (["not known", "30", "not known"] if "idle_s" in changes else ["20", "30", "15"])
+    unknown = "not known"
+    assert texts == (
+        [unknown, unknown, unknown, "30", unknown] if "idle_s" in changes else ["20", "15", "5", "30", "15"]
+    )
+    causes = [label.get_text() for label in figure.axes[4].get_yticklabels()]
+    named = ["server", "polling"] if "idle_s" in changes else ["polling", "serving"]
+    assert causes == ["all", *named, "computing", "late wake-ups"]
 
 
 def test_figure_of_a_run_without_updates() -> None:

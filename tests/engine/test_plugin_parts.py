@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from areabench.engine.plugins.parts import OwnLocal, _wrong_state, guarded_metho
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
 from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.parse import parse_experiment
+from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.experiment.problem_records import Mnist
 from areabench.experiment.records import Experiment
 from areabench.methods.as_fedavg import as_fedavg
@@ -96,8 +98,8 @@ def data_with(
 DATA: list[tuple[dict[str, str], str]] = [
     ({"data": "features"}, "returned ndarray; let it return areabench.extend.Dataset"),
     ({"features": "np.arange(12.0)"}, "gave train_features of shape (12,), not (samples, features)"),
-    ({"labels": "np.arange(12.0)"}, "gave train_labels of type float64 and shape (12,) for 12 samples, not int64"),
-    ({"labels": "np.arange(11) % 3"}, "gave train_labels of type int64 and shape (11,) for 12 samples, not int64"),
+    ({"labels": "np.arange(12.0)"}, "gave train_labels of type float64 and shape (12,) for 12 samples, not integers"),
+    ({"labels": "np.arange(11) % 3"}, "gave train_labels of type int64 and shape (11,) for 12 samples, not integers"),
     ({"labels": "np.arange(12)"}, "gave train_labels from 0 to 11, not 0 to classes - 1 = 2"),
     ({"labels": "np.arange(12) % 3 - 1"}, "gave train_labels from -1 to 1, not 0 to classes - 1 = 2"),
     ({"data": data_with(test_labels="labels + 1")}, "gave test_labels from 1 to 3, not 0 to classes - 1 = 2"),
@@ -111,8 +113,8 @@ DATA: list[tuple[dict[str, str], str]] = [
     ({"labels": "np.random.permutation(np.arange(12) % 3)"}, "gives other data each time; draw from a generator"),
     ({"scale": "float('nan')"}, "gave the scale nan; give a finite number, such as 1.0"),
     (
-        {"features": "np.arange(24.0).reshape(12, 2)"},
-        'of type float64, the problem "logistic" takes uint8',
+        {"features": "1e15 * np.arange(24.0).reshape(12, 2)"},
+        "has features up to 2.3e+16, which the package's problems allow up to 1e+15; scale them",
     ),
 ]
 SPLITS: list[tuple[dict[str, str], str]] = [
@@ -153,6 +155,47 @@ def test_mistakes_are_reported_before_a_run(
     message = refused(path, capsys)
     assert words in message
     assert message.startswith(f"{section}.name = 'mine:make'")
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "uint64"])
+def test_labels_of_any_width_and_float_features_are_taken(kind: str, tmp_path: Path) -> None:
+    changes = {"features": "np.linspace(-1, 1, 24).reshape(12, 2)", "labels": f"(np.arange(12) % 3).astype('{kind}')"}
+    experiment = load_experiment(write(tmp_path / "there", "data", **changes))
+    data = build_scenario(experiment, tmp_path, [str(tmp_path / "there")]).data
+    assert data is not None
+    assert data.train_labels.dtype == data.test_labels.dtype == np.int64
+    assert data.train_labels.tolist() == [0, 1, 2] * 4
+    assert not data.train_labels.flags.writeable
+
+
+def test_own_data_may_have_numbers_to_predict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    targets = {"labels": "np.linspace(-1, 1, 12)", "data": data_with(classes="0")}
+    path = write(tmp_path / "there", "data", **targets)
+    assert 'has numbers to predict, problem "logistic" takes classes; use problem "regression"' in refused(path, capsys)
+    assert main(["simulate", str(path), "--set", "problem.name=regression", "-o", "run.h5"]) == 0
+
+
+@pytest.mark.parametrize("section", ["method", "problem", "data", "split", "delays"])
+def test_check_tries_every_own_part(section: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "there", section)
+    assert main(["check", str(path)]) == 0
+    module = path.with_name("mine.py")
+    text = module.read_text()
+    forget("mine")
+    module.write_text(text.replace("def make", "def other"))
+    assert main(["check", str(path)]) == 2
+    assert f"{section}.name" in capsys.readouterr().err
+    forget("mine")
+    module.write_text(text.partition("def make")[0] + "def make(**given):\n    raise KeyError('no')\n")
+    assert main(["check", str(path)]) == 2
+    assert "KeyError: 'no'" in capsys.readouterr().err
+    assert not list(Path().glob("**/*.h5"))
+
+
+def forget(name: str) -> None:
+    """Let a module be imported again."""
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
 
 
 def test_features_of_any_type_are_for_a_user_problem(tmp_path: Path) -> None:

@@ -25,8 +25,11 @@ from areabench.engine.messages import (
     Order,
     Update,
     UpdateHeader,
-    message_refusal_reason,
+    clear_update,
+    is_written,
+    named_client,
     pack_update,
+    read_update,
 )
 from areabench.engine.server import Server
 from areabench.errors import RunFailure
@@ -268,26 +271,37 @@ def message(header: UpdateHeader, payload_bytes: int = 800) -> bytearray:
 
 @pytest.mark.parametrize("flags", [Flag.NONE, Flag.OVERRUN])
 def test_a_good_header(flags: Flag) -> None:
-    assert message_refusal_reason(message(UpdateHeader(3, 1, 2, flags=flags)), 3, 800) is Reason.NONE
+    header = UpdateHeader(3, 1, 2, flags=flags)
+    assert read_update(message(header), (3, 5), 800) == header
 
 
 @pytest.mark.parametrize("flags", [Flag.LEAVING, Flag.FAILED])
 def test_last_words_have_no_payload(flags: Flag) -> None:
-    assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 0), 3, 800) is Reason.NONE
-    assert message_refusal_reason(message(UpdateHeader(3, -1, -1, flags=flags), 800), 3, 800) is Reason.LENGTH
+    header = UpdateHeader(3, -1, -1, flags=flags)
+    assert read_update(message(header, 0), (3,), 800) == header
+    assert read_update(message(header, 800), (3,), 800) is Reason.LENGTH
 
 
 def test_what_is_wrong_with_a_header() -> None:
     good = message(UpdateHeader(3, 1, 2))
-    assert message_refusal_reason(good, 4, 800) is Reason.CLIENT
-    assert message_refusal_reason(good, 3, 808) is Reason.LENGTH
+    assert read_update(good, range(4, 9), 800) is Reason.CLIENT
+    assert read_update(good, (3,), 808) is Reason.LENGTH
     other = bytearray(good)
     other[0] += 1
-    assert message_refusal_reason(other, 3, 800) is Reason.PROTOCOL
+    assert read_update(other, (3,), 800) is Reason.PROTOCOL
     for flags in (Flag.STOP, Flag.REPLY, 3, 0xFFFF):
-        other = bytearray(good)
-        other[2:4] = int(flags).to_bytes(2, "little")
-        assert message_refusal_reason(other, 3, 800) is Reason.PROTOCOL
+        other = message(UpdateHeader(3, 1, 2, flags=int(flags)))
+        assert read_update(other, (3,), 800) is Reason.PROTOCOL
+
+
+def test_a_message_that_is_shorter_than_a_header_names_no_client() -> None:
+    buffer = message(UpdateHeader(3, 1, 2))
+    assert (is_written(buffer), named_client(buffer)) == (True, 3)
+    clear_update(buffer)
+    assert not is_written(buffer)
+    buffer[:2] = message(UpdateHeader(3, 1, 2))[:2]
+    assert (is_written(buffer), named_client(buffer)) == (True, 0xFFFFFFFF)
+    assert read_update(buffer, range(10_000), 800) is Reason.CLIENT
 
 
 def test_reasons_have_words() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.methods.table import answer
@@ -11,6 +13,8 @@ from areabench.arrays import Vector
 from areabench.engine.client import Client
 from areabench.engine.messages import Flag, Order
 from areabench.engine.server import ErgodicMean, Server
+from areabench.engine.state import FirstOrders, OpenOrder, OpenOrders
+from areabench.errors import RunFailure
 from areabench.experiment.records import (
     ConstantSchedule,
     InverseRootSchedule,
@@ -18,8 +22,9 @@ from areabench.experiment.records import (
     InverseSchedule,
     InverseTimeSchedule,
 )
-from areabench.methods.area import area
+from areabench.methods.area import AreaState, area
 from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import Buffer, Call, Step
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.methods.schedules import Schedule, build_schedule
 
@@ -43,6 +48,52 @@ def test_begin_calls_all_clients_with_the_first_step_size() -> None:
     assert facts(orders) == [(0, 8, 0, 0, Flag.FIRST), (1, 8, 0, 0, Flag.FIRST)]
     assert all(np.array_equal(order.model, START) for order in orders)
     assert (server.iteration, server.version, server.updates_since_step) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("calls", [(2, 0), (0, 0), (Call(0, local_steps=2), 1), ()])
+def test_first_orders_that_are_alike_are_kept_as_one(calls: tuple[int | Call, ...]) -> None:
+    method = replace(area(3), start=lambda model: Step(AreaState(model, Buffer(), 3), calls))
+    orders = Server(method, HALVING, START, clients=3, local_steps=5).first_orders()
+    assert isinstance(orders, FirstOrders) == (calls == (2, 0))
+    expected = [(call.client, 2) if isinstance(call, Call) else (call, 5) for call in calls]
+    assert [(order.client, order.local_steps) for order in orders] == expected
+    assert {(order.step_size, order.version, order.flags) for order in orders} <= {(8, 0, Flag.FIRST)}
+
+
+@pytest.mark.parametrize(("client", "said"), [(3, "does not exist"), (-1, "does not exist"), (True, "not of type int")])
+def test_the_rule_must_not_begin_with_any_client(client: int, said: str) -> None:
+    method = replace(area(3), start=lambda model: Step(AreaState(model, Buffer(), 3), (0, client)))
+    with pytest.raises(RunFailure, match=f"calls client {client}, which .*{said}"):
+        Server(method, HALVING, START, clients=3).begin()
+
+
+def first_of_three() -> OpenOrders:
+    """Clients 3, 0 and 1 have got the same order at the start."""
+    orders = OpenOrders()
+    orders.begin_first(FirstOrders(Order(-1, START, 8.0, 0, 0, Flag.FIRST, 5), np.array([3, 0, 1])))
+    return orders
+
+
+def test_an_order_of_the_start_is_found_like_any_other() -> None:
+    orders = first_of_three()
+    found = orders.find(3)
+    assert found == OpenOrder(Order(3, START, 8.0, 0, 0, Flag.FIRST, 5), 0, 0.0)
+    assert orders.find(3) is found
+    assert [orders.find(client) for client in (2, 4)] == [None, None]  # 2 was not called, 4 is beyond
+    assert orders.end(1) is not None
+    assert (orders.rounds, orders.local_steps) == ({1: 1}, {1: 5})
+    assert (orders.find(1), orders.end(1)) == (None, None)
+
+
+def test_orders_of_the_start_are_counted_with_the_others() -> None:
+    orders = first_of_three()
+    orders.find(3)
+    assert sorted(orders.clients()) == [0, 1, 3]
+    assert sorted(open_order.order.client for open_order in orders.all()) == [0, 1, 3]
+    orders.begin(Order(2, START, 8.0, 0, 0), 1.0)
+    assert not orders.begin(Order(0, START, 8.0, 0, 0), 1.0)  # waits for the one of the start
+    assert [orders.drop(client) for client in (0, 1, 0)] == [2, 1, 0]
+    assert sorted(orders.clients()) == [2, 3]
 
 
 def test_reply_carries_the_step_size_of_its_own_iteration() -> None:

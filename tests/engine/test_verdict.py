@@ -1,27 +1,43 @@
-"""The verdict on small cases: each cause, and the stretch that is advised."""
+"""The verdict on small cases, with the stretch that it advises, and on runs in which each cause is rigged."""
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.support.wires import EXPERIMENT, Clock, ScriptedLink, own_clock
 
 from areabench.engine.diagnosis import (
     Case,
     Cause,
+    Diagnosis,
     Excess,
     Loads,
+    Observed,
+    diagnose,
     excess_of,
     judge,
     round_stretches,
 )
-from areabench.engine.messages import Flag
+from areabench.engine.evaluation import NoTarget
+from areabench.engine.events import CLIENT
+from areabench.engine.messages import Flag, Order, Update, UpdateHeader
+from areabench.engine.scenario import build_scenario
 from areabench.engine.timings import TIMING
+from areabench.experiment.parse import to_toml
+from areabench.experiment.records import Clients, Stop
+from areabench.runfile.provenance import gather_provenance
+from areabench.runfile.record import Recorder
+from areabench.transports.server_loop import RealTimeServer, RunMonitors
 
-IDLE = Loads(server=0.1, rank=0.1, cores=0.2, workers=0.5, waiting=0.0)
+IDLE = Loads(server=0.1, serving=0.05, rank=0.1, cores=0.2, workers=0.5, looking=0.0, waiting=0.0)
 
 
 def rows(count: int = 10, **columns: float) -> NDArray[Any]:
@@ -43,16 +59,39 @@ WOKEN_LATE = rows(realised_s=0.12, reply_s=0.001, compute_s=0.001)
 
 
 def test_the_excess_of_an_overrun_is_divided_in_proportion() -> None:
-    found = excess_of(case(SLOW_REPLY))
+    found = excess_of(case(SLOW_REPLY, Loads()))
     assert (found.server_s, found.compute_s, found.machine_s) == pytest.approx((0.225, 0.075, 0.0))
     assert found.total_s == pytest.approx(0.3)
 
 
 def test_what_is_left_of_an_overrun_is_due_to_the_rank_if_it_hosts_others_else_to_the_machine() -> None:
     table = rows(realised_s=0.2, reply_s=0.05, compute_s=0.05, flags=OVERRUN)
-    alone, shared = excess_of(case(table)), excess_of(case(table, shared=True))
+    alone, shared = excess_of(case(table, Loads())), excess_of(case(table, Loads(), shared=True))
     assert (alone.server_s, alone.compute_s, alone.machine_s) == pytest.approx((0.025, 0.025, 0.05))
     assert (shared.server_s, shared.compute_s, shared.machine_s) == pytest.approx((0.025, 0.075, 0.0))
+
+
+def test_waiting_at_a_rank_is_due_to_what_the_rank_did_meanwhile() -> None:
+    """Of 60 ms, a third without a core; a quarter of the rest it computed."""
+    table = rows(realised_s=0.2, reply_s=0.04, compute_s=0.04, flags=OVERRUN)
+    found = excess_of(case(table, Loads(looking=0.75, waiting=1 / 3), shared=True))
+    parts = (found.polling_s, found.server_s, found.compute_s, found.machine_s)
+    assert parts == pytest.approx((0.03, 0.02, 0.02 + 0.01, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("loads", "charged"),
+    [
+        (Loads(server=0.9, serving=0.2), "polling_s"),
+        (Loads(server=0.9, serving=0.7), "server_s"),
+        (Loads(server=0.9), "server_s"),
+        (Loads(server=0.2, serving=0.1), "machine_s"),
+    ],
+)
+def test_a_late_reply_is_due_to_what_the_server_does_most(loads: Loads, charged: str) -> None:
+    found = excess_of(case(SLOW_REPLY, loads))
+    assert getattr(found, charged) == pytest.approx(0.225)
+    assert (found.compute_s, found.total_s) == pytest.approx((0.075, 0.3))
 
 
 def test_an_update_that_was_ready_and_left_late_met_half_a_round_of_another_client_at_most() -> None:
@@ -90,6 +129,50 @@ def test_a_slow_server_is_named() -> None:
     assert f"clock.stretch = {verdict.stretch:g}" in verdict.line
     assert "fewer clients" in verdict.line
     assert verdict.stretch == 8.0  # 0.99 busy at a quarter of the pace is a load of 3.96, and 6.6 times that is 0.6
+
+
+def test_a_server_that_serves_is_named() -> None:
+    verdict = judge(case(SLOW_REPLY, Loads(server=0.99, serving=0.9, rank=0.2, cores=0.4, workers=0.2)))
+    assert verdict.cause == Cause.SERVING
+    assert verdict.line.startswith("serving-bound: the results measure the server, not the delays (cycles +300.0 %")
+    assert "it serves 90 % of the time" in verdict.line
+    assert f"set clock.stretch = {verdict.stretch:g}, or use fewer clients, lower rates or fewer" in verdict.line
+    assert verdict.stretch == 6.0  # 0.9 at a quarter of the pace is a load of 3.6: looks are left out
+
+
+MANY_CLIENTS = Loads(server=0.97, serving=0.12, rank=0.07, cores=0.9, workers=0.45, looking=0.9, waiting=0.1)
+
+
+def test_a_server_that_looks_for_messages_is_named() -> None:
+    """Ten thousand clients on three ranks: a look takes longer than a hundred updates."""
+    verdict = judge(case(SLOW_REPLY, MANY_CLIENTS, shared=True))
+    assert verdict.cause == Cause.POLLING
+    assert verdict.line == (
+        "polling-bound: the time goes into looking for messages (cycles +300.0 %, the server looks 85 % of the time "
+        "and serves 12 %); use fewer clients or fewer worker ranks, or set clock.stretch = 4"
+    )
+    assert verdict.stretch == 4.0  # 400 ms / 4 fit into 100 ms
+
+
+def test_looks_that_fill_the_cores_are_no_computing() -> None:
+    """Worker ranks use most of the cores, at full pace more than all, and hardly compute."""
+    crowded = replace(MANY_CLIENTS, workers=0.6)
+    assert judge(case(SLOW_REPLY, crowded, shared=True)).cause == Cause.POLLING
+    assert judge(case(SLOW_REPLY, replace(crowded, looking=0.1), shared=True)).cause == Cause.COMPUTING
+
+
+def test_a_rank_that_looks_for_messages_while_its_clients_wait_is_named() -> None:
+    """First orders are no replies."""
+    table = rows(realised_s=0.4, reply_s=math.nan, compute_s=0.001, flags=OVERRUN)
+    verdict = judge(case(table, replace(MANY_CLIENTS, server=0.2, serving=0.1), shared=True))
+    assert verdict.cause == Cause.POLLING
+    assert "worker ranks look 90 % of the time in which they run); use fewer clients per worker rank" in verdict.line
+
+
+def test_a_server_that_sleeps_for_longer_than_it_looks_is_not_late_because_of_its_looks() -> None:
+    assert judge(case(SLOW_REPLY, Loads(server=0.50, serving=0.03))).cause == Cause.MACHINE
+    assert judge(case(SLOW_REPLY, Loads(server=0.53, serving=0.03))).cause == Cause.POLLING
+    assert judge(case(SLOW_REPLY, Loads(server=0.52, serving=0.26))).cause == Cause.SERVING
 
 
 def test_slow_computing_is_named() -> None:
@@ -152,6 +235,18 @@ def test_a_server_that_waits_for_a_core_is_not_busy() -> None:
     assert judge(case(SLOW_REPLY, Loads(server=0.9, starved=0.1, cores=0.4, workers=0.5))).cause == Cause.SERVER
 
 
+@pytest.mark.parametrize("serving", [0.05, 0.9])
+def test_a_server_that_waits_for_a_core_neither_looks_nor_serves(serving: float) -> None:
+    assert judge(case(SLOW_REPLY, Loads(server=1.0, serving=serving, starved=0.51))).cause == Cause.MACHINE
+    assert judge(case(SLOW_REPLY, Loads(server=1.0, serving=serving, starved=0.2))).cause != Cause.MACHINE
+
+
+def test_a_server_waits_for_a_core_while_it_looks() -> None:
+    """MPI gives the core away there."""
+    assert judge(case(SLOW_REPLY, Loads(server=1.0, serving=0.4))).cause == Cause.POLLING
+    assert judge(case(SLOW_REPLY, Loads(server=1.0, serving=0.4, starved=0.25))).cause == Cause.SERVING
+
+
 def test_on_a_busy_machine_the_stretch_lets_the_same_lateness_fit() -> None:
     table = rows(100, realised_s=0.4, reply_s=0.35, compute_s=0.01, flags=OVERRUN)
     assert judge(case(table)).stretch == 4.0  # 400 ms / 4 fit into 100 ms
@@ -170,6 +265,10 @@ def test_without_any_load_known_the_times_decide() -> None:
 def test_a_server_that_is_busy_while_its_called_clients_wait() -> None:
     table = rows(reply_s=math.nan)
     assert judge(case(table, Loads(server=0.9), called=True)).cause == Cause.SERVER
+    assert judge(case(table, Loads(server=0.9, serving=0.6), called=True)).cause == Cause.SERVING
+    assert (
+        judge(case(table, Loads(server=0.9, serving=0.4), called=True)).cause == Cause.DELAYS
+    )  # it looks while they work
     assert judge(case(table, Loads(server=0.1), called=True)).cause == Cause.DELAYS
     assert judge(case(table, Loads(server=0.9))).cause == Cause.DELAYS
 
@@ -191,4 +290,102 @@ def test_stretches_are_round() -> None:
 
 
 def test_an_excess_is_the_sum_of_its_parts() -> None:
-    assert Excess(1.0, 2.0, 4.0).total_s == 7.0
+    assert Excess(1.0, 2.0, 4.0, 8.0).total_s == 15.0
+
+
+# ------------------------------------------------------------------------------------------------------ rigged runs
+
+
+@dataclass(frozen=True)
+class Rig:
+    """How long things take, in seconds: a look for messages, an order, local steps, and waking up."""
+
+    look_s: float = 5e-6
+    order_s: float = 10e-6
+    compute_s: float = 1e-3
+    oversleep_s: float = 0.0
+
+
+@dataclass
+class RiggedLink(ScriptedLink):
+    """A wire to clients with delays of 10 ms, each on a rank of its own; the clock moves as the rig says."""
+
+    clock: Clock = field(default_factory=Clock)
+    rig: Rig = field(default_factory=Rig)
+    sent_s: dict[int, float] = field(default_factory=dict)  # when each client sent its last update
+    under_way: list[tuple[float, UpdateHeader]] = field(default_factory=list)  # a heap of updates and when they leave
+
+    def arrivals(self) -> Sequence[Update]:
+        if self.stopped:
+            return super().arrivals()
+        self.clock.now_s += self.rig.look_s
+        found = []
+        while self.under_way and self.under_way[0][0] <= self.clock.now_s:
+            found.append(Update(heapq.heappop(self.under_way)[1], np.ones(2)))
+        return found
+
+    def order(self, order: Order) -> None:
+        self.clock.now_s += self.rig.order_s
+        seen_s, number = self.clock.now_s, sum(1 for each in self.orders if each.client == order.client)
+        begun_s = self.sent_s.get(order.client, seen_s)
+        due_s, ready_s = begun_s + 0.01, seen_s + self.rig.compute_s
+        leaves_s = self.sent_s[order.client] = max(due_s + self.rig.oversleep_s, ready_s)
+        flags, reply_s = Flag.OVERRUN if ready_s > due_s else Flag.NONE, seen_s - begun_s if number else math.nan
+        header = UpdateHeader(
+            order.client, number, order.version, 0.01, leaves_s - begun_s, reply_s, self.rig.compute_s, flags, 1
+        )
+        heapq.heappush(self.under_way, (leaves_s, header))
+        super().order(order)
+
+
+def rigged(rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Diagnosis:
+    """The diagnosis of two seconds with 20 clients."""
+    link = RiggedLink([], clients=20, clock=own_clock(monkeypatch), rig=rig)
+    experiment = replace(EXPERIMENT, clients=Clients(count=20), stop=Stop(horizon_s=2.0))
+    recorder = Recorder(folder / "run.h5", to_toml(experiment), 2, np.dtype(np.float64), force=False)
+    clients = np.zeros(20, CLIENT)
+    clients["client"], clients["rank"], clients["rate"] = np.arange(20), np.arange(1, 21), 100.0
+    recorder.begin(gather_provenance("mpi", "", "1", 0), clients)
+    monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None)
+    server = RealTimeServer(build_scenario(experiment, folder), link, recorder, monitors)
+    status = server.run()
+    recorder.close()
+    timings = server.timings
+    return diagnose(
+        Observed(
+            experiment, virtual=False, duration_s=status.end_s, clients=clients, served=recorder.tally.served(20),
+            rows=timings.rows, overruns=timings.overruns, compute_s=timings.compute_s, idle_s=server.idle_s,
+            serving_s=server.serving_s,
+        )
+    )  # fmt: skip
+
+
+def test_a_run_in_which_nothing_is_rigged_keeps_its_delays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rigged(Rig(), tmp_path, monkeypatch)
+    assert found.cause == Cause.DELAYS
+    assert found.updates > 3900
+    assert found.server_serving == pytest.approx(2.0, rel=0.05)  # 2,000 orders per second of 10 us each
+    assert found.server_load == pytest.approx(found.server_polling + found.server_serving)
+
+
+@pytest.mark.parametrize(
+    ("rig", "cause"),
+    [
+        (Rig(look_s=0.015), Cause.POLLING),
+        (Rig(order_s=0.001), Cause.SERVING),
+        (Rig(compute_s=0.02), Cause.COMPUTING),
+        (Rig(oversleep_s=0.002), Cause.MACHINE),
+    ],
+    ids=lambda given: given.name if isinstance(given, Cause) else "",
+)
+def test_what_is_rigged_is_named(rig: Rig, cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rigged(rig, tmp_path, monkeypatch)
+    assert found.cause == cause
+    assert found.advice.startswith(f"{cause.value}: ")
+    assert f"clock.stretch = {found.advised_stretch:g}" in found.advice
+
+
+def test_the_time_of_a_rigged_server_is_accounted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = rigged(Rig(look_s=0.015), tmp_path, monkeypatch)
+    assert (polls.server_polling, polls.server_serving) == pytest.approx((98.7, 1.3), abs=0.2)
+    assert polls.excess_polling_s > 0.9 * (polls.mean_realised_s - polls.mean_drawn_s)

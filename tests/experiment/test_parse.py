@@ -36,6 +36,8 @@ from areabench.experiment.parse import (
 )
 from areabench.experiment.problem_records import (
     Dirichlet,
+    DirichletEqual,
+    Iid,
     Logistic,
     Mnist,
     Quadratic,
@@ -110,7 +112,7 @@ def required(record: Any) -> list[str]:
     """key=value for the keys that a record requires."""
     values = {
         "module": "a:b", "values": "[1.0, 2.0]", "file": "trace.csv", "step_size": "1", "period_s": "1", "rate": "1",
-        "count": "2", "max_delay": "2", "batch": "2",
+        "count": "2", "max_delay": "2", "batch": "2", "set": "iris",
     }  # fmt: skip
     return [f"{item.name}={values[item.name]}" for item in fields(record) if item.default is MISSING]
 
@@ -294,12 +296,26 @@ def test_missing_section(section: str) -> None:
     assert f"try.toml: {section}: is missing; add a section [{section}]" in refusal(text)
 
 
-@pytest.mark.parametrize(
-    "section", ["method", "problem", "data", "split", "rates", "delays", "schedule", "aggregation"]
-)
-def test_a_section_with_variants_needs_a_name(section: str) -> None:
+@pytest.mark.parametrize("section", ["method", "problem", "data", "split"])
+def test_a_section_with_variants_and_no_default_needs_a_name(section: str) -> None:
     allowed = ", ".join(sorted(name_of(record) for where, record in SECTIONS if where == section))
     assert refusal(without_name(section)) == f"try.toml: {section}: has no `name`; choose one of {allowed}"
+
+
+@pytest.mark.parametrize("section", ["rates", "delays", "schedule", "aggregation"])
+def test_a_section_without_a_name_is_of_the_default_variant(section: str) -> None:
+    assert parse_experiment(without_name(section)) == parse_experiment(QUADRATIC)
+
+
+def test_the_keys_of_the_default_variant_need_no_name() -> None:
+    assert parse_experiment(QUADRATIC + "[aggregation]\nupdates = 1").aggregation == EveryUpdates(updates=1)
+
+
+def test_keys_of_another_variant_need_its_name() -> None:
+    told = "try.toml: aggregation: has no `name`; choose one of period"
+    assert refusal(QUADRATIC + "[aggregation]\nperiod_s = 1.0") == told
+    told = "try.toml: aggregation: has no `name`; choose one of period, poisson, updates"
+    assert refusal(QUADRATIC + "[aggregation]\nevery = 1.0") == told
 
 
 def without_name(section: str) -> str:
@@ -372,6 +388,26 @@ def test_words_of_refusals(override: str, words: str) -> None:
 )
 def test_bad_override(override: str, words: str) -> None:
     assert words in refusal(QUADRATIC, override)
+
+
+@pytest.mark.parametrize("change", ["split.name=iid", " split . name = iid"])
+def test_an_override_of_a_name_drops_the_keys_of_the_variant_before(change: str) -> None:
+    text = base("split") + '[split]\nname = "dirichlet"\nconcentration = 0.3\nminimum = 2\n'
+    assert parse_experiment(text, overrides=[change]).split == Iid()
+    changed = parse_experiment(text, overrides=["split.name=dirichlet-equal"]).split
+    assert changed == DirichletEqual(concentration=0.3)  # a key that both have stays
+
+
+def test_an_override_of_a_name_keeps_keys_that_are_unknown_or_overridden_too() -> None:
+    text = base("split") + '[split]\nname = "dirichlet"\n'
+    for overrides in (["split.minimum=2", "split.name=iid"], ["split.name=iid", "split.minimum=2"]):
+        assert "split.minimum: unknown key 'minimum'" in refusal(text, *overrides)
+    assert "split.minimun: unknown key 'minimun'" in refusal(text + "minimun = 2\n", "split.name=iid")
+
+
+def test_an_override_of_a_name_by_one_that_does_not_exist() -> None:
+    text = base("split") + '[split]\nname = "dirichlet"\nminimum = 2\n'
+    assert "split.name: unknown value 'idd'" in refusal(text, "split.name=idd")
 
 
 def test_an_override_is_exactly_one_value() -> None:

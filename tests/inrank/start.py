@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from areabench.launch.mpirun import PATIENCE_S, private_tmpdir, rank_command
+from areabench.launching.mpirun import PATIENCE_S, private_tmpdir, rank_command
 
 RANKS = 3
 LIMIT_S = 300.0

@@ -31,8 +31,8 @@ from areabench.engine.messages import (
     Update,
     UpdateHeader,
     pack_update,
-    tag_of,
 )
+from areabench.errors import RunFailure
 from areabench.transports.mpi_server import MpiServerLink, send_memories
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.world import World
@@ -47,8 +47,9 @@ def memory(client: int, number: int, dimension: int) -> NDArray[Any]:
 
 def answer_one(end: MpiWorkerLink, dimension: int) -> None:
     """Wait for one question, and answer it."""
-    ((client, number),) = until(lambda: not end.orders() and end.questions())
-    end.answer(client, memory(client, number, dimension))
+    question = one_order(end)
+    assert question.flags is Flag.RECALL
+    end.answer(question, memory(question.client, question.version, dimension))
 
 
 def answers(link: MpiServerLink, count: int, dimension: int) -> list[tuple[int, float]]:
@@ -109,12 +110,10 @@ def test_a_question_between_two_orders_disturbs_neither(world: World) -> None:
         link.recall.ask({0: 0, 1: 0})
         for update in take(link, 2):
             np.testing.assert_array_equal(update.payload, [1, 1, 1])
-            link.rearm(update.header.client)
             link.order(order_to(update.header.client, np.full(3, 2.0), 2))
         assert answers(link, 2, 3) == [(0, 0.0), (1, 100.0)]
         for update in take(link, 2):
             np.testing.assert_array_equal(update.payload, [2, 2, 2])
-            link.rearm(update.header.client)
         dismiss(link)
     else:
         end, number = worker_link(world, 3), world.rank - 1
@@ -186,7 +185,7 @@ def foreign() -> bytearray:
         (lambda: message(UpdateHeader(7, 0, 0), 24), Reason.CLIENT),
         (lambda: message(UpdateHeader(1, 0, 0), 16), Reason.LENGTH),
         (lambda: message(UpdateHeader(1, 0, 0), 0, HEADER_BYTES), Reason.LENGTH),  # a header alone
-        (lambda: message(UpdateHeader(1, 0, 0), 24, 2), Reason.CLIENT),  # not even a header: the buffer names client 0
+        (lambda: message(UpdateHeader(1, 0, 0), 24, 2), Reason.CLIENT),  # not even a header
         (lambda: message(UpdateHeader(1, 0, 0), 32, HEADER_BYTES + 32), Reason.LENGTH),  # more than there is room for
     ],
     ids=["version", "flags", "client", "claimed length", "header alone", "two bytes", "too long"],
@@ -199,10 +198,8 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_next_one_is_read(
         good: list[Update] = []
         unreadable: list[tuple[int, Reason]] = []
         while len(good) < 2 or not unreadable:
-            good += link.arrivals()
-            for client, found in link.unreadable():
-                unreadable.append((client, found))
-                link.rearm(client)
+            good += [update._replace(payload=update.payload.copy()) for update in link.arrivals()]
+            unreadable += link.unreadable()
             time.sleep(1e-4)
         assert unreadable == [(1, reason)]
         assert list(link.unreadable()) == []
@@ -212,7 +209,29 @@ def test_a_message_that_cannot_be_read_is_reported_and_the_next_one_is_read(
         dismiss(link)
     else:
         if world.rank == 2:
-            world.comm.Send([make(), MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, 1))
+            world.comm.Send([make(), MPI.BYTE], dest=0, tag=Tag.UPDATE)
         end, number = worker_link(world, 3), world.rank - 1
         reply(end, UpdateHeader(number, 0, 0), np.full(3, 5.0))
+        end.leave()
+
+
+def test_a_rank_of_several_clients_must_say_whose_message_it_is(world: World) -> None:
+    """A flaw is reported of the client that the header names; where it names none, no order can follow."""
+    clients = 4
+    if world.rank == 0:
+        link = server_link(world, 3, clients)
+        assert until(lambda: not link.arrivals() and link.unreadable()) == [(3, Reason.LENGTH)]
+        world.barrier()
+        with pytest.raises(RunFailure, match="rank 2 sent a message that names none of its 2 clients"):
+            until(lambda: not link.arrivals() and link.unreadable())
+        dismiss(link, clients)  # the third message is no obstacle
+    else:
+        end, good, bad = worker_link(world, 3, clients), UpdateHeader(3, 0, 0), UpdateHeader(2, 0, 0)
+        if world.rank == 2:
+            world.comm.Send([message(good, 16), MPI.BYTE], dest=0, tag=Tag.UPDATE)
+        world.barrier()
+        if world.rank == 2:
+            world.comm.Send([message(bad, 24), MPI.BYTE], dest=0, tag=Tag.UPDATE)
+            until(lambda: not end.orders() and end.stopped)
+            world.comm.Send([message(bad, 24), MPI.BYTE], dest=0, tag=Tag.UPDATE)
         end.leave()

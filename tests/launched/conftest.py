@@ -15,9 +15,9 @@ import pytest
 
 import areabench
 from areabench.cli import main as cli
-from areabench.launch.families import ONE_MACHINE
-from areabench.launch.mpirun import has_children, mpirun_command
-from areabench.launch.start import LIMIT
+from areabench.launching.families import ONE_MACHINE
+from areabench.launching.mpirun import has_children, mpirun_command
+from areabench.launching.start import LIMIT
 from areabench.runfile.read import Run, open_run
 
 LIMIT_S = 90.0  # for one launch

@@ -1,4 +1,4 @@
-"""The diagnosis of whole runs: a rigged slow server and rigged slow computing are found out, kept delays are not."""
+"""The diagnosis of whole runs: each cause that is rigged is named, and kept delays are."""
 
 from __future__ import annotations
 
@@ -27,6 +27,32 @@ def dawdle(self, message, *times):
     update(self, message, *times)
 
 Conductor.update = dawdle
+"""
+SLOW_LOOKS = """
+import time
+
+from areabench.transports.mpi_server import MpiServerLink
+
+arrivals = MpiServerLink.arrivals
+
+def dawdle(self):
+    time.sleep(0.05)
+    return arrivals(self)
+
+MpiServerLink.arrivals = dawdle
+"""
+LATE_WAKE_UPS = """
+import time
+
+from areabench.transports.worker_loop import Worker
+
+pause = Worker._pause
+
+def oversleep(self):
+    pause(self)
+    time.sleep(0.05)
+
+Worker._pause = oversleep
 """
 SLOW_COMPUTING = """
 import time
@@ -59,16 +85,31 @@ def diagnosed(launcher: Launcher, ended: Ended) -> Diagnosis:
 def test_a_slow_server_is_named_with_what_to_change(quadratic: Launcher) -> None:
     ended = quadratic.run(5, "clients.count=4", "stop.horizon_s=2", "record.events=false", defect=SLOW_SERVER)
     found = diagnosed(quadratic, ended)
-    assert found.cause == Cause.SERVER  # 160 updates/s are asked for, 50 served
-    assert "server-bound: the results measure the server, not the delays" in ended.output
+    assert found.cause == Cause.SERVING  # 160 updates/s are asked for, 50 served
+    assert "serving-bound: the results measure the server, not the delays" in ended.output
     assert "clock.stretch = " in found.advice
     assert "fewer clients" in found.advice
     assert found.advised_stretch >= 4
-    assert found.server_load > 70
+    assert found.server_load >= found.server_serving > 70
     assert found.updates < 0.6 * found.expected_updates
     assert sorted(found.short["client"]) == [0, 1, 2, 3]
     assert (np.diff(found.short["served"]) >= 0).all()  # the worst first
     assert found.quantile("reply_s", 50) > 0.02
+
+
+def test_a_server_that_takes_long_to_look_for_messages_is_named(quadratic: Launcher) -> None:
+    found = diagnosed(quadratic, quadratic.run(3, "stop.horizon_s=2", defect=SLOW_LOOKS))
+    assert found.cause == Cause.POLLING  # 50 ms in delays of 25 ms
+    assert "fewer clients or fewer worker ranks" in found.advice
+    assert found.server_polling > 70 > 30 > found.server_serving
+    assert found.excess_polling_s > found.excess_server_s
+
+
+def test_clients_that_are_woken_late_are_named(quadratic: Launcher) -> None:
+    found = diagnosed(quadratic, quadratic.run(3, *TIGHT_DELAYS, defect=LATE_WAKE_UPS))
+    assert found.cause == Cause.MACHINE  # up to 50 ms in delays of 200 ms
+    assert found.excess_machine_s > 0.03 * found.mean_drawn_s
+    assert not found.overruns
 
 
 def test_slow_computing_is_named_and_the_advised_stretch_helps(quadratic: Launcher) -> None:

@@ -138,10 +138,7 @@ class Wire:
     def stopped(self) -> bool:
         return self.clock.now_s >= self.stop_s
 
-    def questions(self) -> list[tuple[int, int]]:
-        return []
-
-    def answer(self, client: int, memory: NDArray[Any]) -> None:
+    def answer(self, question: Order, memory: NDArray[Any]) -> None:
         raise AssertionError("nobody asked")
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.support import own_parts
 
 from areabench.engine.events import State
-from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import mpirun_command
+from areabench.launching.families import Family, mpi4py_family
+from areabench.launching.mpirun import mpirun_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from areabench.engine.events import State
-from areabench.launch.families import Family, mpi4py_family, version_in
-from areabench.launch.mpirun import find_launcher, rank_command
+from areabench.launching.families import Family, mpi4py_family, version_in
+from areabench.launching.mpirun import find_launcher, rank_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

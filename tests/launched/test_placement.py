@@ -127,8 +127,14 @@ atexit.register(lambda: Path(f"modules.{rank}").write_text(" ".join(sys.modules)
         "pandas",
         "torch",
         "rich",
+        "threadpoolctl",
+        "numpy.ma",
+        "uuid",
+        "difflib",
         "areabench.engine.evaluation",
         "areabench.engine.diagnosis",
+        "areabench.launching.mpirun",
+        "areabench.views.styled",
     }
     assert {"h5py", "areabench.engine.evaluation"} <= set(server)
     assert not {"matplotlib", "pandas", "torch", "rich"} & set(server)

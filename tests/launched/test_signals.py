@@ -15,8 +15,8 @@ import pytest
 
 from areabench.engine.events import State
 from areabench.host import Process, is_alive, start_ticks, this_machine
-from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import find_launcher
+from areabench.launching.families import Family, mpi4py_family
+from areabench.launching.mpirun import find_launcher
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Launcher

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from areabench.engine.events import State
-from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import FaultTolerance, find_launcher, mpirun_command
-from areabench.launch.start import LIMIT
-from areabench.launch.watch import RANK_VARIABLES
+from areabench.launching.families import Family, mpi4py_family
+from areabench.launching.mpirun import FaultTolerance, find_launcher, mpirun_command
+from areabench.launching.start import LIMIT
+from areabench.launching.watch import RANK_VARIABLES
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher

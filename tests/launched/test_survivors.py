@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from areabench.launch.families import Family, mpi4py_family
-from areabench.launch.mpirun import FaultTolerance, find_launcher, rank_command
+from areabench.launching.families import Family, mpi4py_family
+from areabench.launching.mpirun import FaultTolerance, find_launcher, rank_command
 
 if TYPE_CHECKING:
     from tests.launched.conftest import Ended, Launcher
@@ -21,8 +21,8 @@ import signal
 import sys
 import time
 
-from areabench.launch.ranks import on_ranks
-from areabench.launch.families import started_by
+from areabench.launching.ranks import on_ranks
+from areabench.launching.families import started_by
 
 
 def die() -> None:

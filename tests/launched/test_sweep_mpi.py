@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from areabench.cli.main import main
-from areabench.launch.mpirun import mpirun_command
+from areabench.launching.mpirun import mpirun_command
 from areabench.runfile.read import open_run
 from areabench.sweeps.plan import load_sweep
 from areabench.sweeps.read import open_sweep
@@ -126,7 +126,7 @@ def die(self, model, step_size, *given, **named):
 LocalQuadratic.descend = die
 """
     quadratic.write_defect(defect)
-    patch = "import areabench.launch.mpirun as l, sys; f = l.mpirun_command\n"
+    patch = "import areabench.launching.mpirun as l, sys; f = l.mpirun_command\n"
     patch += "import areabench.sweeps.mpi as m\n"
     patch += "m.mpirun_command = lambda *a: ['broken' if w == 'areabench' else w for w in f(*a)]\n"
     patch += "from areabench.cli import main as cli; sys.exit(cli.main(sys.argv[1:]))"

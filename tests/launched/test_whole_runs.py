@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from tests.methods.every_method import BY_CLOCK, NEEDED, PER_STEP, RECORDS
 
+import areabench
 from areabench.cli.main import main
 from areabench.engine.events import Kind, State
+from areabench.errors import RunFailure
 from areabench.results.comparison import compare_runs
 from areabench.runfile.read import Run
 from areabench.sweeps.read import open_sweep
@@ -26,6 +30,33 @@ EVERY_TWO = ("aggregation.name=updates", "aggregation.updates=2")
 EVERY_50_MS = ("aggregation.name=period", "aggregation.period_s=0.05")
 POISSON = ("aggregation.name=poisson", "aggregation.rate=20")
 CLOCKS = ("time_s", "drawn_delay_s", "realised_delay_s", "compute_s", "service_s")
+
+
+def test_a_launch_from_python_returns_the_run_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sections = {"clients": {"count": 1}, "method": {"name": "area", "step_size": 0.1}, "problem": "quadratic"}
+    seen = areabench.observers.JsonLinesObserver("seen.jsonl")
+    with areabench.launch(sections, stop={"iterations": 6}, observers=[seen]) as run:
+        assert (run.provenance.transport, run.provenance.ranks) == ("mpi", 2)
+        assert run.status.updates + run.status.server_steps == 6
+        assert areabench.replay(run).equal
+        losses = run.metrics_array["train_loss"].tolist()
+    lines = [json.loads(line) for line in Path("seen.jsonl").read_text().splitlines()]
+    assert [line["what"] for line in lines] == ["event"] * 6 + ["snapshot"] * len(losses) + ["end"]
+    assert [line["train_loss"] for line in lines if line["what"] == "snapshot"] == losses
+    assert [path.name for path in tmp_path.iterdir()] == ["seen.jsonl"]
+    assert capfd.readouterr().out == ""
+
+
+def test_a_launch_from_python_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = ("def wrong_later(rate, generator):", "    yield from [0.01] * 30", "    yield -1.0")
+    (tmp_path / "late_delays.py").write_text("\n".join(lines))
+    sections = {"clients": {"count": 1}, "method": {"name": "area", "step_size": 0.1}, "problem": "quadratic"}
+    with pytest.raises(RunFailure, match=r"the run failed: .*late_delays:wrong_later.* -1.0"):
+        areabench.launch(sections, stop={"iterations": 100}, delays="late_delays:wrong_later")
 
 
 def test_area_on_2_ranks(quadratic: Launcher) -> None:

@@ -429,7 +429,7 @@ def contents(path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", NAMES)
 def test_run_is_resumed_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, stop: int) -> None:
     def around(path: Path, checkpoint_s: float | None) -> RunOptions:
-        return RunOptions(path, tmp_path / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
+        return RunOptions(path, tmp_path / "cache", "a test", False, Style.NONE, checkpoint_s)
 
     experiment = experiment_of(name, faults=Faults(lost=(2,), lost_at_s=(0.5,), lost_client="remove"))
     whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"

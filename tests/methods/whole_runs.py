@@ -55,7 +55,7 @@ def resumed(experiment: Experiment, folder: Path, patch: pytest.MonkeyPatch, sto
 
 def _options(output: Path | None, checkpoint_s: float | None) -> RunOptions:
     folder = Path() if output is None else output.parent
-    return RunOptions(output, folder / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
+    return RunOptions(output, folder / "cache", "a test", False, Style.NONE, checkpoint_s)
 
 
 def _contents(path: Path) -> bytes:

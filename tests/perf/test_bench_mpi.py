@@ -29,18 +29,23 @@ def measured(clients: int = 4, size: int = mpi_plan.PAPER_BYTES) -> mpi_plan.Mea
 
 def test_every_number_of_clients_is_measured_at_the_papers_size_at_all_depths() -> None:
     for yields in (True, False):
-        launches = mpi_plan.plan_launches(mpi_plan.FULL, yields=yields)
+        launches = mpi_plan.plan_launches(mpi_plan.FULL, yields=yields)[:-1]
         assert [launch.clients for launch in launches] == [1, 4, 32, 128]
         assert all(launch.cells[0].size == 64 + 4 * 7_840 for launch in launches)
         assert all(launch.cells[0].depths == ("server", "wire", "rule", "all") for launch in launches)
 
 
 def test_sizes_reach_from_a_kilobyte_to_100_megabytes_and_the_largest_has_one_client() -> None:
-    launches = mpi_plan.plan_launches(mpi_plan.FULL, yields=True)
+    launches = mpi_plan.plan_launches(mpi_plan.FULL, yields=True)[:-1]
     sizes = {launch.clients: [cell.size for cell in launch.cells[1:]] for launch in launches}
     assert (min(sizes[1]), max(sizes[1])) == (10**3, 10**8)
     assert max(sizes[4]) < 10**8
     assert not sizes[32] + sizes[128]
+
+
+def test_polls_are_measured_at_128_and_10_000_clients_on_two_ranks() -> None:
+    launch = mpi_plan.plan_launches(mpi_plan.FULL, yields=True)[-1]
+    assert (launch.clients, launch.cells, launch.polls) == (2, (), (128, 10_000))
 
 
 def test_a_large_message_gets_more_time() -> None:
@@ -60,9 +65,9 @@ def test_all_pieces_together_stay_within_minutes() -> None:
 
 
 def test_a_launch_and_a_report_survive_their_way_through_a_file() -> None:
-    (launch, *_) = mpi_plan.plan_launches(mpi_plan.FULL, yields=True)
-    assert mpi_plan.launch_from(json.loads(json.dumps(asdict(launch)))) == launch
-    report = mpi_plan.Report("Some MPI 1.0", [measured()])
+    for launch in mpi_plan.plan_launches(mpi_plan.FULL, yields=True):
+        assert mpi_plan.launch_from(json.loads(json.dumps(asdict(launch)))) == launch
+    report = mpi_plan.Report("Some MPI 1.0", [measured()], [mpi_plan.Polled(128, 1e-6, 2e-6)])
     assert mpi_plan.report_from(json.loads(json.dumps(report.as_values()))) == report
 
 
@@ -78,6 +83,10 @@ def test_the_limit_is_the_fastest_bare_loop_and_ratios_are_of_the_same_turn() ->
     assert row[:3] == ["4", "40,000", "yielding"]
     assert row[5:7] == ["32,000", "80 %"]  # of 80, 90 and 80 %
     assert row[-1] == "26 %"
+
+
+def test_a_poll_is_shown_in_microseconds() -> None:
+    assert bench_mpi.poll_row(mpi_plan.Polled(10_000, 0.82e-6, 7.26e-6)) == ["10,000", "0.8", "7.3"]
 
 
 def test_a_turn_without_a_bare_message_gives_no_ratio() -> None:

@@ -119,6 +119,13 @@ def test_claim_leaves_out_the_method_with_memories() -> None:
     assert {(one.clients.count, one.stop.iterations) for one in experiments} == {(10_000, 50_000)}
 
 
+def test_clients_are_made_ready_for_three_problems_with_a_sample_each() -> None:
+    experiments = cost_point.set_up(cost_point.Sizes(set_up=(30, 40)))
+    assert [experiment.clients.count for experiment in experiments] == [30] * 3 + [40] * 3
+    found = [getattr(experiment.data, "train_samples", None) for experiment in experiments]
+    assert found == [30, 30, None, 40, 40, None]
+
+
 # ---------------------------------------------------------------------------------------------------- cost: page
 
 
@@ -167,6 +174,14 @@ def test_figure_has_one_line_per_method() -> None:
     assert points_of(time_steps.lines[0]) == [[5, pytest.approx(80)]]
     assert memory_n.get_xlabel() == "clients n"
     assert len(memory_n.lines) == 6  # and what the models alone take
+
+
+def test_the_set_up_has_a_row_per_number_of_clients() -> None:
+    costs = [cost_point.Cost(float(number), 0.0, 0, number * 10**7) for number in range(1, 7)]
+    text = cost.set_up_table(cost_point.set_up(cost_point.Sizes(set_up=(30, 4000))), costs)
+    *_, first, second = text.splitlines()
+    assert [cell.strip() for cell in first.strip("|").split("|")] == ["30", "1.00", "10", "2.00", "20", "3.00", "30"]
+    assert second.strip("| ").startswith("4,000")
 
 
 @pytest.mark.slow

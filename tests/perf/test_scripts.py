@@ -29,8 +29,18 @@ def test_bench_mpi(tmp_path: Path) -> None:
     assert (done.returncode, "left out" in done.stderr) == (0, False), done.stderr
     page = (tmp_path / "MPI.md").read_text(encoding="utf-8")
     assert [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")] == [
-        "clients", "-------", "1", "2", "message", "-------", "1 kB", "1 MB",
+        "clients", "-------", "1", "2", "message", "-------", "1 kB", "1 MB", "clients", "-------", "4", "8",
     ]  # fmt: skip
+
+
+@needs_mpirun
+def test_bench_peers(tmp_path: Path) -> None:
+    own = ("areabench, simulator", "areabench, MPI")
+    done = run_script(tmp_path, "bench_peers.py", "--quick", "--only", *own, "--output", "PEERS.md")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "PEERS.md").read_text(encoding="utf-8")
+    assert [line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| a")] == list(own)
+    assert "What is missing" not in page
 
 
 @needs_mpirun
@@ -40,6 +50,17 @@ def test_bench_launchers(tmp_path: Path) -> None:
     rows = (tmp_path / "launchers.md").read_text(encoding="utf-8").splitlines()[4:]
     assert len(rows) == 2 * 6  # plainly and as `areabench launch` does it, each with all cases
     assert all(row.count("|") == 8 for row in rows)
+
+
+@needs_mpirun
+def test_bench_start(tmp_path: Path) -> None:
+    done = run_script(tmp_path, "bench_start.py", "--ranks", "3")
+    assert done.returncode == 0, done.stderr
+    assert "\n3 ranks were ready after " in done.stdout
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    taken = [int(cells[2]) for cells in rows]
+    assert len(taken) == 9 + 1
+    assert abs(sum(taken[:-1]) - taken[-1]) <= 5  # milliseconds, each rounded
 
 
 def test_bench_report(tmp_path: Path) -> None:

@@ -20,12 +20,14 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Digits, Mnist, Synthetic
+from areabench.experiment.problem_records import Digits, FashionMnist, Mnist, Synthetic
 from areabench.problems import datasets
 from areabench.problems.datasets import (
     MNIST_FILES,
     IdxFile,
+    ImageSet,
     default_cache,
+    fashion_mnist,
     load,
     mnist_folder,
     prepare,
@@ -201,7 +203,7 @@ def test_damaged_cache_that_cannot_be_written_is_refused(own_cache: Path, monkey
 
     replace(mnist_folder(own_cache) / f"{TRAIN_LABELS.name}.npy", b"")
     monkeypatch.setattr(datasets, "_write_array", fail)
-    monkeypatch.setattr(datasets, "read_idx", lambda source, file: np.zeros(1))
+    monkeypatch.setattr(datasets, "read_idx", lambda *_: np.zeros(1))
     message = r"\(Read-only file system\); what is there is damaged: train-labels.*; set AREABENCH_CACHE"
     with pytest.raises(UserError, match=message) as caught:
         load(Mnist(), own_cache)
@@ -244,19 +246,19 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(datasets, "_write_array", fail)
-    monkeypatch.setattr(datasets, "read_idx", lambda source, file: np.zeros(1))
+    monkeypatch.setattr(datasets, "read_idx", lambda *_: np.zeros(1))
     with pytest.raises(UserError, match=r"No space left on device\); set AREABENCH_CACHE"):
         prepare(Mnist(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def tiny(source: Traversable, file: IdxFile) -> NDArray[Any]:
+def tiny(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
     """Replaces reading the package: one element that identifies the file."""
     return np.array([MNIST_FILES.index(file)])
 
 
 def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overtaken(source: Traversable, file: IdxFile) -> NDArray[Any]:
+    def overtaken(source: Traversable, file: IdxFile, _images: ImageSet) -> NDArray[Any]:
         monkeypatch.setattr(datasets, "read_idx", tiny)
         prepare(Mnist(), tmp_path)  # another process does all of it at the same time
         return np.array([99])
@@ -269,7 +271,7 @@ def test_the_loser_of_a_race_discards_its_copy(tmp_path: Path, monkeypatch: pyte
 
 def test_many_prepare_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "read_idx", tiny)
-    monkeypatch.setattr(datasets, "_damage", lambda folder: "")  # the tiny arrays are not those of MNIST
+    monkeypatch.setattr(datasets, "_damage", lambda *_: "")  # the tiny arrays are not those of MNIST
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: prepare(Mnist(), tmp_path), range(32)))
     assert [path.name for path in tmp_path.iterdir()] == ["mnist-6bbc9ace"]
@@ -335,7 +337,7 @@ def test_synthetic_does_not_depend_on_how_many_rows_are_drawn_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = load(Synthetic(train_samples=10), tmp_path).train_features
-    monkeypatch.setattr(datasets, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(datasets, "_VALUES_AT_ONCE", 50)
     assert np.array_equal(load(Synthetic(train_samples=10), tmp_path).train_features, whole)
 
 
@@ -365,3 +367,25 @@ def test_digest_of_mnist_and_of_types_and_shapes(cache: Path) -> None:
     data = datasets.Dataset("own", rows, labels, rows, labels, classes=2, scale=1.0)
     for features in (rows.reshape(2, 4), rows.view(np.int8)):
         assert dataclasses.replace(data, train_features=features).digest() != data.digest()
+
+
+# ---------------------------------------------------------------------------------------------------- Fashion-MNIST
+
+
+def test_fashion_mnist_is_read_from_a_folder_and_its_md5_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="ubyte.gz in .*/there cannot be unpacked .* dataset-fashion"):
+        load(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03")
+    with pytest.raises(UserError, match="has MD5 .*, expected f4a8712d7a061bf5bd6d2ca38dc4d50a; install Debian's"):
+        load(FashionMnist(folder=str(tmp_path / "there")), tmp_path)
+
+
+@pytest.mark.skipif(not Path(FashionMnist().folder).is_dir(), reason="dataset-fashion-mnist is not installed")
+def test_fashion_mnist_of_debian(tmp_path: Path) -> None:
+    data = load(FashionMnist(), tmp_path)
+    assert (data.train_features.shape, data.classes, data.name) == ((60_000, 784), 10, "fashion-mnist")
+    assert data.train_labels[:10].tolist() == [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]
+    assert np.bincount(data.train_labels).tolist() == [6000] * 10
+    assert mnist_folder(tmp_path, fashion_mnist("")).is_dir()
+    load(FashionMnist(folder="nowhere"), tmp_path)  # what is unpacked is not read again

@@ -60,7 +60,7 @@ def test_step_by_hand() -> None:
 
 @pytest.mark.parametrize("magnitude", [1e4, 1e30])
 def test_softmax_survives_huge_scores(magnitude: float) -> None:
-    work = Workspace(2, FEATURES, CLASSES)
+    work = Workspace(2, (CLASSES, FEATURES), blobs())
     work.scores[:] = np.array([[magnitude, -magnitude], [0, -magnitude], [-magnitude, -magnitude]])
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         work.softmax()

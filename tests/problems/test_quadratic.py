@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.support.quadratics import GivenQuadratic
 
 from areabench.experiment.problem_records import Quadratic
 from areabench.problems.quadratic import QuadraticProblem
+from areabench.streams import Purpose, stream
 
 SETTINGS = Quadratic(dimension=5, curvature_min=0.5, curvature_max=8.0, heterogeneity=2.0, start_distance=3.0)
 
@@ -52,6 +55,35 @@ def test_minimiser_of_two_bowls_by_hand() -> None:
     assert quadratic.minimum == 1.1875
     np.testing.assert_array_equal(quadratic.bowl(1).centre, [0.0, 2.0])
     assert (quadratic.mu, quadratic.L) == (1.0, 3.0)
+
+
+@pytest.mark.parametrize("zeta", [None, 2.0])
+def test_functions_that_are_kept_are_those_that_are_drawn_again(
+    monkeypatch: pytest.MonkeyPatch, zeta: float | None
+) -> None:
+    settings = replace(SETTINGS, zeta=zeta)
+    kept = problem(settings)
+    monkeypatch.setattr("areabench.problems.quadratic._KEPT_BYTES", 0)
+    monkeypatch.setattr("areabench.problems.quadratic._ENTRIES_AT_ONCE", 60)  # two functions of 5·(5+1) entries
+    again = problem(settings)
+    assert (kept.minimum, kept.zeta) == (again.minimum, again.zeta)
+    np.testing.assert_array_equal(kept.start(), again.start())
+    np.testing.assert_array_equal(kept.mean_hessian, again.mean_hessian)
+    for client in (2, 0):
+        np.testing.assert_array_equal(kept.bowl(client).hessian, again.bowl(client).hessian)
+        np.testing.assert_array_equal(kept.bowl(client).centre, again.bowl(client).centre)
+
+
+def test_a_function_has_the_bits_of_earlier_runs() -> None:
+    """One matrix at a time, as LAPACK is called for a single client."""
+    generator = stream(7, Purpose.PROBLEM, 1)
+    centre, curvatures = 2.0 * generator.standard_normal(5), generator.uniform(0.5, 8.0, 5)
+    curvatures[0], curvatures[-1] = 0.5, 8.0
+    basis, _ = np.linalg.qr(generator.standard_normal((5, 5)))
+    hessian = (basis * curvatures) @ basis.T
+    found = list(problem().bowls())[1]
+    np.testing.assert_array_equal(found.centre, centre)
+    np.testing.assert_array_equal(found.hessian, 0.5 * (hessian + hessian.T))
 
 
 def test_trajectory_by_hand() -> None:

@@ -16,7 +16,7 @@ from areabench.experiment.problem_records import (
     NearlyIid,
 )
 from areabench.problems import splits
-from areabench.problems.splits import PackageSplit, split
+from areabench.problems.splits import PackageSplit, Parts, part_sizes, split
 
 COVERING: list[PackageSplit] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
 ALL: list[PackageSplit] = [*COVERING, DirichletEqual(), NearlyIid()]
@@ -41,6 +41,14 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None
     assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in parts)
     assert len(np.unique(rows)) == len(rows)
     assert 0 <= rows.min() <= rows.max() < 300
+
+
+def test_parts_are_cut_where_the_sizes_say() -> None:
+    parts = Parts(np.array([4, 7, 1, 0, 9]), np.array([2, 1, 2]))
+    assert [part.tolist() for part in parts] == [[4, 7], [1], [0, 9]]
+    assert [part.tolist() for part in parts[1:]] == [[1], [0, 9]]
+    assert parts[-1].tolist() == [0, 9]
+    assert part_sizes(parts).tolist() == part_sizes(list(parts)).tolist() == [2, 1, 2]
 
 
 @pytest.mark.parametrize("settings", [*COVERING, NearlyIid()], ids=str)
@@ -201,6 +209,13 @@ def test_dirichlet_equal_continues_when_a_class_runs_out() -> None:
     parts = split(DirichletEqual(concentration=1e-6), labels, 8, seed=0)
     assert [len(part) for part in parts] == [5] * 8
     assert sum(class_counts(part, labels)[1] for part in parts) == 2
+
+
+def test_large_labels_are_split_like_small_ones() -> None:
+    """Numbers of more than 16 bits are sorted in another way."""
+    parts = split(Dirichlet(concentration=1.0), tens(60), 4, seed=5)
+    for part, other in zip(parts, split(Dirichlet(concentration=1.0), tens(60) * 10_000, 4, seed=5), strict=True):
+        np.testing.assert_array_equal(part, other)
 
 
 def test_labels_with_gaps() -> None:

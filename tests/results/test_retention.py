@@ -16,7 +16,6 @@ from areabench.experiment.method_records import Area
 from areabench.experiment.records import Record
 from areabench.results.retention import (
     Choice,
-    Metric,
     as_published,
     best_by,
     every,
@@ -25,6 +24,7 @@ from areabench.results.retention import (
     named_rule,
 )
 from areabench.sweeps.read import Result
+from areabench.sweeps.tune import Metric
 
 
 def run(
@@ -49,7 +49,8 @@ def largest(results: Sequence[Result], **options: float) -> Choice:
 
 
 def best(results: Sequence[Result], metric: Metric) -> Choice:
-    return best_by(results, seeds_of(results), metric)
+    """Without what it says about edges."""
+    return replace(best_by(results, seeds_of(results), metric), note="")
 
 
 def with_gap(result: Result, gap: float) -> Result:
@@ -102,6 +103,14 @@ def test_best_is_chosen_on_the_lower_seeds_and_reported_on_the_others() -> None:
     good_first = [run(1.0, seed, accuracy=80.0 if seed <= 2 else 20.0) for seed in (4, 3, 2, 1)]
     good_later = [run(10.0, seed, accuracy=70.0 if seed <= 2 else 95.0) for seed in (1, 2, 3, 4)]
     assert best(good_first + good_later, "accuracy") == Choice((1.0,), (3, 4))
+
+
+def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
+    results = [run(size, seed, accuracy=size) for size in (1.0, 10.0, 20.0) for seed in (1, 2)]
+    words = "the best step_size = 20 is at the edge of the grid (1 to 20); a better one may lie beyond it"
+    assert best_by(results, [1, 2], "accuracy").note == words
+    inside = [*results, *(run(30.0, seed, state=State.DIVERGED) for seed in (1, 2))]
+    assert best_by(inside, [1, 2], "accuracy").note == ""
 
 
 def test_best_by_loss() -> None:

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from areabench.experiment.problem_records import Logistic
 from areabench.experiment.records import Clients, Experiment, NormalRates, RateSettings, Record, Stop, UniformRates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page, build_tables, setting_of
+from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
 from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, sweep_table
 from areabench.sweeps.plan import Member, SweepPlan
@@ -35,7 +37,7 @@ from areabench.views.tables.forms import (
     to_markdown,
     to_text,
 )
-from areabench.views.tables.sheets import paper_sheet, plain_sheet, trials_word
+from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet, trials_word
 
 ALL = named_rule("all")
 
@@ -69,7 +71,7 @@ def lines(built: Page) -> list[tuple[str, tuple[float | None, ...]]]:
     return [
         (method.label, tuple(None if cell is None else cell.step_size for cell in line))
         for method in built.methods
-        for line in built.lines(method.method)
+        for line in built.lines(method)
     ]
 
 
@@ -153,7 +155,7 @@ def test_rho_is_not_known_without_snapshots_over_time() -> None:
     assert (end.time_to_accuracy(80.0), end.knows_time_to(80.0)) == (10.0, False)
     built = table([end])
     assert math.isnan(built.cells[0].reach.rho)
-    assert not built.is_best(built.cells[0], "rho")
+    assert built.standing(built.cells[0], "rho").mark == ""
     every_step = replace(end, experiment=replace(end.experiment, record=Record(snapshots="aggregations")))
     assert cell(every_step).reach.rho == 1.0
 
@@ -267,44 +269,93 @@ def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
 # ---------------------------------------------------------------------------------------------------- bold
 
 
-def bold(built: Page, quality: str) -> list[tuple[str, float]]:
-    return [(one.experiment.rates.name, one.step_size) for one in built.cells if built.is_best(one, quality)]
+def marked(built: Page, quality: RankedQuality, mark: str = "best") -> list[tuple[str, float]]:
+    found = [one for one in built.cells if built.standing(one, quality).mark == mark]
+    return [(one.experiment.rates.name, one.step_size) for one in found]
 
 
-def test_the_best_of_each_block_is_bold_and_ties_as_printed_all_are() -> None:
+def trials(step_size: float, accuracies: Sequence[float], **options: Any) -> list[Result]:
+    """Eight trials of AREA: the accuracies, repeated; the loss is their hundredth below 1, the time a tenth of it."""
+    values = [accuracies[seed % len(accuracies)] for seed in range(8)]
+    return [
+        run(Area(step_size=step_size), seed, accuracy=value, loss=1 - value / 100, **options)
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_best_is_what_is_outside_the_noise_of_all_others_in_its_rates_setting() -> None:
     normal = NormalRates()
-    built = table(
-        [
-            run(Area(step_size=1.0), accuracy=80.001, loss=0.5, reached_s=1.0),
-            run(Area(step_size=2.0), accuracy=80.004, loss=0.4, reached_s=2.0),
-            run(Area(step_size=3.0), accuracy=79.0, loss=0.6, reached_s=1.0),
-            run(Area(step_size=1.0), accuracy=10.0, loss=9.0, rates=normal),
-            run(Area(step_size=2.0), accuracy=20.0, loss=8.0, rates=normal),
-        ]
-    )
-    assert bold(built, "accuracy") == [("uniform", 1.0), ("uniform", 2.0), ("normal", 2.0)]
-    assert bold(built, "loss") == [("uniform", 2.0), ("normal", 2.0)]
-    assert bold(built, "rho") == [("uniform", 1.0), ("uniform", 3.0)]
+    results = trials(1.0, [79.0, 81.0], reached_s=1.0) + trials(2.0, [70.0, 71.0], reached_s=2.0)
+    results += trials(1.0, [10.0, 12.0], rates=normal) + trials(2.0, [20.0, 21.0], rates=normal)
+    built = table(results)
+    assert marked(built, "accuracy") == marked(built, "loss") == [("uniform", 1.0), ("normal", 2.0)]
+    assert marked(built, "rho") == [("uniform", 1.0)]
+    assert marked(built, "accuracy", "tied") == []
 
 
-def test_cells_with_a_diverged_trial_are_not_bold() -> None:
-    good = [run(Area(step_size=1.0), 1, accuracy=99.0, loss=0.1, reached_s=0.0)]
-    good.append(run(Area(step_size=1.0), 2, state=State.DIVERGED))
-    built = table([*good, run(Area(step_size=2.0), accuracy=50.0, loss=0.9, reached_s=5.0)])
-    assert bold(built, "accuracy") == bold(built, "loss") == bold(built, "rho") == [("uniform", 2.0)]
+def test_what_is_not_outside_the_noise_is_tied_and_nothing_is_best() -> None:
+    results = trials(1.0, [80.0, 82.0]) + trials(2.0, [82.0, 79.5]) + trials(3.0, [50.0])
+    built = table(results)
+    assert marked(built, "accuracy") == []
+    assert marked(built, "accuracy", "tied") == [("uniform", 1.0), ("uniform", 2.0)]
+    text = to_text(plain_sheet(built, "title", "label"))
+    assert "81.00~ [" in text
+    assert "50.00 [" in text
 
 
-def test_cells_with_missing_trials_are_not_bold() -> None:
-    done = [run(Area(step_size=1.0), accuracy=99.0, loss=0.1, reached_s=0.0)]
-    done.append(run(Area(step_size=2.0), accuracy=50.0, loss=0.9, reached_s=5.0))
-    built = table(done, [*(one.experiment for one in done), run(Area(step_size=1.0), 2).experiment])
-    assert bold(built, "accuracy") == bold(built, "loss") == bold(built, "rho") == [("uniform", 2.0)]
+def test_a_single_trial_or_rival_marks_nothing() -> None:
+    built = table([run(Area(step_size=1.0), accuracy=90.0), run(Area(step_size=2.0), accuracy=10.0)])
+    assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
+    alone = table(trials(1.0, [80.0, 82.0]))
+    assert marked(alone, "accuracy") == []
 
 
-def test_a_rho_that_not_all_trials_reached_is_not_bold() -> None:
-    some = [run(Area(step_size=1.0), seed, reached_s=time_s) for seed, time_s in ((1, 0.0), (2, 0.0), (3, math.inf))]
-    built = table([*some, run(Area(step_size=2.0), reached_s=5.0)])
-    assert bold(built, "rho") == [("uniform", 2.0)]
+def test_cells_with_a_diverged_or_missing_trial_are_not_compared() -> None:
+    good = trials(1.0, [50.0, 51.0], reached_s=5.0) + trials(2.0, [40.0, 40.5], reached_s=6.0)
+    diverged = [*trials(3.0, [99.0], reached_s=0.0)[1:], run(Area(step_size=3.0), 0, state=State.DIVERGED)]
+    missing = trials(4.0, [99.0], reached_s=0.0)
+    built = table([*good, *diverged, *missing[1:]], [one.experiment for one in (*good, *diverged, *missing)])
+    for quality in QUALITIES:
+        assert marked(built, quality) == [("uniform", 1.0)]
+        assert {built.standing(one, quality).rivals for one in built.cells} == {0, 1}
+
+
+def test_a_rho_that_not_all_trials_reached_is_not_best_and_counts_as_the_horizon() -> None:
+    some = [run(Area(step_size=1.0), seed, reached_s=0.0 if seed else math.inf) for seed in range(8)]
+    built = table([*some, *trials(2.0, [50.0], reached_s=5.0)])
+    assert marked(built, "rho", "tied") == [("uniform", 1.0), ("uniform", 2.0)]
+    apart = built.standing(built.cells[0], "rho").difference
+    assert apart is not None
+    assert apart.mean == pytest.approx(1 / 8 - 0.5)
+
+
+def test_differences_from_the_best_are_paired_by_seed() -> None:
+    results = trials(1.0, [80.0, 82.0]) + [run(Area(step_size=2.0), seed, accuracy=70.0) for seed in range(2, 8)]
+    built = table(results)
+    apart = built.standing(built.cells[1], "accuracy").difference
+    assert apart is not None
+    assert (apart.pairs, apart.mean, apart.p) == (6, -11.0, 2 / 2**6)
+    sheet = difference_sheet(built, "title", "label")
+    assert sheet is not None
+    assert [row[2].value for row in sheet.groups[0].rows] == ["best mean", "-11.00"]
+    assert "p" in sheet.columns
+
+
+def test_too_few_trials_to_tell_anything_apart_are_said() -> None:
+    results = [run(Area(step_size=size), seed, accuracy=size) for size in (1.0, 50.0) for seed in range(5)]
+    sheet = difference_sheet(table(results), "title", "label")
+    assert sheet is not None
+    words = "5 trials cannot tell 2 cells apart, however different they are, so none is marked: run at least 6"
+    assert sheet.notes[-1] == words
+    built = table(results)
+    assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
+    assert words in to_text(plain_sheet(built, "title", "label"))
+
+
+def test_the_paper_s_spread_is_the_range() -> None:
+    built = table(trials(1.0, [79.0, 81.0]))
+    assert "80.00 (79.00 - 81.00)" in to_text(plain_sheet(built, "title", "label", "range"))
+    assert "80.00 [78.87, 81.13]" in to_text(plain_sheet(built, "title", "label"))
 
 
 # ---------------------------------------------------------------------------------------------------- paper

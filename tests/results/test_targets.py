@@ -17,7 +17,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.patches import Rectangle
 
-from areabench.views.figures.sweeps import draw_time_to_target, reached_words
+from areabench.views.figures.targets import draw_time_to_target, reached_words
 
 SLOW = (10.0, 20.0, 30.0)  # percent at 0, 1 and 2 s: never 80
 AT_1, AT_2 = (10.0, 85.0, 80.0), (10.0, 50.0, 80.0)

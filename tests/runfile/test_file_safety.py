@@ -63,7 +63,7 @@ def writing(experiment: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]
 
 
 def surroundings(output: Path, *, force: bool = False) -> RunOptions:
-    return RunOptions(output, output.parent, "", "", force, Style.NONE)
+    return RunOptions(output, output.parent, "", force, Style.NONE)
 
 
 def replayed(path: Path) -> tuple[int, int]:

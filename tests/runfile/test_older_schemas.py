@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
@@ -27,6 +28,7 @@ from areabench.runfile.open import current_events
 from areabench.runfile.record import Earlier, Recorder
 from areabench.runfile.recover import salvage
 from areabench.runfile.schema import EVENT_UNTIL_7
+from areabench.views.json import to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
 
@@ -86,9 +88,17 @@ MPI_7 = Written(
         "clients_array": "2d9b7880cc08d24d", "models": "7e1354eb17054672", "averages": "82e4e6d0e72ab38e",
     },
 )  # fmt: skip
-every = pytest.mark.parametrize(
-    "written", [SIMULATOR_6, MPI_6, SIMULATOR_7, MPI_7], ids=lambda written: f"{written.transport} {written.schema}"
-)
+SIMULATOR_8 = replace(SIMULATOR_7, schema=8, revision="800930e21c70")  # the same bits
+MPI_8 = Written(
+    8, "800930e21c70", "mpi", (54, 13, 2, 0, 0, 0), 1.7081886846211316, 1.965394607538875, (20, 32, 2),
+    0.12059798400014188,
+    {
+        "events_array": "8f3445f896358844", "snapshot_index": "1e5aa56d565222ca", "metrics_array": "e6deecab9d3c9f5e",
+        "clients_array": "2d9b7880cc08d24d", "models": "6395b2298fac8eda", "averages": "543dcea2a7a7ea5a",
+    },
+)  # fmt: skip
+WRITTEN = (SIMULATOR_6, MPI_6, SIMULATOR_7, MPI_7, SIMULATOR_8, MPI_8)
+every = pytest.mark.parametrize("written", WRITTEN, ids=lambda written: f"{written.transport} {written.schema}")
 unchecked = pytest.mark.parametrize("written", [SIMULATOR_6, MPI_6], ids=["simulated", "on ranks"])
 
 
@@ -112,14 +122,14 @@ def test_an_older_file_reads_as_it_was_written(written: Written) -> None:
 
 @every
 def test_the_local_steps_of_an_older_file_are_those_of_its_experiment(written: Written) -> None:
-    """The files of schema 7 have two per update, and none in the first message of a client."""
+    """The files since schema 7 have two per update, and none in the first message of a client."""
     with open_run(written.path) as run:
         kind, number, local_steps = (run.events_array[name] for name in ("kind", "round", "local_steps"))
-    expected = {6: np.ones(written.count), 7: np.where(number == 0, 0, 2)}[written.schema]
+    expected = np.ones(written.count) if written.schema == 6 else np.where(number == 0, 0, 2)
     assert local_steps.tolist() == np.where(kind == Kind.STEP, 0, expected).tolist()
 
 
-@pytest.mark.parametrize("written", [SIMULATOR_6, SIMULATOR_7], ids=["schema 6", "schema 7"])
+@pytest.mark.parametrize("written", [SIMULATOR_6, SIMULATOR_7, SIMULATOR_8], ids=lambda written: written.schema)
 def test_a_run_of_today_records_the_local_steps_that_are_filled_in(written: Written, tmp_path: Path) -> None:
     path = tmp_path / "run.h5"
     assert main(["simulate", str(written.path.with_name("quadratic.toml")), "-o", str(path)]) == 0
@@ -145,6 +155,7 @@ def test_an_older_file_is_recovered_exactly(written: Written, tmp_path: Path) ->
         for name in written.digests:
             assert getattr(new, name).dtype == getattr(old, name).dtype
             assert getattr(new, name).tobytes() == getattr(old, name).tobytes()
+        assert to_json(new.diagnosis) == to_json(old.diagnosis)
 
 
 @every
@@ -184,6 +195,9 @@ def test_the_diagnosis_of_an_older_file_reads(written: Written) -> None:
             assert run.diagnosis is not None
             assert (run.diagnosis.verdict, run.diagnosis.updates, run.diagnosis.ranks) == ("delay-bound", 54, 4)
             assert run.diagnosis.clients["served"].tolist() == [22, 17, 15]
+            assert 0 < run.diagnosis.server_load < 100
+            for name in ("server_polling", "server_serving", "excess_polling_s"):  # since schema 9
+                assert math.isnan(getattr(run.diagnosis, name))
 
 
 @unchecked
@@ -196,8 +210,8 @@ def test_a_file_of_schema_6_is_said_to_have_no_checksums(written: Written, capsy
     assert said.endswith("damage may go unnoticed (and 1 more)\n")
 
 
-@pytest.mark.parametrize("written", [SIMULATOR_7, MPI_7], ids=["simulated", "on ranks"])
-def test_a_changed_bit_in_a_file_of_schema_7_is_noticed(written: Written, tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", WRITTEN[2:], ids=lambda written: f"{written.transport} {written.schema}")
+def test_a_changed_bit_in_an_older_file_is_noticed(written: Written, tmp_path: Path) -> None:
     path = Path(shutil.copyfile(written.path, tmp_path / "run.h5"))
     with h5py.File(path, "r+") as file:
         file["events"][3, "digest"] ^= np.uint64(1)

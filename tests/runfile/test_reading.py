@@ -183,8 +183,8 @@ def test_a_table_of_other_columns_is_damage(name: str, path: Path) -> None:
     [
         ({"format": "another"}, "is not a run file of areabench; give the path of one"),
         ({}, "is not a run file of areabench; give the path of one"),
-        ({"format": FORMAT, "schema_version": 5}, "has schema version 5, this areabench reads 6 to 8; use the one"),
-        ({"format": FORMAT, "schema_version": 9}, "has schema version 9, this areabench reads 6 to 8; use the one"),
+        ({"format": FORMAT, "schema_version": 5}, "has schema version 5, this areabench reads 6 to 9; use the one"),
+        ({"format": FORMAT, "schema_version": 10}, "has schema version 10, this areabench reads 6 to 9; use the one"),
     ],
 )
 def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> None:

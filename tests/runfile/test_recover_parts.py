@@ -251,9 +251,9 @@ def test_models_of_a_file_without_checksums_are_compared_with_the_index(tmp_path
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("format", "another", "is not a run file of schema version 6 to 8; nothing can be saved"),
-        ("schema_version", 5, "is not a run file of schema version 6 to 8; nothing can be saved"),
-        ("schema_version", 9, "is not a run file of schema version 6 to 8; nothing can be saved"),
+        ("format", "another", "is not a run file of schema version 6 to 9; nothing can be saved"),
+        ("schema_version", 5, "is not a run file of schema version 6 to 9; nothing can be saved"),
+        ("schema_version", 10, "is not a run file of schema version 6 to 9; nothing can be saved"),
     ],
 )
 def test_a_file_of_another_format_is_not_saved(name: str, value: object, words: str, run: Path) -> None:

@@ -57,7 +57,7 @@ def tiny(*overrides: str) -> Experiment:
 
 
 def surroundings(output: Path) -> RunOptions:
-    return RunOptions(output, output.parent, "areabench simulate tiny.toml", "ONE=1", False, Style.NONE)
+    return RunOptions(output, output.parent, "areabench simulate tiny.toml", False, Style.NONE)
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,8 @@ def test_frames(run: Run) -> None:
 def test_status_and_provenance(run: Run) -> None:
     assert run.status == Status(State.DONE, "20 iterations", run.events_array["time_s"][-1], 16, 0, 4)
     known = run.provenance
-    assert (known.transport, known.command, known.threads) == ("simulator", "areabench simulate tiny.toml", "ONE=1")
+    assert (known.transport, known.command) == ("simulator", "areabench simulate tiny.toml")
+    assert known.threads == "openblas 1 (OPENBLAS_NUM_THREADS), openmp 1 (OMP_NUM_THREADS), mkl 1 (MKL_NUM_THREADS)"
     assert (known.seed, known.ranks, known.mpi) == (3, 1, "")
     for item in fields(Provenance):
         if item.name not in ("mpi", "git_revision", "resumed_at", "modules", "data_digest"):
@@ -432,11 +433,20 @@ def test_number(value: float, text: str) -> None:
 def test_summary_table() -> None:
     summary = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
     other = replace(summary, method="fedbuff", target_s=math.inf, test_accuracy=math.nan)
-    heading, _, first, second = summary_table([summary, other], 80.0).splitlines()
+    heading, _, first, second = summary_table([summary, other], 80.0, ["a.h5", "b.h5"], ["", ""]).splitlines()
     assert "time to 80 %" in heading
-    assert first.split() == ["area", "10", "81.25", "0.500", "3.2", "s", "1,200", "300", "1.50", "done"]
-    assert second.split() == ["fedbuff", "10", "-", "0.500", "not", "reached", "1,200", "300", "1.50", "done"]
+    assert first.split() == ["a.h5", "area", "10", "81.25", "0.500", "3.2", "s", "1,200", "300", "1.50", "done"]
+    assert second.split() == ["b.h5", "fedbuff", "10", "-", "0.500", "not", "reached", "1,200", "300", "1.50", "done"]
     assert len(heading) == len(first) == len(second)
+
+
+def test_summary_table_with_settings() -> None:
+    summary = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
+    lines = summary_table([summary, summary], 80.0, ["a.h5", "long-name.h5"], ["seed = 10", "seed = 2"]).splitlines()
+    assert [line.index(word) for line, word in zip(lines[2:], ["area", "area"], strict=True)] == [14, 14]
+    assert [lines[0].index("settings"), lines[2].index("seed = 10"), lines[3].index("seed = 2")] == [
+        lines[0].index("settings")
+    ] * 3
 
 
 def test_description_names_every_part(run: Run) -> None:

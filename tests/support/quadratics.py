@@ -16,16 +16,12 @@ class GivenQuadratic(QuadraticProblem):
     def __init__(
         self, hessians: ArrayLike, centres: ArrayLike, start: ArrayLike, local_steps: int, noise: float = 0.0
     ) -> None:
-        self._hessians, self._centres = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
+        given = np.array(hessians, dtype=FLOAT), np.array(centres, dtype=FLOAT)
         self._start = np.array(start, dtype=FLOAT)
-        curvatures, (clients, dimension) = np.linalg.eigvalsh(self._hessians), self._centres.shape
+        curvatures, (clients, dimension) = np.linalg.eigvalsh(given[0]), given[1].shape
         extremes = float(curvatures.min()), float(curvatures.max())
         settings = Quadratic(dimension=dimension, curvature_min=extremes[0], curvature_max=extremes[1], noise=noise)
-        super().__init__(settings, clients, local_steps, seed=0)
-
-    def bowl(self, client: int) -> Bowl:
-        """Client `client`'s function."""
-        return Bowl(self._hessians[client], self._centres[client])
+        super().__init__(settings, clients, local_steps, 0, list(map(Bowl, *given)))
 
     def start(self) -> Vector:
         """The given starting point."""

@@ -40,6 +40,8 @@ from areabench.experiment.problem_records import (
     Digits,
     Dirichlet,
     DrawnSettings,
+    FashionMnist,
+    File,
     Hinge,
     Iid,
     Logistic,
@@ -47,8 +49,10 @@ from areabench.experiment.problem_records import (
     NearlyIid,
     Quadratic,
     Robust,
+    ScikitLearn,
     Synthetic,
     TorchModule,
+    WithoutAccuracy,
 )
 from areabench.experiment.records import (
     ConstantSchedule,
@@ -64,7 +68,7 @@ from areabench.experiment.records import (
 from areabench.methods.catalogue import CATALOGUE
 
 TRACE_FILE = "delays.csv"
-LARGE = (Mnist, Digits, TorchModule)  # take a second to load: other tests run them
+LARGE = (Mnist, FashionMnist, Digits, ScikitLearn, File, TorchModule)  # take a second or a file: other tests run them
 OUTSIDE = (OwnMethod, OwnPart, OwnDelays)  # functions that somebody must have written
 
 # What keeps a run short or its numbers tame; beyond this the records' own limits hold. A key that is in neither of
@@ -86,7 +90,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
     "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
     "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9), "speed_weight": (0, 1),
-    "expected_steps": (1, 3),
+    "expected_steps": (1, 3), "huber_width": (0.1, 10),
 }  # fmt: skip
 
 
@@ -178,7 +182,7 @@ def _fitted_end(experiment: Experiment) -> Experiment:
         stop = replace(stop, iterations=30)
     if experiment.record.snapshots == "none":
         stop = replace(stop, target_accuracy=None, target_loss=None)
-    if isinstance(experiment.problem, DrawnSettings):
+    if isinstance(experiment.problem, WithoutAccuracy):
         stop = replace(stop, target_accuracy=None)
     return replace(experiment, stop=stop)
 

@@ -14,5 +14,5 @@ from areabench.transports.session import simulate
 def simulated(path: Path, text: str, overrides: Sequence[str] = ()) -> Path:
     """Simulate an experiment (TOML) into a run file, which may replace another; its folder is also the cache."""
     experiment = parse_experiment(text, overrides=overrides)
-    simulate(experiment, RunOptions(path, path.parent, "", "", True, Style.NONE))
+    simulate(experiment, RunOptions(path, path.parent, "", True, Style.NONE))
     return path

@@ -34,7 +34,7 @@ def flush(recorder):
 
 Recorder.flush = flush
 Recorder.relieve = lambda recorder: recorder.spare_moment()
-simulate(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", "", True, Style.NONE))
+simulate(load_experiment(Path(sys.argv[1]), ()), RunOptions(Path(sys.argv[2]), Path(), "", True, Style.NONE))
 """
 _PROGRAM = """
 import sys

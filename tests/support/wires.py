@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
@@ -19,6 +20,8 @@ from areabench.experiment.records import Clients, EveryUpdates, Experiment, Reco
 from areabench.methods.as_fedavg import as_fedavg
 from areabench.methods.base import Method
 from areabench.timing.delays import RoundTime
+from areabench.transports import clock as clocks
+from areabench.transports import server_loop
 from areabench.transports.clock import RealClock
 from areabench.transports.server_loop import Recall
 
@@ -59,7 +62,6 @@ class ScriptedLink:
     polls: list[list[Update]]
     clients: int = 3
     orders: list[Order] = field(default_factory=list)
-    rearmed: list[int] = field(default_factory=list)
     failures: list[int] = field(default_factory=list)
     stopped: bool = False
     on_poll: Callable[[], None] = lambda: None
@@ -80,9 +82,6 @@ class ScriptedLink:
         if self.polls:
             return self.polls.pop(0)
         return [update(client, flags=Flag.LEAVING) for client in range(self.clients)] if self.stopped else []
-
-    def rearm(self, client: int) -> None:
-        self.rearmed.append(client)
 
     def order(self, order: Order) -> None:
         self.orders.append(order)
@@ -147,11 +146,31 @@ class WorkerWire:
     def stopped(self) -> bool:
         return len(self.sent) >= self.expected or self.told_to_stop.is_set()
 
-    def questions(self) -> Sequence[tuple[int, int]]:
-        return []
-
-    def answer(self, client: int, memory: Vector) -> None:
+    def answer(self, question: Order, memory: Vector) -> None:
         raise AssertionError("nobody asked")
+
+
+class Clock:
+    """Real time in place of `time`; every look at it takes a nanosecond, and it moves as a test says."""
+
+    def __init__(self) -> None:
+        self.now_s, self.slept = 1000.0, list[float]()
+
+    def perf_counter(self) -> float:
+        self.now_s += 1e-9
+        return self.now_s
+
+    def sleep(self, time_s: float) -> None:
+        self.slept.append(time_s)
+        self.now_s += time_s
+
+
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock for the server."""
+    made = Clock()
+    for module in (clocks, server_loop):
+        monkeypatch.setattr(module, "time", made)
+    return made
 
 
 class StillClock(RealClock):

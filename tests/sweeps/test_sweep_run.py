@@ -287,6 +287,24 @@ def test_two_sweeps_do_not_share_a_folder(capsys: pytest.CaptureFixture[str]) ->
     assert main(["sweep", str(path)]) == 0
 
 
+@pytest.mark.parametrize("option", [[], ["--dry-run"], ["--force"]])
+def test_a_folder_of_single_runs_is_not_taken_over(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(QUADRATIC)
+    assert main(["simulate", str(path), "-o", "runs/demo/area.h5"]) == 0
+    assert main(["sweep", str(path), "-o", "runs/demo", *option]) == 2
+    told = "runs/demo: holds 1 run file (area.h5) that no sweep has made; choose another --output"
+    assert told in capsys.readouterr().err
+    assert not Path("runs/demo/sweep.toml").exists()
+
+
+def test_a_folder_of_another_sweep_is_not_taken_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(write(QUADRATIC)), "-o", "runs/one"]) == 0
+    stored = Path("runs/one/sweep.toml").read_text()
+    assert main(["sweep", str(write(QUADRATIC, "more.toml")), "-o", "runs/one", "--set", "seed=1"]) == 2
+    assert "of the sweep try, this one is more; choose another --output" in capsys.readouterr().err
+    assert Path("runs/one/sweep.toml").read_text() == stored
+
+
 def test_virtual_and_real_time_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
     path = write(QUADRATIC)
     assert main(["sweep", str(path)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from areabench.experiment.records import (
     ListedRates,
     LognormalRates,
     NormalRates,
+    OwnDelays,
     TraceDelays,
     UniformRates,
 )
@@ -94,6 +96,18 @@ def test_exponential_delays_do_not_depend_on_who_asks_first() -> None:
     for _ in range(20):
         two.next_s(1)
     assert [two.next_s(0) for _ in range(20)] == first
+
+
+def test_own_delays_are_asked_for_once() -> None:
+    asked = []
+
+    def durations(client: int) -> Iterator[float]:
+        asked.append(client)
+        return iter((0.5, 0.25, 2.0))
+
+    delays = Delays(OwnDelays(name="own:delays"), np.ones(2), 0, durations)
+    assert [delays.next_s(client) for client in (1, 1, 0, 1)] == [0.5, 0.25, 0.5, 2.0]
+    assert asked == [1, 0]
 
 
 def test_exponential_mean() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -304,7 +305,7 @@ def test_clients_that_choose_their_steps_replay_and_resume(work: Any, per: Any, 
     recorder.begin(gather_provenance("simulator", "", "", 0), scenario.client_table())
 
     def pause(simulator: Simulator) -> Status | None:
-        checkpoints.append(simulator.checkpoint(Held()))
+        checkpoints.append(deepcopy(simulator.checkpoint(Held())))  # the next event may change a table in it
         counts.append(recorder.tally.events)
         return None
 

@@ -20,6 +20,7 @@ from areabench.experiment.problem_records import (
     DataSettings,
     Digits,
     Dirichlet,
+    File,
     Logistic,
     Mnist,
     Quadratic,
@@ -77,7 +78,7 @@ def with_methods(methods: Sequence[MethodSettings], base: Experiment = SMALL) ->
 def run_together(experiments: Sequence[Experiment], folder: Path) -> list[Run]:
     """One pass, its files opened; the caller closes nothing: the folder goes with the test."""
     outputs = [folder / f"lane{number}.h5" for number in range(len(experiments))]
-    simulate_together(experiments, outputs, RunOptions(None, folder / "cache", "a test", "1", False, Style.NONE))
+    simulate_together(experiments, outputs, RunOptions(None, folder / "cache", "a test", False, Style.NONE))
     return [open_run(output) for output in outputs]
 
 
@@ -126,6 +127,7 @@ def test_another_setting_needs_another_pass(other: Experiment) -> None:
         replace(SMALL, record=replace(SMALL.record, interval_s=0.001)),
         replace(SMALL, stop=Stop(iterations=10)),
         replace(SMALL, problem=Quadratic(dimension=3), data=None, split=None),
+        replace(SMALL, data=File(file="any.npz")),
     ],
 )
 def test_runs_that_cannot_share_a_pass(base: Experiment) -> None:

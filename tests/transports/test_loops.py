@@ -75,7 +75,6 @@ def test_all_arrivals_of_a_poll_are_served(tmp_path: Path) -> None:
     status, events = serve(tmp_path / "run.h5", EXPERIMENT, link)
     assert events["client"].tolist() == [2, 0, 1, -1, 1, 2]
     assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1, 1, 2]
-    assert link.rearmed == [2, 0, 1, 1, 2]
     assert (status.state, status.reason) == (State.DONE, "6 iterations")
     assert (status.updates, status.server_steps, status.discarded) == (5, 1, 0)
     assert link.stopped
@@ -99,7 +98,6 @@ def test_iterations_end_the_run_in_the_middle_of_a_poll(tmp_path: Path) -> None:
     assert events["kind"].tolist() == [Kind.UPDATE, Kind.UPDATE, Kind.DISCARDED]
     assert events["iteration"].tolist() == [1, 2, 2]
     assert (status.updates, status.discarded, status.reason) == (2, 1, "2 iterations")
-    assert link.rearmed == [2, 0, 1]
 
 
 def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
@@ -110,27 +108,15 @@ def test_updates_after_the_end_are_discarded(tmp_path: Path) -> None:
     assert events["client"].tolist() == [0, 1, 2, 0]
     assert (status.updates, status.discarded, status.server_steps) == (2, 2, 0)
     assert [order.client for order in link.orders] == [0, 1, 2, 0, 1]  # no client is answered after the end
-    assert link.rearmed == [0, 1, 2, 0]
 
 
-def test_the_next_message_is_received_after_one_that_could_not_be_read(tmp_path: Path) -> None:
+def test_a_client_whose_message_could_not_be_read_works_again(tmp_path: Path) -> None:
     link = ScriptedLink([[], [update(0), update(1)]], unreadables=[(2, Reason.PROTOCOL)])
     experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
     status, events = serve(tmp_path / "run.h5", experiment, link)
     assert events["kind"].tolist() == [Kind.REFUSED, Kind.UPDATE, Kind.UPDATE]
-    assert link.rearmed == [2, 0, 1]
-    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1]  # it works again
+    assert [order.client for order in link.orders] == [0, 1, 2, 2, 0, 1]
     assert status.refused == 1
-
-
-def test_the_next_message_is_received_after_one_that_could_not_be_read_at_the_end(tmp_path: Path) -> None:
-    """Else the farewell of its client would never come."""
-    link = ScriptedLink([[update(0), update(1)], []])
-    link.on_poll = lambda: link.unreadables.extend([(2, Reason.LENGTH)] if link.stopped and link.polls else [])
-    experiment = replace(EXPERIMENT, stop=Stop(iterations=2, horizon_s=60.0))
-    status, _ = serve(tmp_path / "run.h5", experiment, link)
-    assert link.rearmed == [0, 1, 2]
-    assert (status.updates, status.refused) == (2, 0)
 
 
 def test_horizon_ends_the_run_without_any_update(tmp_path: Path) -> None:
@@ -189,7 +175,7 @@ def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 1 failed:\nthe traceback of client 1"):
             server.run()
-        assert link.rearmed == [0, 2]  # the others of the poll are not lost
+        assert [order.client for order in link.orders] == [0, 1, 2, 0, 2]  # the others of the poll are answered
         server.stop_clients()
         assert server.all_left
     assert link.stopped
@@ -209,7 +195,7 @@ class StreamLink(ScriptedLink):
     """A wire on which every poll brings an update, until the stop."""
 
     def arrivals(self) -> Sequence[Update]:
-        return super().arrivals() if self.stopped else [update(0, number=len(self.rearmed))]
+        return super().arrivals() if self.stopped else [update(0, number=len(self.orders) - self.clients)]
 
 
 def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(
@@ -218,7 +204,7 @@ def test_steps_by_the_clock_are_not_held_up_by_a_stream_of_updates(
     """On a clock of which each reading takes a millisecond."""
     ticks = itertools.count()
     monkeypatch.setattr(RealClock, "now_s", lambda _clock: next(ticks) / 1000)
-    experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.05), stop=Stop(horizon_s=0.25))
+    experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.05), stop=Stop(horizon_s=0.24))
     status, events = serve(tmp_path / "run.h5", experiment, StreamLink([]))
     steps = events["time_s"][events["kind"] == Kind.STEP]
     assert status.updates > len(steps) == 4
@@ -435,10 +421,7 @@ class QueueWorkerLink:
     def send(self, header: UpdateHeader) -> None:
         self._server.incoming.put(Update(header, self._loaded.pop(header.client)))
 
-    def questions(self) -> Sequence[tuple[int, int]]:
-        return []
-
-    def answer(self, client: int, memory: Vector) -> None:
+    def answer(self, question: Order, memory: Vector) -> None:
         raise AssertionError("nobody asked")
 
 
@@ -453,9 +436,6 @@ class QueueServerLink:
 
     def arrivals(self) -> Sequence[Update]:
         return [self.incoming.get() for _ in range(self.incoming.qsize())]
-
-    def rearm(self, client: int) -> None:
-        """Queues are always ready."""
 
     def order(self, order: Order) -> None:
         self.ends[self._placement.rank(order.client)].put(order)

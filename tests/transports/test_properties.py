@@ -66,6 +66,9 @@ def assert_refused(code: int, said: str) -> None:
 # ---------------------------------------------------------------------------------------------------- valid ones
 
 
+ABSURD = "the loss at the start is"
+
+
 @pytest.mark.slow
 @in_a_folder
 @given(experiments(), st.data())
@@ -79,6 +82,8 @@ def test_a_valid_experiment_runs_and_replays(experiment: Experiment, data: st.Da
         if code == 1 and experiment.faults.bad_update == "stop":  # as it says
             assert "has a value that is not finite; look for the cause" in said
             return
+        if ABSURD in said:  # as a wide start has it
+            said = "" if said.count("\n") == 1 else said
         assert (code in (0, 3), said) == (True, "")
         assert outcome("replay", run) == (0, "")
         assert outcome("show", run) == (0, "")

@@ -98,7 +98,7 @@ class StoppingTriggers(CheckpointTriggers):
 
 
 def around(path: Path, checkpoint_s: float | None = 0.0) -> RunOptions:
-    return RunOptions(path, path.parent / "cache", "a test", "1", False, Style.NONE, checkpoint_s)
+    return RunOptions(path, path.parent / "cache", "a test", False, Style.NONE, checkpoint_s)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.scenes import FIRST, KEEP, Scene, ScriptedTriggers, second
-from tests.support.wires import EXPERIMENT, ScriptedLink, update
+from tests.support.wires import EXPERIMENT, Clock, ScriptedLink, own_clock, update
 
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import CLIENT, Kind, State
-from areabench.engine.messages import Flag, Update
+from areabench.engine.messages import Flag, Order, Update
 from areabench.engine.scenario import build_scenario
 from areabench.errors import ClientsLost
 from areabench.experiment.method_records import FedBuff
@@ -24,34 +24,15 @@ from areabench.experiment.records import EveryPeriod, Stop
 from areabench.runfile.open import open_file
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.record import Recorder
-from areabench.transports import clock as clocks
 from areabench.transports import server_loop
 from areabench.transports.clock import Backoff
 from areabench.transports.server_loop import ClientFailure, RealTimeServer, RunMonitors
 
 
-class Clock:
-    """Real time; every look takes a nanosecond."""
-
-    def __init__(self) -> None:
-        self.now_s, self.slept = 1000.0, list[float]()
-
-    def perf_counter(self) -> float:
-        self.now_s += 1e-9
-        return self.now_s
-
-    def sleep(self, time_s: float) -> None:
-        self.slept.append(time_s)
-        self.now_s += time_s
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the server."""
-    made = Clock()
-    for module in (clocks, server_loop):
-        monkeypatch.setattr(module, "time", made)
-    return made
+    return own_clock(monkeypatch)
 
 
 @pytest.fixture
@@ -179,6 +160,57 @@ def test_where_cores_are_spare_a_server_spins_before_it_sleeps(
     server_on(ScriptedLink([]), tmp_path, spare_cores=spare, horizon_s=0.01).run()
     assert sum(spun) == pytest.approx(200e-6 if spare else 0.0, abs=21e-6)
     assert clock.slept
+
+
+# ------------------------------------------------------------------------------------- looks, service and sleeps
+
+
+class TimedLink(ScriptedLink):
+    """A wire on which a look takes 10 ms and an order 1 ms, until the stop."""
+
+    def __init__(self, polls: list[list[Update]], clock: Clock) -> None:
+        super().__init__(polls)
+        self.clock, self.looks = clock, 0
+
+    def arrivals(self) -> Sequence[Update]:
+        if not self.stopped:
+            self.looks += 1
+            self.clock.now_s += 0.01
+        return super().arrivals()
+
+    def order(self, order: Order) -> None:
+        self.clock.now_s += 0.001
+        super().order(order)
+
+
+def test_a_server_serves_from_a_look_that_found_something_until_all_is_handled(tmp_path: Path, coarse: Clock) -> None:
+    link = TimedLink([[], [update(0), update(1)], [], [update(2)]], coarse)
+    server = server_on(link, tmp_path, horizon_s=0.3)
+    server.run()
+    assert server.serving_s == pytest.approx(0.006, abs=1e-6)  # three first orders, three replies
+    assert server.idle_s == pytest.approx(0.05 * (link.looks - 2), abs=1e-6)  # after each look that found nothing
+    assert link.looks == 7  # five times 60 ms, 12 ms, 11 ms and 3 ms at the start are more than 300 ms
+
+
+def test_steps_by_the_clock_and_the_log_are_service(
+    tmp_path: Path, coarse: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = replace(EXPERIMENT, aggregation=EveryPeriod(period_s=0.12), stop=Stop(horizon_s=0.2))
+    scene, rows, relieved = Scene(tmp_path, experiment, ScriptedTriggers()), [True], list[float]()
+
+    def relieve() -> None:
+        relieved.append(coarse.now_s)
+        coarse.now_s += 0.002
+
+    def write() -> bool:
+        coarse.now_s += 0.003 * len(rows)
+        return bool(rows and rows.pop())
+
+    monkeypatch.setattr(scene.recorder, "relieve", relieve)
+    monkeypatch.setattr(scene.recorder, "spare_moment", write)
+    scene.run()
+    assert relieved  # after the step at 0.12 s
+    assert scene.server.serving_s == pytest.approx(0.003 + 0.002 * len(relieved), abs=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------------- rest

@@ -62,7 +62,7 @@ LANES = replace(
 
 
 def options(path: Path, checkpoint_s: float | None = None, *, force: bool = False) -> RunOptions:
-    return RunOptions(path, path.parent, "a test", "1", force, Style.NONE, checkpoint_s)
+    return RunOptions(path, path.parent, "a test", force, Style.NONE, checkpoint_s)
 
 
 class Shown(ProgressLine):

@@ -16,7 +16,9 @@ from tests.support.quadratics import GivenQuadratic
 
 from areabench.arrays import Vector
 from areabench.engine.events import Kind, State
+from areabench.engine.messages import Flag, Order
 from areabench.engine.scenario import build_scenario
+from areabench.engine.state import FirstOrders
 from areabench.errors import RunFailure
 from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
 from areabench.experiment.parse import to_toml
@@ -45,7 +47,7 @@ from areabench.streams import Purpose, stream
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
-from areabench.transports.simulator import LaneRecorder, Simulator
+from areabench.transports.simulator import FirstFlights, LaneRecorder, Simulator
 
 Recorded = Callable[[Experiment], Run]
 
@@ -88,6 +90,33 @@ def steps(run: Run) -> np.ndarray:
 # ---------------------------------------------------------------------------------------------------- the same bits
 
 
+def test_area_holds_one_memory_per_client(tmp_path: Path) -> None:
+    """Models of the paper's first table: 128 memories, and the versions that open orders carry."""
+    experiment = replace(
+        EXPERIMENT,
+        seed=1,
+        method=Area(step_size=0.02),
+        clients=Clients(count=128),
+        rates=UniformRates(rate=10.0),
+        aggregation=EveryUpdates(updates=4),
+        record=Record(snapshots="none", events=False),
+        stop=Stop(horizon_s=2.0),
+    )
+    held: list[int] = []
+
+    def look(simulator: Simulator) -> None:
+        clients = [client for client in simulator._clients.values() if client.round]
+        memories = {id(client.memory_at(number)) for client in clients for number in (client.round - 1, client.round)}
+        assert len(memories) == len(clients)
+        orders = simulator._conductor.run_state(0.0).open_orders
+        held.append(
+            len(memories | {id(each.order.model) for each in orders} | {id(simulator._conductor._server.model)})
+        )
+
+    Simulator(build_scenario(experiment, tmp_path), LaneRecorder(1), lambda _time_s, _updates: None, look).run()
+    assert max(held) == 201
+
+
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_same_seed_gives_the_same_bits(record: Recorded, method: MethodSettings) -> None:
     experiment = replace(EXPERIMENT, method=method)
@@ -106,7 +135,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
         "import sys; from pathlib import Path; from areabench.experiment.parse import load_experiment; "
         "from areabench.transports.session import simulate; from areabench.transports.options import RunOptions; "
         "from areabench.progress import Style; "
-        "around = RunOptions(Path(sys.argv[2]), Path(sys.argv[3]), '', '1', False, Style.NONE); "
+        "around = RunOptions(Path(sys.argv[2]), Path(sys.argv[3]), '', False, Style.NONE); "
         "simulate(load_experiment(Path(sys.argv[1])), around)"
     )
     outputs = [tmp_path / "first.h5", tmp_path / "second.h5"]
@@ -120,7 +149,7 @@ def test_fresh_processes_give_the_same_bits(record: Recorded, tmp_path: Path) ->
 
 
 def test_run_file_is_not_overwritten_unasked(tmp_path: Path) -> None:
-    around = RunOptions(tmp_path / "run.h5", tmp_path, "", "1", False, Style.NONE)
+    around = RunOptions(tmp_path / "run.h5", tmp_path, "", False, Style.NONE)
     simulate(EXPERIMENT, around)
     with pytest.raises(Exception, match="exists already"):
         simulate(EXPERIMENT, around)
@@ -194,6 +223,23 @@ def test_minibatches_belong_to_client_and_round(record: Recorded) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- order in time
+
+
+def test_first_updates_arrive_by_time_then_in_the_order_of_the_calls() -> None:
+    clients = np.array([5, 0, 3, 1])
+    orders = FirstOrders(Order(-1, np.zeros(1), 0.5, 0, 0, Flag.FIRST, 2), clients)
+    flights = FirstFlights(orders, np.array([2.0, 1.0, 2.0, 4.0]))
+    taken = flights.take(3)  # out of turn: its order is cancelled
+    assert taken is not None
+    assert taken[:4] == (2.0, 3, 2.0, 2)
+    assert taken.order.client == 3
+    assert [flights.take(client) for client in (3, 4, 6)] == [None, None, None]
+    assert sorted(flight.order.client for flight in flights.rest()) == [0, 1, 5]
+    arrived = list(iter(flights.next, None))
+    assert [(flight.time_s, flight.sequence, flight.order.client) for flight in arrived] == [
+        (1.0, 2, 0), (2.0, 1, 5), (4.0, 4, 1),
+    ]  # fmt: skip
+    assert list(flights.rest()) == []
 
 
 def test_ties_break_by_sequence_number(record: Recorded) -> None:

@@ -9,14 +9,17 @@ import select
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.support.wires import SlowBowl, StillClock, WorkerWire, client_of, order, rounds_of
 
 from areabench.arrays import Vector
+from areabench.engine.client import Client
 from areabench.engine.messages import AGAIN, Flag, Order
-from areabench.transports.clock import Backoff, Cores, RealClock, sharpen_sleep
+from areabench.timing.delays import RoundTime
+from areabench.transports.clock import Backoff, Cores, RealClock, lengthened_sleep, sharpen_sleep
 from areabench.transports.signals import INTERRUPT_SIGNALS, STOP_SIGNALS, CheckpointTriggers, Interrupts
 from areabench.transports.worker_loop import _QUICK_REPLY_S, _QUICK_WITH_CORES_S, HostedClient, Worker
 
@@ -30,6 +33,17 @@ def test_sleeps_are_sharpened() -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(sharpen_sleep).result()
         assert thread.submit(ctypes.CDLL(None).prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0).result() == 1000  # nanoseconds
+
+
+def test_sleeps_are_lengthened_for_a_while() -> None:
+    """Whatever other code has asked for before."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux has a timer slack")
+    ask = partial(ctypes.CDLL(None).prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0)
+    before = ask()
+    with lengthened_sleep():
+        assert ask() == 5_000_000  # nanoseconds
+    assert ask() == before
 
 
 def test_where_cores_are_spare_a_wait_begins_without_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +222,17 @@ def still_worker(delays_s: dict[int, float], stretch: float = 1.0) -> tuple[Work
     return worker, wire, clock
 
 
+def work_for_two_seconds(client: Client, clock: StillClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a client take two seconds for each round."""
+    real = client.work
+
+    def work(given: Order) -> Vector:
+        clock.time_s += 2.0
+        return real(given)
+
+    monkeypatch.setattr(client, "work", work)
+
+
 def test_an_update_is_sent_at_its_time_and_not_before() -> None:
     worker, wire, clock = still_worker({0: 2.0, 1: 3.0})
     assert worker._send_and_compute() is True  # one round at a time
@@ -227,16 +252,30 @@ def test_an_update_is_sent_at_its_time_and_not_before() -> None:
     assert [worker._hosted[client].sent_s for client in (0, 1)] == [2.0, 3.5]
 
 
+def test_of_several_rounds_the_one_that_is_due_first_is_computed_first() -> None:
+    """Their orders were here at the same time; a tie goes to the order that was seen first."""
+    worker, wire, _ = still_worker({0: 3.0, 1: 1.0, 2: 2.0, 3: 1.0})
+    for _ in range(4):
+        assert worker._send_and_compute() is True
+    assert list(wire.loaded) == [1, 3, 2, 0]
+
+
+def test_updates_that_are_due_together_are_sent_in_the_order_of_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While client 1 computes for 2 s, client 0 becomes due: client 1, which is later still, was due before it."""
+    worker, wire, clock = still_worker({0: 2.0, 1: 4.0})
+    worker._send_and_compute()
+    hosted = worker._hosted[1]
+    assert hosted.current is not None
+    hosted.current.time = RoundTime(0.5, 1)  # of which nothing was known when the order of client 0 was seen
+    work_for_two_seconds(hosted.client, clock, monkeypatch)
+    worker._send_and_compute()
+    assert [sent.header.client for sent in wire.sent] == [1, 0]
+    assert [sent.header.flags for sent in wire.sent] == [Flag.OVERRUN, Flag.NONE]
+
+
 def test_a_round_that_is_done_just_in_time_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, wire, clock = still_worker({0: 2.0})
-    hosted = worker._hosted[0]
-    real = hosted.client.work
-
-    def work_for_two_seconds(given: Order) -> Vector:
-        clock.time_s += 2.0
-        return real(given)
-
-    monkeypatch.setattr(hosted.client, "work", work_for_two_seconds)
+    work_for_two_seconds(worker._hosted[0].client, clock, monkeypatch)
     worker._send_and_compute()
     header = wire.sent[0].header  # it was due at once
     assert (header.compute_s, header.realised_delay_s, header.flags, worker._behind) == (2.0, 2.0, Flag.NONE, False)

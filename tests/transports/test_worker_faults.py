@@ -12,7 +12,7 @@ from tests.support.wires import SlowBowl, WorkerWire, client_of, order, rounds_o
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
-from areabench.engine.messages import AGAIN, Flag, Order
+from areabench.engine.messages import AGAIN, Flag, Order, bare_order
 from areabench.errors import ServerGone
 from areabench.methods.area import area
 from areabench.transports.clock import RealClock
@@ -26,28 +26,26 @@ START = [8.0, 8.0]
 class AskingWire(WorkerWire):
     """A wire whose script is a list of looks: orders and questions that are here at the same time."""
 
-    looks: list[tuple[list[Order], list[tuple[int, int]]]] = field(default_factory=list)
-    asked: list[tuple[int, int]] = field(default_factory=list)
+    looks: list[list[Order]] = field(default_factory=list)
     answers: list[tuple[int, list[float]]] = field(default_factory=list)
 
     def orders(self, *, wait: bool = False) -> Sequence[Order]:
         if not self.looks:
             self.told_to_stop.set()
             return []
-        orders, questions = self.looks.pop(0)
-        self.asked += questions
-        return orders
+        return self.looks.pop(0)
 
-    def questions(self) -> Sequence[tuple[int, int]]:
-        asked, self.asked = self.asked, []
-        return asked
-
-    def answer(self, client: int, memory: Vector) -> None:
-        self.answers.append((client, memory.tolist()))
+    def answer(self, question: Order, memory: Vector) -> None:
+        self.answers.append((question.client, memory.tolist()))
 
 
-def asking(looks: list[tuple[list[Order], list[tuple[int, int]]]]) -> AskingWire:
+def asking(looks: list[list[Order]]) -> AskingWire:
     return AskingWire([], expected=100, looks=looks)
+
+
+def question(number: int, client: int = 0) -> Order:
+    """Asks what the client remembered when this round began."""
+    return bare_order(client, Flag.RECALL, number)
 
 
 def remembering(problem: SlowBowl | None = None) -> Client:
@@ -86,8 +84,8 @@ def test_a_refused_update_is_taken_back_when_the_order_is_seen_not_when_its_turn
             return super().descend(model, step_size, steps)
 
     refused = remembering()
-    looks = [([order(client=1)], []), ([order(), order(AGAIN, client=1)], [(1, 1)]), ([], [(1, 1)])]
-    wire = asking([*looks, ([], [])])
+    looks = [[order(client=1)], [question(1, 1), order(), order(AGAIN, client=1), question(1, 1)]]
+    wire = asking([*looks, [], [], []])
     hosted = {0: HostedClient(remembering(Watching()), rounds_of(0.0)), 1: HostedClient(refused, rounds_of(0.0))}
     Worker(wire, hosted, RealClock()).work()
     assert seen == [START]
@@ -99,22 +97,20 @@ def test_a_refused_update_is_taken_back_when_the_order_is_seen_not_when_its_turn
 @pytest.mark.parametrize(
     ("looks", "answers"),
     [
-        ([([], [(0, 0)])], [START]),  # nothing computed yet
-        ([([order()], []), ([], [(0, 0)])], [START]),  # computed, on its way or not: the server has not seen it
-        ([([order()], []), ([], [(0, 1)])], [MEMORY]),  # seen by the server
-        ([([order()], []), ([order()], [(0, 0)]), ([], [(0, 1)])], [START, MEMORY]),
+        ([[question(0)]], [START]),  # nothing computed yet
+        ([[order()], [question(0)]], [START]),  # computed, on its way or not: the server has not seen it
+        ([[order()], [question(1)]], [MEMORY]),  # seen by the server
+        ([[order()], [question(0), order()], [question(1)]], [START, MEMORY]),
     ],
 )
-def test_questions_are_answered_as_of_the_round_they_name(
-    looks: list[tuple[list[Order], list[tuple[int, int]]]], answers: list[list[float]]
-) -> None:
-    wire = asking([*looks, ([], [])])
+def test_questions_are_answered_as_of_the_round_they_name(looks: list[list[Order]], answers: list[list[float]]) -> None:
+    wire = asking([*looks, []])
     Worker(wire, {0: HostedClient(remembering(), rounds_of(0.0))}, RealClock()).work()
     assert wire.answers == [(0, answer) for answer in answers]
 
 
 def test_a_question_is_answered_while_a_delay_runs() -> None:
-    wire = asking([([order()], []), ([], [(0, 0)]), ([], [])])
+    wire = asking([[order()], [question(0)], []])
     Worker(wire, {0: HostedClient(remembering(), rounds_of(1000.0))}, RealClock()).work()
     assert wire.sent == []
     assert wire.answers == [(0, START)]

@@ -24,11 +24,20 @@ from areabench.experiment.problem_records import (
     Quadratic,
     Synthetic,
 )
-from areabench.experiment.records import Clients, EveryUpdates, NormalRates, RateSettings, Stop, UniformRates
+from areabench.experiment.records import (
+    Clients,
+    EveryUpdates,
+    ExponentialDelays,
+    NormalRates,
+    RateSettings,
+    Record,
+    Stop,
+    UniformRates,
+)
 from areabench.problems import datasets
 from areabench.problems.splits import count_labels
 from areabench.results.grouping import arrange, choose
-from areabench.results.statistics import band, staleness_shares
+from areabench.results.statistics import SpreadName, band, staleness_shares
 from areabench.sweeps.read import Result
 
 pytest.importorskip("matplotlib")
@@ -83,14 +92,19 @@ def texts(figure: Figure, panel: int = -1) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
 
 
-def curves(*results: Result, wished: dict[str, float] | None = None, target: float = 80.0) -> Figure:
+def curves(
+    *results: Result,
+    wished: dict[str, float] | None = None,
+    target: float = 80.0,
+    spread: SpreadName = "interval",
+) -> Figure:
     (page,) = arrange(results)
-    return draw_curves(page, wished or {}, target)
+    return draw_curves(page, wished or {}, target, spread)
 
 
-def sensitivity(*results: Result) -> Figure:
+def sensitivity(*results: Result, spread: SpreadName = "interval") -> Figure:
     (page,) = arrange(results)
-    return draw_sensitivity(page)
+    return draw_sensitivity(page, spread)
 
 
 # ---------------------------------------------------------------------------------------------------- pages
@@ -120,13 +134,25 @@ def test_a_user_method_is_on_the_page_of_the_others() -> None:
 
 def test_pages_that_differ_have_names_and_titles_that_differ() -> None:
     small: dict[str, Any] = {"clients": Clients(count=4), "split": Iid()}
-    pages = arrange([result(), result(**small), result(**small, aggregation=EveryUpdates(updates=2))])
+    pages = arrange([result(), result(**small), result(**small, delays=ExponentialDelays(per="step"))])
     assert [page.slug for page in pages] == [
-        "-n128-M50-dirichlet-updates4",
-        "-n4-M1-iid-updates4",
-        "-n4-M1-iid-updates2",
+        "-n128-M50-dirichlet-perround",
+        "-n4-M1-iid-perround",
+        "-n4-M1-iid-perstep",
     ]
-    assert pages[2].caption == ("n = 4, M = 1, split iid of synthetic, horizon 15 s, 1 trial, aggregation.updates = 2")
+    assert pages[2].caption == ("n = 4, M = 1, split iid of synthetic, horizon 15 s, 1 trial, delays.per = step")
+
+
+def test_methods_that_step_after_other_numbers_of_updates_share_a_page_and_say_so() -> None:
+    (page,) = arrange([result(), result("fedbuff", aggregation=EveryUpdates(updates=8))])
+    assert [one.label for one in page.rows[0].contenders] == ["AREA (Δ = 4)", "FedBuff (Δ = 8)"]
+    assert page.slug == ""
+
+
+def test_what_is_recorded_makes_another_page_only_of_one_run_made_twice() -> None:
+    finer = Record(interval_s=0.05)
+    assert len(arrange([result(), result("fedbuff", record=finer), result(seed=2, record=finer)])) == 1
+    assert len(arrange([result(), result(record=finer)])) == 2
 
 
 def test_two_splits_of_one_kind_have_names_that_differ() -> None:
@@ -156,8 +182,22 @@ def test_title_says_clients_steps_split_horizon_and_trials() -> None:
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
-def test_band_is_mean_least_and_greatest() -> None:
-    shown = band([result(accuracy=(0, 10, 60)), result(accuracy=(0, 20, 30))], "test_accuracy")
+def test_band_is_the_mean_and_its_interval() -> None:
+    shown = band(
+        [result(loss=(4.0, NAN, 1.0)), result(loss=(4.0, NAN, 2.0)), result(loss=(4.0, NAN, 3.0))], "train_loss"
+    )
+    assert shown.mean.tolist() == [4.0, 2.0]
+    assert shown.low.tolist() == pytest.approx([4.0, 2 - 4.3027 / 3**0.5], abs=1e-4)  # Student's, of three trials
+    assert shown.high.tolist() == pytest.approx([4.0, 2 + 4.3027 / 3**0.5], abs=1e-4)
+
+
+def test_the_interval_of_an_accuracy_ends_at_0_and_100() -> None:
+    shown = band([result(accuracy=(0, 1, 99)), result(accuracy=(0, 30, 70))], "test_accuracy")
+    assert (shown.low.tolist(), shown.high[-1]) == ([0, 0, 0], 100)
+
+
+def test_range_is_mean_least_and_greatest() -> None:
+    shown = band([result(accuracy=(0, 10, 60)), result(accuracy=(0, 20, 30))], "test_accuracy", "range")
     assert shown.time_s.tolist() == [0, 1, 2]
     assert shown.mean.tolist() == [0, 15, 45]
     assert shown.low.tolist() == [0, 10, 30]
@@ -180,7 +220,7 @@ def test_band_ends_with_the_first_trial() -> None:
 
 def test_band_of_trials_with_other_times_is_interpolated() -> None:
     other = replace(result(accuracy=(0, 40)), time_s=np.array([0.0, 4.0]), train_loss=np.array([1.0, 1.0]))
-    shown = band([result(accuracy=(0, 20, 40)), other], "test_accuracy")
+    shown = band([result(accuracy=(0, 20, 40)), other], "test_accuracy", "range")
     assert shown.time_s.tolist() == [0, 1, 2]
     assert shown.low.tolist() == [0, 10, 20]
 
@@ -224,7 +264,7 @@ def test_shares_of_staleness_are_a_mean_over_trials() -> None:
 
 def test_curves_have_one_line_per_method_and_a_band_over_trials() -> None:
     trials = [result(accuracy=(0, 10, 60)), result(seed=1, accuracy=(0, 20, 30))]
-    figure = curves(*trials, result("fedbuff"))
+    figure = curves(*trials, result("fedbuff"), spread="range")
     accuracy, loss = figure.axes
     assert [line.get_color() for line in accuracy.lines] == [METHOD_COLOURS["area"], METHOD_COLOURS["fedbuff"], "0.45"]
     assert np.asarray(accuracy.lines[0].get_ydata()).tolist() == [0, 15, 45]
@@ -295,10 +335,18 @@ def test_without_accuracy_there_is_one_column() -> None:
 # ---------------------------------------------------------------------------------------------------- step sizes
 
 
+def test_a_wide_interval_moves_the_axes_no_further_than_the_trials_and_keeps_a_loss_logarithmic() -> None:
+    trials = [result(loss=(4.0, 2.0, 1.0)), result(seed=1, loss=(4.0, 3.0, 2.0))]  # an interval from -4.85 to 7.85
+    for figure in (curves(*trials), sensitivity(*trials)):
+        assert figure.axes[1].get_yscale() == "log"
+        assert figure.axes[1].dataLim.y0 >= 1.0
+        assert figure.axes[1].dataLim.y1 <= 4.0
+
+
 def test_sensitivity_has_means_and_whiskers() -> None:
     figure = sensitivity(
         result(step_size=0.1, accuracy=(0, 0, 20)), result(step_size=0.1, seed=1, accuracy=(0, 0, 50)),
-        result(step_size=10.0, accuracy=(0, 0, 90)), result("fedbuff", 1.0),
+        result(step_size=10.0, accuracy=(0, 0, 90)), result("fedbuff", 1.0), spread="range",
     )  # fmt: skip
     accuracy = figure.axes[0]
     area, fedbuff = [one for one in accuracy.containers if isinstance(one, ErrorbarContainer)]
@@ -524,6 +572,23 @@ def test_figures_of_a_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> N
         run.unlink()
     assert main(["figures", "tiny"]) == 2
     assert "no run of this sweep is done" in capsys.readouterr().err
+
+
+def test_figures_of_a_sweep_as_pdf(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "tiny.toml").write_text(QUADRATIC_SWEEP, encoding="utf-8")
+    assert main(["sweep", "tiny.toml", "--jobs", "1", "-o", "tiny"]) == 0
+    capsys.readouterr()
+    assert main(["figures", "tiny", "--format", "pdf"]) == 0
+    assert sorted(path.name for path in (here / "tiny" / "figures").iterdir()) == [
+        "curves.pdf", "sensitivity.pdf", "staleness.pdf",
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert main(["figures", "tiny", "-o", "out.pdf"]) == 0
+    assert capsys.readouterr().out == "figure: out.pdf\n"
+    content = (here / "out.pdf").read_bytes()
+    assert (content[:5], content.count(b"/Type /Page ")) == (b"%PDF-", 3)
+    assert main(["figures", "tiny", "-o", "out.png"]) == 2
+    assert "--output out.png: a sweep has several figures; name a folder, or a file" in capsys.readouterr().err
 
 
 def test_figures_without_matplotlib(

@@ -20,7 +20,7 @@ from areabench.engine.diagnosis import DIAGNOSIS_CLIENT
 from areabench.engine.events import State, Status
 from areabench.experiment.method_records import Area, FedBuff, MethodSettings
 from areabench.experiment.problem_records import Synthetic
-from areabench.experiment.records import Clients, Stop
+from areabench.experiment.records import Clients, NormalRates, Stop
 from areabench.results.statistics import Band
 from areabench.sweeps.read import Result
 from areabench.views.report.details import participation_of
@@ -32,7 +32,15 @@ from areabench.views.report.records import (
     Timeline,
     to_json,
 )
-from areabench.views.report.series import arranged, axes_of, median_reached_s, outcome_of, series_of, thinned
+from areabench.views.report.series import (
+    arranged,
+    axes_of,
+    median_reached_s,
+    outcome_of,
+    profile_of,
+    series_of,
+    thinned,
+)
 from areabench.views.report.sources import Sources, Trial
 
 NAN = math.nan
@@ -77,7 +85,7 @@ def test_one_run_along_three_axes() -> None:
 
 def test_trials_are_averaged_along_the_axis_that_is_shown() -> None:
     trials = [result(), result((20.0, 40.0, 100.0), updates=(0, 2, 8), seed=1)]
-    axes = axes_of(trials, 100)
+    axes = axes_of(trials, 100, "range")
     assert values(axes.time.test_accuracy) == [[0, 1, 2], [15, 45, 95], [10, 40, 90], [20, 50, 100]]
     # the second has 40 % after 2 updates and 100 % after 8, so 60 % after 4
     assert values(axes.updates.test_accuracy) == [[0, 4, 8], [15, 55, 95], [10, 50, 90], [20, 60, 100]]
@@ -191,6 +199,40 @@ def test_the_best_has_all_its_trials_and_none_diverged() -> None:
     assert judged(result(state=State.TARGET)) == [True]
 
 
+def test_series_are_ranked_among_those_of_their_rates() -> None:
+    def several(method: MethodSettings, last: float) -> list[Result]:
+        return [
+            result((10.0, 50.0, last + seed), method=method, seed=seed, name=f"{method.name}-{seed}.h5")
+            for seed in range(6)
+        ]
+
+    sources = trials(*several(Area(step_size=1.0), 85.0), *several(FedBuff(step_size=1.0), 70.0))
+    first, second = series_of(arranged(sources).places, sources, 80.0)
+    assert (first.ranks["accuracy"].mark, second.ranks["accuracy"].mark) == ("best", "")
+    assert (first.ranks["loss"].mark, second.ranks["loss"].mark) == ("tied", "tied")  # the same in all
+    apart = second.ranks["accuracy"].difference
+    assert apart is not None
+    assert (apart.mean, apart.p) == (-15.0, 2 / 2**6)
+
+
+def test_the_share_of_trials_that_reached_the_target_is_a_stair() -> None:
+    sources = trials(result(name="a.h5"), result((10.0, 20.0, 30.0), seed=1, name="b.h5"))
+    (series,) = series_of(arranged(sources).places, sources, 80.0)
+    assert series.reached is not None
+    assert (series.reached.x.tolist(), series.reached.share.tolist()) == ([0, 2, 4], [0, 50, 50])
+    assert series.reached.ended.tolist() == [4.0]
+
+
+def test_a_profile_needs_two_settings() -> None:
+    one, other = result(name="a.h5"), result((10.0, 90.0, 90.0), method=FedBuff(step_size=1.0), name="b.h5")
+    slow = [replace(each, experiment=replace(each.experiment, rates=NormalRates())) for each in (one, other)]
+    for results, lines in (((one, other), []), ((one, other, *slow), [("AREA", [1, 2]), ("FedBuff", [1])])):
+        sources = trials(*(replace(each, path=Path(f"{number}.h5")) for number, each in enumerate(results)))
+        series = list(series_of(arranged(sources).places, sources, 80.0))
+        found = {line.label: line.line.x.tolist() for line in profile_of(series)}
+        assert found == dict(lines)
+
+
 def test_settings_with_the_same_title_are_distinguished() -> None:
     stop = Stop(horizon_s=4.0, iterations=9)
     first, second = arranged(trials(result(name="a.h5"), result(name="b.h5", stop=stop))).settings
@@ -260,7 +302,8 @@ def test_times_late_in_a_run_keep_their_digits() -> None:
     times_s = np.array([-98765.4321, 1234.56789, 0.000123456789])
     counts = np.zeros(3, np.int64)
     line = Timeline(
-        begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3, start_s=times_s,
+        clock="virtual time", begin_s=86400.123456789, until_s=1234.56789, run_s=1e5, clients=1, shown=3, of=3,
+        start_s=times_s,
         end_s=times_s, client=counts, base=counts, staleness=counts, used=counts, step_s=times_s, version=counts,
     )  # fmt: skip
     told = json.loads(to_json(line))
@@ -276,7 +319,7 @@ def test_no_text_ends_the_script_that_holds_it() -> None:
 
 
 def test_the_page_allows_its_own_scripts_only_and_names_nothing_outside() -> None:
-    report = ReportPage("</title><b>", "", "0", 80.0, (), (), (), (), (), 0)
+    report = ReportPage("</title><b>", "", "0", 80.0, "interval", (), (), (), (), (), (), (), 0)
     text = page_text(report)
     assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in text
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)

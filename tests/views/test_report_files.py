@@ -89,6 +89,38 @@ def test_runs_that_differ_in_their_names_only_are_not_averaged(tmp_path: Path) -
     assert [series.trials for series in build_report(sources, Path("cache")).series] == [1, 1]
 
 
+def test_what_is_recorded_makes_no_setting(tmp_path: Path) -> None:
+    often, seldom = simulated(tmp_path, "often"), simulated(tmp_path, "seldom", "record.interval_s=0.4", "seed=4")
+    page = built(often, seldom)
+    assert (len(page.settings), [series.trials for series in page.series]) == (1, [2])
+
+
+def test_the_same_run_recorded_otherwise_is_no_other_trial(tmp_path: Path) -> None:
+    often, seldom = simulated(tmp_path, "often"), simulated(tmp_path, "seldom", "record.interval_s=0.4")
+    assert [(series.remark, series.trials) for series in built(often, seldom).series] == [("often", 1), ("seldom", 1)]
+
+
+def test_the_page_says_whose_time_it_shows(tmp_path: Path) -> None:
+    first, second = simulated(tmp_path, "first"), simulated(tmp_path, "second")
+    set_attribute(second, "transport", "mpi")
+    assert [built(first).clock, built(second).clock] == ["virtual time", "real time"]
+    page = built(first, second)
+    assert page.clock == "virtual time and real time"
+    assert [detail.timeline.clock for detail in page.details if detail.timeline] == ["virtual time", "real time"]
+
+
+def test_the_page_says_what_defaults_do(tmp_path: Path) -> None:
+    area, fedbuff = simulated(tmp_path, "area"), simulated(tmp_path, "fedbuff", "method.name=fedbuff")
+    weighting, eta = built(area, fedbuff).remarks
+    assert weighting.startswith("problem.weighting: client i descends (s_i/S)·f_i; ")
+    assert (
+        eta == "FedBuff: method.step_size: it sets the server's too: eta = alpha, because server_step_size is left out."
+    )
+    given = simulated(tmp_path, "given", "method.name=fedbuff", "method.server_step_size=0.5")
+    assert built(area, given).remarks == (weighting,)
+    assert "# it sets the server's too: eta = alpha" in built(fedbuff).details[0].experiment
+
+
 # ---------------------------------------------------------------------------------------------------- timeline
 
 

@@ -125,12 +125,12 @@ def styles(text: Styled) -> dict[str, str]:
 
 def test_methods_and_statuses_have_their_styles() -> None:
     done = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
-    found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0))
+    found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0, ["a", "b"], ["", ""]))
     assert found["area"] == METHOD_COLOURS["area"]
     assert found["fedbuff"] == METHOD_COLOURS["fedbuff"]
     assert found["done"] == "green"
     assert found["failed"] == "bold red"
-    assert [style for part, style in found.items() if part.startswith("method ")] == ["bold cyan"]
+    assert [style for part, style in found.items() if part.startswith("file ")] == ["bold cyan"]
 
 
 def test_an_experiment_has_styles_for_sections_keys_and_methods() -> None:
@@ -148,7 +148,7 @@ def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFi
     piped = capsys.readouterr().out
     code, shown = on_a_terminal("summary", str(run), environment={"TERM": "xterm-256color"})
     assert (code, _ESCAPES.sub("", shown)) == (0, piped)
-    assert "\x1b[1;36mmethod" in shown
+    assert "\x1b[1;36mfile" in shown
     for plain in ({"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}):
         assert on_a_terminal("summary", str(run), environment=plain) == (0, piped)
 

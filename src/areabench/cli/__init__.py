@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 from areabench.errors import UserError
 
 if TYPE_CHECKING:
-    from areabench.launch.families import StartedBy
+    from areabench.launching.families import StartedBy
     from areabench.progress import Style
     from areabench.views.terminal import Output
-
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,9 @@ class CommandContext:
         return len(own_cores())
 
     @property
-    def threads(self) -> str:
-        """The thread variables with their values, for the run file."""
-        return ",".join(f"{name}={self.environment[name]}" for name in THREAD_VARIABLES)
-
-    @property
     def started(self) -> StartedBy | None:
         """The launcher that started this process as one of several ranks."""
-        from areabench.launch.families import started_by
+        from areabench.launching.families import started_by
 
         return started_by(self.environment)
 

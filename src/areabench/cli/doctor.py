@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from areabench.cli import CommandContext
 from areabench.errors import UserError, one_line
-from areabench.launch import doctor as checks
-from areabench.launch.doctor import Finding, Mark, failed, to_record
+from areabench.launching import doctor as checks
+from areabench.launching.doctor import Finding, Mark, failed, to_record
 from areabench.views.styled import BAD, DOUBTFUL, GOOD, Styled, joined
 
 _STYLES = {Mark.OK: GOOD, Mark.WARN: DOUBTFUL, Mark.FAIL: BAD}
@@ -46,6 +46,7 @@ def _examine(options: argparse.Namespace, context: CommandContext) -> Iterator[F
         "scheduler": lambda: checks.check_scheduler(environment),
         "cores": lambda: checks.check_cores(cores, ranks),
         "threads": lambda: checks.check_threads(environment, cores, ranks),
+        "bytecode": checks.check_bytecode,
         "sleep": checks.check_sleep,
         "cache": lambda: checks.check_cache(context.cache),
         "HDF5": lambda: checks.check_hdf5(runs),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from areabench.results.grouping import Page
+    from areabench.results.statistics import SpreadName
 
 
 def figures(options: argparse.Namespace, context: CommandContext) -> int:
@@ -33,19 +34,33 @@ def figures(options: argparse.Namespace, context: CommandContext) -> int:
 
 
 def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[Path]:
-    """Draw quality over time, step-size sensitivity and staleness of a sweep."""
+    """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep."""
     need_matplotlib("figures")
     from areabench.results.grouping import arrange
+    from areabench.views.figures.targets import draw_profiles, settings_to_profile
 
-    results = open_sweep(options.folder).results
+    output: Path = options.output or options.folder / "figures"
+    if output.suffix in (".png", ".svg") and not output.is_dir():
+        raise UserError(f"--output {output}: a sweep has several figures; name a folder, or a file that ends in .pdf")
+    sweep = open_sweep(options.folder)
+    results = sweep.results
     if not results:
         raise UserError(f"{options.folder}: no run of this sweep is done; run it with `areabench sweep` first")
-    step_sizes, folder = read_step_sizes(options.step_sizes, results), options.output or options.folder / "figures"
-    drawn: list[Path] = []
-    for page in arrange(results):
-        for name, figure in _draw(page, step_sizes, options.target).items():
-            drawn += _save(figure, [folder / f"{name}{page.slug}.{suffix}" for suffix in formats])
-    return drawn
+    step_sizes, pages = read_step_sizes(options.step_sizes, results), arrange(results, sweep.tuned_keys)
+    figures = {
+        f"{name}{page.slug}": figure
+        for page in pages
+        for name, figure in _draw(page, step_sizes, options.target, options.spread or "interval").items()
+    }
+    if len(settings_to_profile(pages)) > 1:
+        figures["profile"] = draw_profiles(pages, step_sizes, options.target)
+    if output.suffix == ".pdf" and not output.is_dir():
+        from areabench.views.figures.style import save_pages
+
+        save_pages(figures.values(), output)
+        return [output]
+    paths = {name: [output / f"{name}.{suffix}" for suffix in formats] for name in figures}
+    return [path for name, figure in figures.items() for path in _save(figure, paths[name])]
 
 
 def _split_figure(options: argparse.Namespace, context: CommandContext, formats: Sequence[str]) -> list[Path]:
@@ -90,15 +105,18 @@ def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
     return method, step_size
 
 
-def _draw(page: Page, step_sizes: Mapping[str, float], target: float) -> dict[str, Figure]:
+def _draw(page: Page, step_sizes: Mapping[str, float], target: float, spread: SpreadName) -> dict[str, Figure]:
     """Figures of one page, by name."""
     from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
+    from areabench.views.figures.targets import draw_reach_curves
 
-    return {
-        "curves": draw_curves(page, step_sizes, target),
-        "sensitivity": draw_sensitivity(page),
+    drawn = {
+        "curves": draw_curves(page, step_sizes, target, spread),
+        "sensitivity": draw_sensitivity(page, spread),
         "staleness": draw_staleness(page, step_sizes),
     }
+    has_times = "test_accuracy" in page.quantities
+    return drawn | ({"reached": draw_reach_curves(page, step_sizes, target)} if has_times else {})
 
 
 def _save(figure: Figure, paths: list[Path]) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from areabench.cli import CommandContext
-from areabench.cli.parser import MPICH, MPIRUN, OPEN_MPI, PBS, SLURM, SRUN
+from areabench.cli.parser import MPICH, MPIRUN, MPIS, OPEN_MPI, PBS, SLURM, SRUN, run_file
 from areabench.engine.plugins.trust import trust_options
 from areabench.errors import UserError
 from areabench.experiment.fields import OwnPart, slug
@@ -24,7 +24,7 @@ from areabench.experiment.problem_records import DrawnSettings
 from areabench.experiment.records import EveryPeriod, Experiment, PoissonAggregation, TraceDelays
 from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing, write_text
-from areabench.launch.families import Family, mpi4py_family
+from areabench.launching.families import Family, mpi4py_family
 from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_per_second
 from areabench.views.styled import counted
 
@@ -56,6 +56,7 @@ _SLURM_SCRIPT = """\
 @partition
 @memory
 @exclusive
+@directives
 @signal
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -79,6 +80,7 @@ _PBS_SCRIPT = """\
 #PBS -l walltime=@walltime
 @account
 @queue
+@directives
 #PBS -r y
 #PBS -j oe
 
@@ -149,6 +151,7 @@ _PBS_WARNING = "# PBS does not warn: the run is told to stop while there is time
 WARNING_S = 60  # between the signal at which a run writes its checkpoint and stops, and the end of the walltime
 _PBS_NAME_LENGTH = 15  # characters; newer versions take more
 _SITE_WORD = re.compile(r"[A-Za-z0-9_.,:@/+=-]+")
+_DIRECTIVE = re.compile(r"-{0,2}([A-Za-z][A-Za-z0-9-]*)(?:=([!-~]+))?")  # name, and a value of printable characters
 _SITE_OPTIONS = {"modules": "module", "account": "account", "queue": "partition"}
 
 
@@ -175,6 +178,7 @@ class JobRequest:
     queue: str | None  # Slurm's partition
     memory_mb: int | None  # per core
     exclusive: bool  # no other jobs on the nodes
+    directives: tuple[str, ...]  # NAME or NAME=VALUE
 
     @property
     def on_mpi(self) -> bool:
@@ -208,6 +212,8 @@ def job(options: argparse.Namespace, context: CommandContext) -> int:
     _check(request)
     work = work_of(request)
     script = _slurm_script(request, work) if request.scheduler == SLURM else _pbs_script(request, work)
+    _check_directives(request, script)
+    _warn_of_wheel(request)
     output = options.output
     if output is None:
         print(script, end="")
@@ -229,6 +235,8 @@ def _request(options: argparse.Namespace) -> JobRequest:
         "overrides": (*options.overrides, *clients),
         "array": None if options.array == 1 else options.array,  # one task is no array
         "modules": tuple(options.modules),
+        "directives": tuple(options.directives),
+        "exclusive": options.transport == MPI if options.exclusive is None else options.exclusive,
         "venv": options.venv or here,
         "launcher": options.launcher or (SRUN if options.scheduler == SLURM else MPIRUN),
         "mpi": options.mpi or (_mpi_here() if options.transport == MPI else OPEN_MPI),
@@ -242,7 +250,7 @@ def _mpi_here() -> str:
     family = mpi4py_family()
     if family is not None:
         return MPICH if family == Family.MPICH else OPEN_MPI
-    from areabench.launch.mpirun import ask_launcher, find_mpirun
+    from areabench.launching.mpirun import ask_launcher, find_mpirun
 
     try:
         family = ask_launcher(find_mpirun()).family
@@ -260,6 +268,9 @@ def _check(request: JobRequest) -> None:
         for word in value if isinstance(value, tuple) else (value,):
             if word is not None and not _SITE_WORD.fullmatch(word):
                 raise UserError(f"--{option} {word!r}: letters, digits and _.,:@/+=- are allowed; leave out all others")
+    for directive in request.directives:
+        if not _DIRECTIVE.fullmatch(directive):
+            raise UserError(f"--directive {directive!r}: is not NAME=VALUE without spaces; write qos=long, for example")
     if request.scheduler == PBS and request.launcher == SRUN:
         raise UserError("--launcher srun: PBS has no srun; use --launcher mpirun")
     if not request.on_mpi and request.nodes > 1:
@@ -268,6 +279,45 @@ def _check(request: JobRequest) -> None:
         )
     if request.walltime is not None and not re.fullmatch(r"\d{2,4}:[0-5]\d:[0-5]\d", request.walltime, re.ASCII):
         raise UserError(f"--walltime {request.walltime}: is not of the form HH:MM:SS; two hours are 02:00:00")
+
+
+def _directive_line(scheduler: str, directive: str) -> str:
+    """A directive as the scheduler reads it."""
+    match = _DIRECTIVE.fullmatch(directive)
+    assert match is not None
+    name, value = match.groups(default="")
+    if scheduler == SLURM and len(name) > 1:
+        return f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}"
+    return f"#{'SBATCH' if scheduler == SLURM else 'PBS'} -{name} {value}".rstrip()
+
+
+def _check_directives(request: JobRequest, script: str) -> None:
+    """Refuse a directive whose value the script has already, from the experiment or from an option."""
+    top = [_subject(line) for line in script.splitlines()]
+    for directive in request.directives:
+        if top.count(_subject(_directive_line(request.scheduler, directive))) > 1:
+            raise UserError(
+                f"--directive {directive}: the script has that line; use the option of `areabench job` for it"
+            )
+
+
+def _subject(line: str) -> str:
+    """What a directive sets: `#SBATCH --time`, `#PBS -N`, `#PBS -l walltime`."""
+    words = line.partition("=")[0].split()
+    return " ".join(words if words[1:2] in (["-l"], ["-W"]) else words[:2])
+
+
+def _warn_of_wheel(request: JobRequest) -> None:
+    """Say that an MPI from a wheel is for one node."""
+    if not request.on_mpi or request.nodes == 1 or request.venv is None:
+        return
+    packages = [path for name in MPIS for path in request.venv.glob(f"lib/python*/site-packages/{name}-*.dist-info")]
+    if packages:
+        print(
+            f"areabench: --nodes {request.nodes}: {request.venv} has an MPI from a wheel ({packages[0].stem}), which "
+            "knows neither network nor launcher of a cluster; build against the site's: make install MPI=system",
+            file=sys.stderr,
+        )
 
 
 # -------------------------------------------------------------------------------------------------- the work
@@ -311,7 +361,8 @@ def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]],
         minutes = math.ceil(walltime_s / 60)
         walltime = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     usual = Path("runs") / f"{name}{'-mpi' * request.on_mpi}{'' if sweep else '.h5'}"
-    return JobRuns(name, sweep, request.runs or usual, len(runs), ranks, walltime, estimate)
+    output = usual if request.runs is None else request.runs if sweep else run_file(str(request.runs))
+    return JobRuns(name, sweep, output, len(runs), ranks, walltime, estimate)
 
 
 def _ranks(runs: Sequence[Experiment], clients_per_rank: int) -> int:
@@ -476,6 +527,7 @@ def _common_values(request: JobRequest, work: JobRuns) -> dict[str, object]:
     return {
         "purpose": _comment(_purpose(request, work)),
         "placement": _comment(place) if request.on_mpi else "",
+        "directives": "\n".join(_directive_line(request.scheduler, each) for each in request.directives),
         "estimate": _comment(f"Walltime: {work.estimate}."),
         "walltime": work.walltime,
     }

@@ -16,8 +16,8 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
-from areabench.cli import THREAD_VARIABLES, CommandContext
-from areabench.cli.parser import TYPED, build_parser, overview
+from areabench.cli import CommandContext
+from areabench.cli.parser import TYPED, build_parser, commands_of, overview
 from areabench.errors import OutputFailure, RunFailure, SilentExit, UncheckedFile, UserError
 
 # The module of areabench.cli that has each command, as a function of the same name.
@@ -40,6 +40,7 @@ COMMANDS = {
     "watch": "watch",
     "recover": "recover",
     "table": "table",
+    "export": "table",
     "figures": "figures",
     "report": "report",
     "doctor": "doctor",
@@ -47,6 +48,7 @@ COMMANDS = {
 }
 _STARTING_RUNS = ("launch", "resume")  # on ranks, which takes a while
 _STARTING_RANKS = ("launch", "resume", "sweep", "doctor")  # on this machine
+_ON_RANKS = ("run", "batch")
 
 
 def entry() -> NoReturn:
@@ -133,8 +135,6 @@ def _finish(stream: TextIO) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
-    for variable in THREAD_VARIABLES:  # before numpy is loaded: one thread per rank, the same bits on every machine
-        os.environ.setdefault(variable, "1")
     if not arguments:
         print(overview(), file=sys.stderr)
         return 2
@@ -143,9 +143,20 @@ def main(arguments: Sequence[str]) -> int:
 
         print(f"areabench: {unknown('command', arguments[0], TYPED)}", file=sys.stderr)
         return 2
-    options = build_parser().parse_args(arguments)
-    _set_mpi_defaults(options.command)
+    parser = build_parser(arguments[0] if arguments[0] in COMMANDS else None)
+    options, others = parser.parse_known_args(arguments)
+    if others:
+        commands_of(parser)[options.command].error(
+            f"unrecognized arguments: {' '.join(others)}{_hint(options, others)}"
+        )
     from areabench.files import check_paths
+    from areabench.threads import set_before_numpy
+
+    set_before_numpy(os.environ)
+    if options.command in (*_STARTING_RANKS, *_ON_RANKS):
+        from areabench.launching.families import set_mpi_defaults
+
+        set_mpi_defaults(os.environ, one_machine=options.command in _STARTING_RANKS)
 
     try:
         context = _context(options, home_given=_set_home())
@@ -179,6 +190,24 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of our output has left, as in `areabench show RUN | head`
         _finish(sys.stdout)
         return 0
+
+
+def _hint(options: argparse.Namespace, others: Sequence[str]) -> str:
+    """How to say what an unknown option means, where that is a key of an experiment; else nothing."""
+    if not hasattr(options, "overrides"):
+        return ""
+    import difflib
+
+    from areabench.cli.completion import override_words
+
+    name, _, value = others[0].lstrip("-").partition("=")
+    asked = name.replace("-", "_")
+    value = value or next((word for word in others[1:2] if not word.startswith("--")), "VALUE")
+    keys = dict.fromkeys(word.partition("=")[0] for word in override_words())
+    near = difflib.get_close_matches(asked, [*keys, *(key.rpartition(".")[2] for key in keys)], n=1, cutoff=0.8)
+    meant = [key for key in keys if near and near[0] in (key, key.rpartition(".")[2])]
+    choices = " or ".join(f"--set {key}={value}" for key in sorted(meant, key=lambda key: key.count(".")))
+    return f"; a key of the experiment is set by {choices}" if meant else ""
 
 
 @contextmanager
@@ -255,12 +284,3 @@ def _set_home() -> bool:
 
         os.environ["HOME"] = str(spare_home())
     return given
-
-
-def _set_mpi_defaults(command: str) -> None:
-    """Tune MPI, before it is loaded or started; what the user has set stays."""
-    from areabench.launch.families import ALLOCATIONS, MPI_DEFAULTS, ONE_MACHINE
-
-    alone = command in _STARTING_RANKS and not any(variable in os.environ for variable in ALLOCATIONS)
-    for variable, value in {**MPI_DEFAULTS, **(ONE_MACHINE if alone else {})}.items():
-        os.environ.setdefault(variable, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -49,6 +50,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     "summary": _READ,
     "compare": _READ | {"0": "done, both tolerances hold", "1": "one does not"},
     "table": _READ,
+    "export": _READ,
     "figures": _READ,
     "report": _READ,
     "doctor": _READ | {"0": "nothing fails", "1": "something does, and is to be fixed"},
@@ -57,7 +59,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
 
 _GROUPS = {
     "run": ("simulate", "launch", "run", "resume", "sweep", "job"),
-    "look": ("watch", "show", "summary", "compare", "diagnose", "table", "figures", "report"),
+    "look": ("watch", "show", "summary", "compare", "diagnose", "table", "figures", "report", "export"),
     "check": ("check", "methods", "theory", "replay", "recover", "doctor"),
     "shell": ("completion",),
 }
@@ -81,8 +83,8 @@ def overview() -> str:
     return _OVERVIEW.format(commands="\n".join(lines))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; `command` names the chosen command."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line, or of one command `only`; `command` names the chosen command."""
     parser = argparse.ArgumentParser(
         prog="areabench",
         description="Benchmarks of asynchronous federated optimisation, on MPI and in virtual time.",
@@ -92,9 +94,10 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
         _simulate, _launch, _run, _resume, _sweep, _batch, _job, _check, _methods, _theory, _watch, _replay, _show,
-        _recover, _diagnose, _summary, _compare, _table, _figures, _report, _doctor, _completion,
+        _recover, _diagnose, _summary, _compare, _table, _figures, _report, _export, _doctor, _completion,
     ):  # fmt: skip
-        add(commands)
+        if only is None or add.__name__ == f"_{only}":  # every rank of a launch makes a parser: all of it takes 7 ms
+            add(commands)
     return parser
 
 
@@ -140,8 +143,16 @@ def _run_command(commands: Commands, name: str, purpose: str, launcher: str = ""
     example = "benchmarks/experiments/demo/demo.toml --set method.step_size=10 --output runs/try.h5"
     parser = _command(commands, name, purpose, example, launcher)
     _experiment_options(parser)
-    parser.add_argument("-o", "--output", type=Path, help="run file to write (default runs/NAME-METHOD-SEED.h5)")
+    parser.add_argument(
+        "-o", "--output", type=run_file,
+        help="run file to write; .h5 is added if it is missing (default runs/NAME-METHOD-SEED.h5)",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
+    parser.add_argument(
+        "--observe", action="append", default=[], dest="observers", metavar="OBSERVER",
+        help="tell an observer of events and snapshots: csv=FOLDER, jsonl=FILE, tensorboard=FOLDER or module:function; "
+        "may be repeated",
+    )  # fmt: skip
     _checkpoint_option(parser)
     _progress_option(parser)
     return parser
@@ -249,14 +260,24 @@ def _job_site_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--account", help="account or project to charge")
     parser.add_argument("--partition", "--queue", dest="queue", help="Slurm's partition, PBS's queue")
     parser.add_argument("--memory", dest="memory_mb", type=positive, metavar="MB", help="memory of each core")
-    parser.add_argument("--exclusive", action="store_true", help="whole nodes: no other jobs beside this one")
+    parser.add_argument(
+        "--exclusive", action=argparse.BooleanOptionalAction,
+        help="whole nodes: no other jobs beside this one, which would disturb its delays (default: on MPI)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--directive", dest="directives", action="append", default=[], metavar="NAME=VALUE",
+        help="another line for the scheduler: qos=long, constraint=skylake, mail-user=ME on Slurm, m=abe, "
+        "W=group_list=G on PBS; repeatable",
+    )  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------- experiments
 
 
 def _check(commands: Commands) -> None:
-    parser = _command(commands, "check", "check an experiment and print it resolved", "demo.toml")
+    parser = _command(
+        commands, "check", "check an experiment, its data and own parts, and print it resolved", "demo.toml"
+    )
     _experiment_options(parser)
     parser.add_argument(
         "--ended-in", type=Path, metavar="RUN",
@@ -332,7 +353,7 @@ def _show(commands: Commands) -> None:
 def _recover(commands: Commands) -> None:
     parser = _command(commands, "recover", "save what can be saved of a damaged run file", "RUN.h5 -o SAVED.h5")
     parser.add_argument("run", type=Path, help="damaged run file; it is not changed")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="run file to write")
+    parser.add_argument("-o", "--output", type=run_file, required=True, help="run file to write")
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
     _json_option(parser)
     _progress_option(parser)
@@ -347,8 +368,8 @@ def _diagnose(commands: Commands) -> None:
 
 
 def _summary(commands: Commands) -> None:
-    parser = _command(commands, "summary", "compare runs in a table and a plot", "runs/*.h5 --plot runs.png")
-    parser.add_argument("runs", type=Path, nargs="+", help="run files")
+    parser = _command(commands, "summary", "compare runs in a table and a plot", "runs/demo --plot runs.png")
+    parser.add_argument("runs", type=Path, nargs="+", help="run files, or folders of them")
     parser.add_argument("--target", type=percent, default=80.0, help="accuracy for the time-to column, %% (default 80)")
     parser.add_argument("--plot", type=Path, help="write accuracy and loss over time here (.png, .svg or .pdf)")
     _json_option(parser)
@@ -376,7 +397,7 @@ def _table(commands: Commands) -> None:
     parser = _command(commands, "table", "print sweeps in the form of the paper's tables", "runs/grid --paper")
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
     parser.add_argument(
-        "--keep", choices=("published", "paper-rule", "best", "all"), default="paper-rule",
+        "--keep", choices=("published", "paper-rule", "best", "all"),
         help="step sizes: the paper's, the two largest with a finite loss in all trials (default), the best by "
         "--metric on half of the trials and shown on the others, or all",
     )  # fmt: skip
@@ -395,6 +416,7 @@ def _table(commands: Commands) -> None:
         "--target", type=percent, default=80.0, help="accuracy that rho is the time to, %% (default 80)"
     )
     parser.add_argument("--paper", action="store_true", help="add the published values")
+    _spread_option(parser, "after a mean (with --paper always range)")
     parser.add_argument(
         "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
     )
@@ -402,6 +424,20 @@ def _table(commands: Commands) -> None:
         "-o", "--output", type=Path,
         help="write instead: a file (.txt, .md, .tex, .csv), or a folder for NAME.md, NAME.tex and NAME.csv",
     )  # fmt: skip
+    _json_option(parser)
+
+
+def _export(commands: Commands) -> None:
+    purpose = "write a run or a sweep as plain tables: events, metrics, clients; or runs, metrics, table"
+    parser = _command(commands, "export", purpose, "runs/demo/area.h5 --to csv")
+    parser.add_argument("source", type=Path, metavar="RUN_OR_SWEEP", help="run file, or folder of a sweep")
+    parser.add_argument(
+        "--to", choices=("csv", "parquet", "json"), required=True, help="form of the files; Parquet needs pyarrow"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="folder (default: RUN without .h5, or SWEEP/export)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
     _json_option(parser)
 
 
@@ -414,16 +450,19 @@ def _figures(commands: Commands) -> None:
     _override_option(parser)
     parser.add_argument(
         "-o", "--output", type=Path,
-        help="folder of the figures (default DIR/figures); with --split a file (default runs/STEM-labels)",
+        help="folder of the figures (default DIR/figures), or one .pdf of all; with --split a file (default "
+        "runs/STEM-labels)",
     )  # fmt: skip
     parser.add_argument(
-        "--format", choices=("png", "svg", "both"), default="both", help="format of the files (default both)"
-    )
+        "--format", choices=("png", "svg", "pdf", "both"), default="both",
+        help="format of the files (default png and svg)",
+    )  # fmt: skip
     parser.add_argument(
         "--step-size", dest="step_sizes", action="append", default=[], metavar="METHOD=ALPHA",
         help="step size to draw for a method (default: the best mean final accuracy); repeatable",
     )  # fmt: skip
     parser.add_argument("--target", type=percent, default=80.0, help="accuracy of the target line, %% (default 80)")
+    _spread_option(parser, "bands and whiskers")
     _json_option(parser)
 
 
@@ -442,6 +481,7 @@ def _report(commands: Commands) -> None:
     parser.add_argument(
         "--target", type=percent, default=80.0, help="accuracy that the bars show the time to, %% (default 80)"
     )
+    _spread_option(parser, "bands and whiskers")
     parser.add_argument("--title", default="", help="title of the page (default: that of the sweep or experiment)")
     parser.add_argument(
         "--timeline", type=span, default=(0.0, float("inf")), metavar="START:END",
@@ -482,6 +522,14 @@ def _override_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE",
         help="override a key, such as method.step_size=100; repeatable",
+    )  # fmt: skip
+
+
+def _spread_option(parser: argparse.ArgumentParser, where: str) -> None:
+    """How the trials' spread is shown."""
+    parser.add_argument(
+        "--spread", choices=("interval", "range"),
+        help=f"{where}: the 95 %% interval of the mean (default), or smallest to largest value as in the paper",
     )  # fmt: skip
 
 
@@ -526,6 +574,14 @@ def _json_option(parser: argparse._ActionsContainer, purpose: str = "print JSON"
 
 
 # -------------------------------------------------------------------------------------------------- values
+
+
+def run_file(text: str) -> Path:
+    """A run file to write: commands that read folders look for names that end in .h5."""
+    path = Path(text)
+    if path.suffix in (".h5", ".hdf5") or os.path.lexists(path) or not path.name or text.endswith("/"):
+        return path
+    return path.with_name(f"{path.name}.h5")
 
 
 def positive(text: str) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, to_toml
 from areabench.files import refuse_existing, write_text
-from areabench.progress import ProgressLine
 from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
 
 if TYPE_CHECKING:
+    from areabench.engine.data import DataSummary
+    from areabench.experiment.records import Experiment
+    from areabench.runfile.read import Run, Summary
     from areabench.transports.replay import MetricsResult, ReplayResult
 
 
@@ -29,10 +32,12 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the resolved experiment, or whether a run file holds an ended run of it: 4 if it can be resumed, else 1."""
     experiment, path = load_experiment(options.experiment, options.overrides), options.ended_in
     if path is None:
-        from areabench.views.text import experiment_text
+        from areabench.views.styled import Styled
+        from areabench.views.text import data_text, experiment_text
 
-        record = {"file": options.experiment, "experiment": experiment}
-        context.output.answer(lambda: experiment_text(experiment), lambda: record)
+        data = _try_experiment(experiment, context)
+        record = {"file": options.experiment, "experiment": experiment, "data": data}
+        context.output.answer(lambda: Styled(experiment_text(experiment), data_text(data)), lambda: record)
         return 0
     from areabench.engine.plugins.trust import command_on
     from areabench.sweeps.read import can_continue, ended_state
@@ -46,6 +51,25 @@ def check(options: argparse.Namespace, context: CommandContext) -> int:
         text = f"has not ended, and can continue from its checkpoint: {command_on('resume', path, experiment)}"
     context.output.answer(lambda: f"{path}: {text}\n", lambda: {"file": path, "state": state, "can_go_on": resumable})
     return 4 if resumable else int(state is None)
+
+
+def _try_experiment(experiment: Experiment, context: CommandContext) -> DataSummary | None:
+    """Build all parts, load the data and try the user's own functions, as a run does first; what the data are like."""
+    from areabench.engine.data import describe
+    from areabench.engine.scenario import build_scenario, try_parts
+    from areabench.experiment.module_paths import named_code
+
+    if experiment.data is None and not named_code(experiment):
+        return None
+    scenario = build_scenario(experiment, context.cache, experiment.module_folders or ())
+    try_parts(scenario, context.cache)
+    if scenario.data is None:
+        return None
+    if not getattr(experiment.problem, "minimiser", False):  # an evaluation would solve for it, which may take a minute
+        loss = float(scenario.problem.evaluate([scenario.start]).train_loss[0])
+        if remark := scenario.first_loss_remark(loss):
+            print(f"areabench: {remark}", file=sys.stderr)
+    return describe(scenario.data)
 
 
 def methods(options: argparse.Namespace, context: CommandContext) -> int:
@@ -73,6 +97,7 @@ def _refuse_damaged(path: Path) -> None:
 
 def theory(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
+    from areabench.progress import ProgressLine
     from areabench.results.advice import awaits_solution, find, subject_of
     from areabench.views.text import findings_text
 
@@ -101,39 +126,68 @@ def theory(options: argparse.Namespace, context: CommandContext) -> int:
 @np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def show(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what a run file holds."""
-    from areabench.views.json import run_record
-    from areabench.views.text import describe_run
-
     with open_run(options.run) as recorded:
         if options.toml:
             sys.stdout.write(to_toml(recorded.experiment))
-        else:
-            context.output.answer(lambda: describe_run(recorded), lambda: run_record(recorded))
+            return 0
+        from areabench.views.text import describe_run
+
+        context.output.answer(lambda: describe_run(recorded), lambda: _run_record(recorded))
     return 0
+
+
+def _run_record(recorded: Run) -> dict[str, Any]:
+    from areabench.views.json import run_record  # with comparisons, which no text needs
+
+    return run_record(recorded)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
 def summary(options: argparse.Namespace, context: CommandContext) -> int:
     """Print a table of runs and draw them."""
-    from areabench.views.json import summary_record
+    from areabench.experiment.labels import difference_words
     from areabench.views.text import summary_table
 
-    paths, target, plot, output = options.runs, options.target, options.plot, context.output
-    with ExitStack() as stack:
-        runs = [stack.enter_context(open_run(path)) for path in paths]
-        summaries = [recorded.summary(target) for recorded in runs]
-        output.answer(
-            lambda: summary_table(summaries, target),
-            lambda: {"target_accuracy": target, "runs": list(map(summary_record, paths, summaries))},
-        )
-        if plot is not None:
-            need_matplotlib(f"--plot {plot}")
-            from areabench.views.figures.runs import draw_runs
-            from areabench.views.figures.style import save
+    paths, target, plot, output = _run_files(options.runs), options.target, options.plot, context.output
+    summaries, experiments = [], []
+    for path in paths:
+        with open_run(path) as recorded:  # one at a time: a folder may hold thousands
+            summaries.append(recorded.summary(target))
+            experiments.append(recorded.experiment)
+    files = [path.name if len({path.parent for path in paths}) == 1 else str(path) for path in paths]
+    settings = difference_words(experiments)
+    output.answer(
+        lambda: summary_table(summaries, target, files, settings),
+        lambda: {"target_accuracy": target, "runs": _summary_records(paths, summaries, settings)},
+    )
+    if plot is not None:
+        need_matplotlib(f"--plot {plot}")
+        from areabench.views.figures.runs import draw_runs
+        from areabench.views.figures.style import save
 
-            save(draw_runs(runs, target), plot)
-            output.remark(f"plot: {plot}")
+        with ExitStack() as stack:
+            save(draw_runs([stack.enter_context(open_run(path)) for path in paths], target), plot)
+        output.remark(f"plot: {plot}")
     return 0
+
+
+def _summary_records(
+    paths: Sequence[Path], summaries: Sequence[Summary], settings: Sequence[str]
+) -> list[dict[str, Any]]:
+    from areabench.views.json import summary_record  # with comparisons, which no text needs
+
+    return list(map(summary_record, paths, summaries, settings))
+
+
+def _run_files(paths: Sequence[Path]) -> list[Path]:
+    """Run files, and those in folders, by name."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.h5")) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"{path}: holds no run file (.h5); give run files, or a folder of them")
+        found += inside
+    return found
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a file may hold any numbers
@@ -189,6 +243,7 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
     """
     from areabench.engine.plugins.modules import changes
     from areabench.engine.plugins.trust import scenario_of
+    from areabench.progress import ProgressLine
     from areabench.transports.replay import replay_run
 
     path = options.run

@@ -11,6 +11,7 @@ from areabench.cli import CommandContext
 from areabench.errors import UserError
 from areabench.files import refuse_existing, write_text
 from areabench.progress import Style, SweepProgress
+from areabench.results.statistics import SpreadName
 from areabench.views.report.details import Window
 from areabench.views.report.page import build_report, counts_text, page_text
 from areabench.views.report.sources import Sources, gather
@@ -21,7 +22,9 @@ def report(options: argparse.Namespace, context: CommandContext) -> int:
     refuse_existing(options.output, force=options.force)
     sources = _gather(options.paths, context.progress)
     window = Window(*options.timeline)
-    text = page_text(build_report(sources, context.cache, options.target, options.title, window, __version__))
+    spread: SpreadName = options.spread or "interval"
+    page = build_report(sources, context.cache, options.target, options.title, window, __version__, spread)
+    text = page_text(page)
     write_text(options.output, text)
     size = len(text.encode())
     context.output.answer(

@@ -6,21 +6,15 @@ Every rank of a launch loads this module, so it loads nothing that only the serv
 from __future__ import annotations
 
 import argparse
-import os
-import shlex
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import CommandContext
 from areabench.engine.client import place
 from areabench.engine.events import State, Status, exit_code
-from areabench.errors import RunFailure, UserError
+from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment
-from areabench.files import refuse_existing
-from areabench.launch.mpirun import FaultTolerance, mpirun_command, supervise
-from areabench.launch.ranks import on_ranks
+from areabench.launching.ranks import on_ranks
 from areabench.progress import Style
 from areabench.transports.options import RunOptions
 
@@ -39,21 +33,12 @@ def simulate(options: argparse.Namespace, context: CommandContext) -> int:
 
 def launch(options: argparse.Namespace, context: CommandContext) -> int:
     """Check the experiment, then start mpirun: one rank for the server and one per client unless told otherwise."""
-    from areabench.engine.plugins.load import check_parts
-    from areabench.runfile.lock import refuse_busy
+    from areabench.launching.mpirun import FaultTolerance
+    from areabench.launching.run import launch_run
 
     experiment, run_options = load_experiment(options.experiment, options.overrides), _run_options(options, context)
-    ranks = experiment.clients.count + 1 if options.ranks is None else options.ranks
-    place(experiment.clients.count, ranks)
-    check_parts(experiment, experiment.module_folders or ())  # every rank does, but its error is longer
-    output = run_options.output_for(experiment)
-    refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error
-    refuse_busy(output)
-    arguments = ["run", str(options.experiment), "--output", str(output)]
-    arguments += ["--force"] if options.force else []
-    for override in options.overrides:
-        arguments += ["--set", override]
-    return _start_ranks(arguments, ranks, replace(run_options, output=output), FaultTolerance(options.fault_tolerant))
+    tolerance, overrides = FaultTolerance(options.fault_tolerant), options.overrides
+    return launch_run(experiment, options.experiment, run_options, options.ranks, tolerance, overrides=overrides)
 
 
 def run(options: argparse.Namespace, context: CommandContext) -> int:
@@ -87,6 +72,8 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
 
     from areabench.engine.plugins.trust import OPTION, check_trusted
     from areabench.experiment.module_paths import trusted_folders
+    from areabench.launching.mpirun import FaultTolerance
+    from areabench.launching.run import start_ranks
     from areabench.runfile.lock import refuse_busy
     from areabench.runfile.read import open_run
     from areabench.transports.session import resumable, resume_simulation
@@ -103,14 +90,12 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
         place(recorded.experiment.clients.count, ranks)
 
     arguments = ["resume", str(path), *(word for each in trusted for word in (OPTION, each))]
-    return _start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))
+    return start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))
 
 
 def batch(options: argparse.Namespace, context: CommandContext) -> int:
     """Make the runs of a batch file, for the sweep that wrote it; called on every rank."""
-    run_options = RunOptions(
-        None, context.cache, context.command_line, context.threads, force=True, progress=Style.NONE
-    )
+    run_options = RunOptions(None, context.cache, context.command_line, force=True, progress=Style.NONE, remarks=False)
 
     def on_rank(world: World) -> int:
         if world.rank:
@@ -132,34 +117,11 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
         output,
         context.cache,
         context.command_line,
-        context.threads,
         force,
         context.progress,
         options.checkpoint_every,
+        observers=tuple(getattr(options, "observers", ())),
     )
-
-
-def _start_ranks(arguments: Sequence[str], ranks: int, run_options: RunOptions, tolerance: FaultTolerance) -> int:
-    """Start `areabench ARGUMENTS`, which writes one run file, on ranks of this machine."""
-    from areabench.launch.families import ALLOCATIONS
-    from areabench.launch.limits import check_limits
-    from areabench.launch.mpirun import file_stamp, settle, without_signals
-    from areabench.launch.start import start_limit_s
-
-    assert run_options.output is not None
-    limit_s, alone = start_limit_s(os.environ), not any(variable in os.environ for variable in ALLOCATIONS)
-    live, before = run_options.progress in (Style.LIVE, Style.COLOURED), file_stamp(run_options.output)
-    passed = ["--progress", "marked" if live else "never", "--checkpoint-every", f"{run_options.checkpoint_s:g}"]
-    command = mpirun_command(ranks, [*arguments, *passed], tolerance)
-    if alone:
-        check_limits(ranks, os.environ)
-    coloured = run_options.progress == Style.COLOURED
-    with without_signals():  # a signal that comes while the file is marked must not keep us from it
-        try:
-            ending = supervise(command, live=live, coloured=coloured, ranks=ranks * alone, limit_s=limit_s)
-        except OSError as error:
-            raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
-        return settle(run_options.output, before, ending, trusted="--with-ft" not in command)
 
 
 def _report_on_rank(world: World, result: MpiResult) -> int:
@@ -184,6 +146,10 @@ def _report(status: Status, output: Path) -> int:
         f"{output}: {status.state.text} ({status.reason}): {counted(status.updates, 'update')}, "
         f"{counted(status.server_steps, 'server step')}, {status.discarded:,} discarded{refused}{lost}"
     )
+    if status.is_without_steps:
+        from areabench.views.text import NO_STEPS
+
+        print(NO_STEPS)
     if status.state == State.STOPPED:
         print(f"to continue: {_resume_command(output)}")
     return exit_code(status)

@@ -17,11 +17,11 @@ from areabench.engine.diagnosis import Cause
 from areabench.errors import UserError
 from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
-from areabench.launch.ranks import on_ranks
+from areabench.launching.ranks import on_ranks
 from areabench.progress import Style, duration
 from areabench.runfile.read import open_run
-from areabench.sweeps.folder import check_transport, sweep_state
-from areabench.sweeps.plan import SweepPlan, load_sweep, read_share
+from areabench.sweeps.folder import check_contents, sweep_state
+from areabench.sweeps.plan import SweepPlan, candidates_of, load_sweep, read_share
 from areabench.sweeps.pool import group_passes
 from areabench.sweeps.read import Failure
 from areabench.sweeps.run import (
@@ -47,7 +47,7 @@ def sweep(options: argparse.Namespace, context: CommandContext) -> int:
     """Run sweeps, or print what there is to run; with --on-ranks called on every rank."""
     sweep_options = _sweep_options(options, context)
     run_options = RunOptions(
-        options.output, context.cache, context.command_line, context.threads, force=True, progress=Style.NONE
+        options.output, context.cache, context.command_line, force=True, progress=Style.NONE, remarks=False
     )
     if not options.on_ranks:
         return _run(options, sweep_options, run_options)
@@ -105,6 +105,8 @@ def _run(options: argparse.Namespace, sweep_options: SweepOptions, run_options: 
         _say_ended(part)
         if sweep_options.transport == MPI and part.done:
             _say_verdicts(part.folder)
+    if not report.exit_code and any(plan.file is not None for plan in plans) and len(report.folders) == len(plans):
+        print("the test runs begin when all tuning runs are done; the same command continues then")
     _say_cost(sum(part.now for part in report.folders), time.perf_counter() - began_s, sweep_options)
     if report.stopped:
         _say_stopped(report, sweep_options)
@@ -134,7 +136,7 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
     check_folders(folders)
     impossible = 0
     for plan, folder in zip(plans, folders, strict=True):
-        check_transport(folder, options.transport)
+        check_contents(folder, plan, options.transport)
         found = sweep_state(plan, folder, force=options.force)
         passes = group_passes(found.pending)
         in_passes = f" in {len(passes):,} passes" if options.transport != MPI else ""
@@ -143,6 +145,8 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
             f"{folder}: {counted(found.runs, 'run')}: {found.done:,} done, {len(found.pending):,} pending{in_passes}, "
             f"about {steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
+        if plan.file is not None:
+            print(f"  then {counted(plan.file.trials * len(candidates_of(plan.file)), 'run')} of what they choose")
         _list(found.invalid)
         impossible += len(found.invalid)
     return int(impossible > 0)

@@ -1,4 +1,4 @@
-"""`areabench table`: print or write the tables of sweeps."""
+"""`areabench table` and `areabench export`: tables of sweeps and runs, for people and for programs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from areabench.cli import CommandContext
 from areabench.errors import UserError
 from areabench.files import write_text
 from areabench.results.grouping import Page, build_tables
-from areabench.results.retention import Rule, named_rule
+from areabench.results.retention import Rule, named_rule, rule_of
+from areabench.results.statistics import SpreadName
 from areabench.results.table import cell_values
 from areabench.sweeps.read import Sweep, open_finished
 from areabench.views.styled import Styled, counted
 from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
-from areabench.views.tables.sheets import paper_sheet, plain_sheet
+from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet
 
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
@@ -29,43 +30,63 @@ class TitledTable:
     title: str
     table: Page
 
-    def sheet(self, *, with_paper: bool) -> Sheet:
-        """The table with every cell as text."""
-        make = paper_sheet if with_paper else plain_sheet
-        return make(self.table, self.title, self.sweep)
+    def sheets(self, spread: SpreadName, *, with_paper: bool) -> list[Sheet]:
+        """The table with every cell as text; and the differences from the best, except in the form of the paper."""
+        if with_paper:
+            return [paper_sheet(self.table, self.title, self.sweep)]
+        plain = plain_sheet(self.table, self.title, self.sweep, spread)
+        apart = difference_sheet(self.table, self.title, self.sweep) if spread == "interval" else None
+        return [plain] if apart is None else [plain, apart]
 
 
 def table(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the tables of some sweeps, or write them."""
     form, output, with_paper = options.format, options.output, options.paper
+    if with_paper and options.spread == "interval":
+        raise UserError("--spread interval: the paper has only the range over trials; leave it or --paper out")
+    spread: SpreadName = options.spread or "interval"
     if options.json and (output or form != "text"):
         raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
-    rule = named_rule(options.keep, options.metric, options.bound, options.gap, options.target)
+    rule = named_rule(options.keep or "paper-rule", options.metric, options.bound, options.gap, options.target)
     _check_target(options.target)
     if output is not None:
         _check_output(output, form)
-    by_sweep = [_titled(sweep, rule, options.target) for sweep in open_finished(options.folders)]
+    sweeps = open_finished(options.folders)
+    for sweep in sweeps:
+        if sweep.tuning is not None and options.keep is not None:
+            raise UserError(f"--keep {options.keep}: {sweep.folder} is tuned and has made its choice; leave it out")
+    by_sweep = [_titled(sweep, rule, options.target) for sweep in sweeps]
     tables = [titled for of_sweep in by_sweep for titled in of_sweep]
     if output is not None:
-        write_tables(by_sweep, output, with_paper=with_paper)
+        write_tables(by_sweep, output, spread, with_paper=with_paper)
     elif form != "text":
-        print(render(tables, form, with_paper=with_paper), end="")
+        print(render(tables, form, spread, with_paper=with_paper), end="")
     else:
         cells = [(titled.sweep, titled.table) for titled in tables]
         context.output.answer(
-            lambda: render(tables, form, with_paper=with_paper),
+            lambda: render(tables, form, spread, with_paper=with_paper),
             lambda: {"target_accuracy": options.target, "cells": list(cell_values(cells, with_paper=with_paper))},
         )
     return 0
 
 
-def render(tables: Sequence[TitledTable], form: str, *, with_paper: bool) -> str:
+def export(options: argparse.Namespace, context: CommandContext) -> int:
+    """Write a run or a sweep as plain tables."""
+    from areabench import api
+
+    paths = api.export(options.source, options.output, to=options.to, force=options.force)
+    context.output.answer(lambda: "".join(f"{path}\n" for path in paths), lambda: {"files": paths})
+    return 0
+
+
+def render(tables: Sequence[TitledTable], form: str, spread: SpreadName = "interval", *, with_paper: bool) -> str:
     """Tables in a printed form: text, markdown, latex or csv."""
     if form == "csv":
         return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
     forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
     write = forms[form]
-    return Styled("\n").join(write(titled.sheet(with_paper=with_paper)) for titled in tables)
+    sheets = [sheet for titled in tables for sheet in titled.sheets(spread, with_paper=with_paper)]
+    return Styled("\n").join(map(write, sheets))
 
 
 # ---------------------------------------------------------------------------------------------------- checking
@@ -98,7 +119,8 @@ def _is_folder(output: Path) -> bool:
 
 def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
     try:
-        tables = build_tables(sweep.plan.experiments, sweep.results, rule, target)
+        rule = rule_of(sweep, rule)
+        tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
     except UserError as error:
         raise UserError(f"{sweep.folder}: {error}") from error
     if rule.name == "published" and not any(table.cells for table in tables):
@@ -118,18 +140,21 @@ def _title(sweep: Sweep, table: Page) -> str:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def write_tables(by_sweep: Sequence[Sequence[TitledTable]], output: Path, *, with_paper: bool) -> None:
+def write_tables(
+    by_sweep: Sequence[Sequence[TitledTable]], output: Path, spread: SpreadName = "interval", *, with_paper: bool
+) -> None:
     """Write all tables to a file, or those of each sweep to three files in a folder."""
     if not _is_folder(output):
         tables = [titled for of_sweep in by_sweep for titled in of_sweep]
-        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], with_paper=with_paper))
+        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], spread, with_paper=with_paper))
         return
     names = [of_sweep[0].sweep for of_sweep in by_sweep]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{output}: two sweeps are called {repeated[0]}; write them to two folders")
     for name, of_sweep in zip(names, by_sweep, strict=True):
         for suffix in (".md", ".tex", ".csv"):
-            _write(output / f"{name}{suffix}", render(of_sweep, _FORM_OF_SUFFIX[suffix], with_paper=with_paper))
+            text = render(of_sweep, _FORM_OF_SUFFIX[suffix], spread, with_paper=with_paper)
+            _write(output / f"{name}{suffix}", text)
 
 
 def _write(path: Path, text: str) -> None:

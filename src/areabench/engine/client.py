@@ -100,6 +100,10 @@ class Client:
         """The server does not use the last update: remember what was remembered before it, as the server does."""
         self.memory = self._before
 
+    def settle(self) -> None:
+        """The last update will not be taken back: what was remembered before it is needed no more."""
+        self._before = self.memory
+
     def memory_at(self, number: int) -> Vector | None:
         """What the client remembered when its round `number` began: the one to come, or the last one."""
         assert number in (self.round, self.round - 1), f"round {number} was asked for, the next is {self.round}"

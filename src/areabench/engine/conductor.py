@@ -1,15 +1,16 @@
 """One run from start to end, on any clock: feeds the server, records events and snapshots, decides when to stop.
 
 A transport owns time and messages. It calls `start`, then `update` or `timer` for what happens, asks `ended` in
-between, and calls `finish` at the end.
+between, and calls `finish` at the end. Until `calm_until_s` nothing but updates is to be expected, and `ended` need not
+be asked.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from areabench.arrays import Vector
 from areabench.engine.events import (
@@ -21,17 +22,10 @@ from areabench.engine.events import (
 )
 from areabench.engine.messages import INTERRUPTS, Flag, Order, Update, UpdateHeader, digest
 from areabench.engine.server import Server
-from areabench.engine.state import OpenOrder, OpenOrders, RunState, Tally, refusal_reason
+from areabench.engine.state import FirstOrders, OpenOrder, OpenOrders, RunState, Tally, refusal_reason
 from areabench.errors import RunFailure
 from areabench.experiment.records import Experiment
 from areabench.methods.criteria import Criterion
-
-
-class Handling(NamedTuple):
-    """How long an update waited after it was seen, and how long the server took to answer it or to step."""
-
-    queue_s: float = 0.0
-    service_s: float = 0.0
 
 
 class TargetWatch(Protocol):
@@ -88,9 +82,8 @@ class Recording(Protocol):
 
 _LEAST_REFUSALS = 3  # before a run ends in which every client sends nothing but refused updates
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
-
-
-_NOTHING_HANDLED = Handling()
+_UPDATE = int(Kind.UPDATE)
+_make_tuple = tuple.__new__  # a named tuple of values that are known to fit, in a third of the time
 
 
 class Conductor:
@@ -106,12 +99,16 @@ class Conductor:
         deliver: Callable[[Order], None],
         clock: Callable[[], float],
         payload: Vector | None = None,
+        deliver_first: Callable[[FirstOrders], None] | None = None,
     ) -> None:
-        """`payload` has the shape and type of every payload; None: updates of many lanes, which are not checked."""
+        """`payload` has the shape and type of every payload; None: updates of many lanes, which are not checked.
+
+        `deliver_first` delivers the orders of the start where they are alike; None: one by one.
+        """
         self._stop, self._record, self._faults = experiment.stop, experiment.record, experiment.faults
         self._clients = experiment.clients.count
         self._server, self._criterion, self._recorder, self._watch = server, criterion, recorder, watch
-        self._deliver, self._clock, self._payload = deliver, clock, payload
+        self._deliver, self._deliver_first, self._clock, self._payload = deliver, deliver_first, clock, payload
         self._grid_number, self._shown_s = 0, 0.0  # the grid's next point, the time of the last snapshot
         self._grid_s = 0.0 if self._record.snapshots == "grid" else math.inf  # the time of the grid's next point
         self._iterations = math.inf if self._stop.iterations is None else self._stop.iterations
@@ -119,9 +116,15 @@ class Conductor:
         self._watched = self._stop.has_target
         self._diverged = ""
         self.horizon_s = math.inf if self._stop.horizon_s is None else self._stop.horizon_s  # the end at the latest
+        self.calm_until_s = -math.inf
         self.updates = 0
-        self.handling = Handling()  # of the last update
+        self.service_s = 0.0  # how long the server took to answer the last update
         self._open_orders = OpenOrders()
+        self._shape = None if payload is None else payload.shape
+        plain = payload is None or (payload.ndim == 1 and payload.dtype.kind == "f")
+        self._straight = server.answers_at_once and plain  # whether updates may take the ordinary path
+        self._steps_are_shown = self._record.snapshots == "aggregations"
+        self._step_after = math.inf if criterion.updates is None else criterion.updates
         self._refusals: dict[int, int] = {}  # in a row, of each client whose last update was refused
         self._lost: list[int] = []
         self._removed = 0  # of those that are lost
@@ -137,34 +140,89 @@ class Conductor:
 
     def start(self) -> None:
         """Send the starting model out."""
-        self._send(self._server.begin(), 0.0)
+        orders = self._server.first_orders()
+        if self._deliver_first is not None and isinstance(orders, FirstOrders):
+            self._open_orders.begin_first(orders)
+            self._deliver_first(orders)
+        else:
+            self._send(orders, 0.0)
         self._wake_s = self._server.wake_s
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Note when the next thing that is not an update is to be expected."""
+        calm = self._over_s is None and not self._watched
+        self.calm_until_s = min(self._grid_s, self.horizon_s, self.timer_s) if calm else -math.inf
 
     def update(self, update: Update, time_s: float, queue_s: float = 0.0) -> None:
-        """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so."""
-        self.pass_time(time_s)
-        server, client = self._server, update.header.client
-        open_order = self._open_orders.out.get(client)
+        """Handle an update at `time_s`, after `queue_s` in a queue: answer at once, step if the criterion says so.
+
+        This is the ordinary path: of an update that is in order, whose client the rule calls again. Every other update
+        takes `_update_with_care`, one thing at a time; both leave the same behind.
+        """
+        if self._grid_s < time_s:
+            self.pass_time(time_s)
+        header, payload = update
+        client, server, orders = header.client, self._server, self._open_orders
+        open_order = orders.out.get(client) or orders.find(client)
+        if (
+            open_order is None or not self._straight or self._refusals or orders.queued
+            or header.round != open_order.round or header.base_version != open_order.order.version
+            or (self._shape is not None
+                and (payload.shape != self._shape or not math.isfinite(payload.dot(payload))))
+        ):  # fmt: skip
+            self._update_with_care(update, open_order, time_s, queue_s)
+            return
+        order, number, _ = open_order
+        step = server.take(update, order, time_s)
+        if (reply := server.reply(step, client)) is not None:
+            orders.rounds[client] = number = number + 1
+            orders.local_steps[client] = orders.local_steps.get(client, 0) + (order.local_steps or header.local_steps)
+            orders.out[client] = OpenOrder(reply, number, time_s)
+            self._deliver(reply)
+        else:
+            self._end_round(client, header.local_steps, time_s)
+            self._send(server.follow(step, Flag.NONE, client), time_s)
+        if not self._count_update(update, order.step_size, time_s, queue_s) and self._unnoted:
+            self._settle(time_s)
+
+    def _update_with_care(self, update: Update, open_order: OpenOrder | None, time_s: float, queue_s: float) -> None:
+        """Handle an update that may be refused, whose client has other orders, or that is answered after the step."""
+        server, header = self._server, update.header
         if reason := refusal_reason(update, open_order, self._payload):
-            if not self._was_cancelled(update.header):
-                self.refuse(client, reason, time_s, update)
+            if not self._was_cancelled(header):
+                self.refuse(header.client, reason, time_s, update)
             return
         assert open_order is not None
-        self._end_round(client, update.header.local_steps, time_s)
+        self._end_round(header.client, header.local_steps, time_s)
         self._send(server.receive(update, open_order.order, time_s), time_s)
-        self.updates += 1
-        self.handling = Handling(queue_s, self._clock() - time_s)
-        self._note(
-            Kind.UPDATE, update.header, time_s, open_order.order.step_size, digest_of=update, handling=self.handling
-        )
-        if self._refusals:
-            self._refusals.pop(client, None)
-        self._check_end()
-        if not self._step_if_due(time_s):
+        self._refusals.pop(header.client, None)
+        if not self._count_update(update, open_order.order.step_size, time_s, queue_s):
             if server.replies_after:
                 self._send(server.replies(), time_s)
             if self._unnoted or server.decides:
                 self._settle(time_s)
+
+    def _count_update(self, update: Update, step_size: float, time_s: float, queue_s: float) -> bool:
+        """Count and log an update that was answered at `time_s`, and step if it is due; returns whether it was."""
+        (client, number, base_version, drawn_s, realised_s, reply_s, compute_s, flags, local_steps), payload = update
+        server, recorder = self._server, self._recorder
+        iteration, version = server.iteration, server.version
+        self.updates += 1
+        self.service_s = service_s = self._clock() - time_s
+        staleness = version - base_version
+        recorder.tally.count_update(time_s, client, staleness)
+        if recorder.keeps_events:
+            row = (
+                time_s, _UPDATE, client, number, base_version, staleness, iteration, version, step_size, drawn_s,
+                realised_s, reply_s, compute_s, queue_s, service_s, flags, 0, local_steps, digest(payload),
+            )  # fmt: skip
+            recorder.event(_make_tuple(Event, row))
+        if iteration >= self._iterations:
+            self._check_end()
+        elif server.updates_since_step >= self._step_after or server.decides:
+            return self._step_if_due(time_s)
+        return False
 
     def _end_round(self, client: int, made: int, time_s: float, flag: Flag = Flag.REPLY) -> None:
         """A client is free again; it gets the next order that waits for it, as a reply if it has sent an update."""
@@ -197,7 +255,9 @@ class Conductor:
     def _end_if_all_refused(self, reason: Reason, what: str) -> None:
         """End a run in which the last update of every client with an open order was refused."""
         refusals = self._refusals
-        if sum(refusals.values()) < _LEAST_REFUSALS or any(client not in refusals for client in self._open_orders.out):
+        if sum(refusals.values()) < _LEAST_REFUSALS or any(
+            client not in refusals for client in self._open_orders.clients()
+        ):
             return
         said = f"the last update of every client at work was refused: {what}"
         if reason != Reason.NOT_FINITE:
@@ -268,6 +328,7 @@ class Conductor:
         asked_s = self._wake_s
         if self._criterion.next_s <= asked_s:
             self._criterion.advance()
+            self._look_ahead()
         self._step(time_s)
         if self._wake_s <= asked_s <= time_s:  # a real clock may be late for several times that differ
             raise RunFailure(
@@ -297,6 +358,7 @@ class Conductor:
             self._recorder.relieve()
             self._grid_number += 1
             self._grid_s = self._grid_number * self._record.interval_s
+        self._look_ahead()
 
     def ended(self, time_s: float) -> Status | None:
         """How the run ended, if it has; `time_s` is the time of the next thing to happen."""
@@ -304,7 +366,7 @@ class Conductor:
             state, iterations = State.DIVERGED if self._diverged else State.DONE, f"{self._server.iteration} iterations"
             return self._recorder.status(state, self._diverged or iterations, self._over_s)
         if time_s <= self._grid_s and time_s <= self.horizon_s and not self._watched:
-            return None  # nearly always
+            return None
         self.pass_time(min(time_s, self.horizon_s))
         if reached := self._watch.reached():
             return self._recorder.status(State.TARGET, reached, max(self._clock(), self._shown_s))
@@ -316,7 +378,7 @@ class Conductor:
         """A RunFailure where nothing can happen any more: no update will come, no step is due, there is no horizon."""
         if self.over or self.timer_s < math.inf or self.horizon_s < math.inf:
             return
-        flags = [open_order.order.flags for open_order in self._open_orders.out.values()]
+        flags = [open_order.order.flags for open_order in self._open_orders.all()]
         if all(Flag.WAITS in each and Flag.CONTACT not in each for each in flags):
             what = "all clients with an order wait to be contacted" if flags else "no client has an order"
             raise RunFailure(
@@ -337,7 +399,7 @@ class Conductor:
         """Everything that is needed to continue from here, except what the clients remember."""
         recorder, orders = self._recorder, self._open_orders
         return RunState(
-            time_s, self._server.run_state(), dict(orders.rounds), dict(orders.local_steps), tuple(orders.out.values()),
+            time_s, self._server.run_state(), dict(orders.rounds), dict(orders.local_steps), tuple(orders.all()),
             tuple(chain.from_iterable(orders.queued.values())), dict(self._refusals), tuple(self._lost),
             self._removed, self._grid_number, self._shown_s, self._criterion.passed, recorder.tally.copy(),
             recorder.snapshots,
@@ -355,6 +417,7 @@ class Conductor:
         while self._criterion.passed < run_state.timers_passed:
             self._criterion.advance()
         self.updates = run_state.tally.status(State.RUNNING, "").updates
+        self._look_ahead()
 
     def _step_if_due(self, time_s: float) -> bool:
         """Step if the rule says so, or enough updates have arrived; returns whether it was due."""
@@ -366,19 +429,20 @@ class Conductor:
         return True
 
     def _step(self, time_s: float) -> None:
-        begun_s, server = self._clock(), self._server
-        orders = server.aggregate(time_s)
-        self._send(orders, time_s)
-        step_size = next((order.step_size for order in orders if order.flags not in INTERRUPTS), math.nan)
-        handling = Handling(0.0, self._clock() - begun_s)
+        begun_s, server, recorder = self._clock(), self._server, self._recorder
+        step_size = math.nan
+        if orders := server.aggregate(time_s):
+            self._send(orders, time_s)
+            step_size = next((order.step_size for order in orders if order.flags not in INTERRUPTS), math.nan)
         kind = Kind.STEP if server.stepped else Kind.NO_STEP
-        self._note(kind, _NO_UPDATE, time_s, step_size, handling=handling)
+        self._note(kind, _NO_UPDATE, time_s, step_size, service_s=self._clock() - begun_s)
         if server.stepped:
-            self._diverged = self._recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
+            self._diverged = recorder.diverged(server.model, self._stop.divergence_norm, server.iteration)
         self._check_end()
-        self._settle(time_s)
-        self._recorder.relieve()
-        if server.stepped and self._record.snapshots == "aggregations":
+        if self._unnoted or server.decides:
+            self._settle(time_s)
+        recorder.relieve()
+        if self._steps_are_shown and server.stepped:
             self._snapshot(time_s)
 
     def _settle(self, time_s: float) -> None:
@@ -387,7 +451,9 @@ class Conductor:
             order, number, since_s = self._unnoted.pop(0)
             header = UpdateHeader(order.client, number, order.version, realised_delay_s=time_s - since_s)
             self._note(Kind.CANCELLED, header, time_s, order.step_size)
-        self._wake_s = self._server.wake_s
+        if self._server.decides:
+            self._wake_s = self._server.wake_s
+            self._look_ahead()
 
     def _note(
         self,
@@ -397,7 +463,7 @@ class Conductor:
         step_size: float,
         *,
         digest_of: Update | Vector | None = None,
-        handling: Handling = _NOTHING_HANDLED,
+        service_s: float = 0.0,
         reason: Reason = Reason.NONE,
     ) -> None:
         """Count an event, and log it where there is a log: with the digest of what is given, or of the model."""
@@ -409,7 +475,7 @@ class Conductor:
                 Event(
                     time_s, kind, header.client, header.round, header.base_version, staleness, server.iteration,
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
-                    header.compute_s, handling.queue_s, handling.service_s, header.flags, reason,
+                    header.compute_s, 0.0, service_s, header.flags, reason,
                     local_steps=header.local_steps,
                     digest=_digest(server.model if digest_of is None else digest_of),
                 )
@@ -419,13 +485,14 @@ class Conductor:
         """Set the time of the end once an event has ended the run; what arrives later is after the end."""
         if self._over_s is None and (self._diverged or self._server.iteration >= self._iterations):
             self._over_s = self._clock()
+            self._look_ahead()
 
     def _snapshot(self, time_s: float) -> None:
         model, self._shown_s = self._server.model, time_s
         self._recorder.snapshot(time_s, self._server.version, model, self._server.average)
         self._watch.offer(time_s, model)
 
-    def _send(self, orders: list[Order], time_s: float) -> None:
+    def _send(self, orders: Iterable[Order], time_s: float) -> None:
         for order in orders:
             if order.flags in INTERRUPTS:
                 self._interrupt(order, time_s)
@@ -434,7 +501,7 @@ class Conductor:
 
     def _interrupt(self, order: Order, time_s: float) -> None:
         """Cancel a client's current order, or contact the client; the round is named in place of the version."""
-        client, open_order = order.client, self._open_orders.out.get(order.client)
+        client, open_order = order.client, self._open_orders.find(order.client)
         if open_order is None:
             does = "cancels the order of" if order.flags is Flag.CANCEL else "contacts"
             raise RunFailure(f'method "{self._server.name}" {does} client {client}, which has no order; call it first')

@@ -23,7 +23,7 @@ TOLERANCE = 0.03  # cycles longer by this share on average still count as long a
 FULL_CORES = 0.85  # ranks that would use this share of their cores at full pace wait for each other
 CROWDED_CORES = 0.5  # ranks that use this share of their cores, and wait nonetheless, wait for each other
 BUSY_SERVER = 0.3  # a server that works for less than this share of the time delays no reply
-BUSY_CALLER = 0.5  # while a server that calls its clients is busy, none of them works
+BUSY_CALLER = 0.5  # while a server that calls its clients serves, none of them works
 TARGET_LOAD = 0.6  # what a stretch aims at; waiting takes about as long as the work itself there
 LARGEST_STRETCH = 1e6
 DIAGNOSIS_CLIENT = np.dtype(
@@ -44,7 +44,9 @@ class Cause(Enum):
     NOTHING = "no updates"
     VIRTUAL = "virtual time"
     DELAYS = "delay-bound"
-    SERVER = "server-bound"
+    POLLING = "polling-bound"
+    SERVING = "serving-bound"
+    SERVER = "server-bound"  # polling or serving: it is not known which, as in older files
     COMPUTING = "compute-bound"
     MACHINE = "late wake-ups"
 
@@ -61,7 +63,8 @@ class Observed:
     rows: NDArray[Any]  # of TIMING: of all updates used, or of an even sample
     overruns: int
     compute_s: NDArray[np.float64]  # all computing of each client
-    idle_s: float = math.nan  # of the server
+    idle_s: float = math.nan  # of the server: slept for lack of work
+    serving_s: float = math.nan  # of the server: handled what it had found; the rest it looked for messages
     footprints: tuple[Footprint, ...] = ()  # one per rank, the server's first
     start_up_s: float = math.nan
     lost: tuple[int, ...] = ()  # clients that were lost before the end: no full number of updates is expected of them
@@ -82,12 +85,15 @@ class Diagnosis:
     mean_realised_s: float
     mean_reply_s: float
     mean_compute_s: float
-    excess_server_s: float  # mean of an update
+    excess_polling_s: float  # mean of an update; where it is NaN the server's part has it
+    excess_server_s: float
     excess_compute_s: float
     excess_machine_s: float
     overruns: int
     expected_overruns: float  # percent of the updates
-    server_load: float  # percent of the time
+    server_load: float  # percent of the time: polling and serving
+    server_polling: float
+    server_serving: float
     server_starved: float  # percent of the time in which it waited for a core
     busiest_rank: int
     busiest_load: float  # percent of the time
@@ -123,7 +129,7 @@ def diagnose(seen: Observed) -> Diagnosis:
     clients = _client_rows(seen, updates)
     case = _case(seen, loads)
     verdict = Verdict(Cause.VIRTUAL, "virtual time: delays are exact") if seen.virtual else judge(case)
-    excess = excess_of(case) if len(rows) else Excess(math.nan, math.nan, math.nan)
+    excess = excess_of(case) if len(rows) else Excess(math.nan, math.nan, math.nan, math.nan)
     loads_by_rank = _rank_loads(seen)
     return Diagnosis(
         verdict=verdict.cause.value,
@@ -137,12 +143,15 @@ def diagnose(seen: Observed) -> Diagnosis:
         mean_realised_s=_mean(rows["realised_s"]),
         mean_reply_s=_mean(rows["reply_s"]),
         mean_compute_s=_mean(rows["compute_s"]),
+        excess_polling_s=math.nan if math.isnan(loads.serving) else excess.polling_s,
         excess_server_s=excess.server_s,
         excess_compute_s=excess.compute_s,
         excess_machine_s=excess.machine_s,
         overruns=seen.overruns,
         expected_overruns=100 * _overruns_by_chance(seen),
         server_load=100 * loads.server,
+        server_polling=100 * loads.polling,
+        server_serving=100 * loads.serving,
         server_starved=100 * loads.starved,
         busiest_rank=max(loads_by_rank, key=lambda rank: loads_by_rank[rank], default=-1),
         busiest_load=100 * loads.rank,
@@ -201,14 +210,21 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Loads:
-    """Shares of the run's time; NaN where not known."""
+    """Shares of the run's time, unless another is named; NaN where not known."""
 
     server: float = math.nan  # in which the server was not idle
+    serving: float = math.nan  # in which it handled what it had found
     starved: float = 0.0  # in which it wanted a core and waited for it
     rank: float = math.nan  # in which the busiest worker rank computed
     cores: float = math.nan  # that all ranks of the fullest host used of its cores
     workers: float = math.nan  # what the worker ranks used of all that the ranks used
-    waiting: float = math.nan  # that worker ranks waited for a core, against the time in which they computed
+    looking: float = math.nan  # what of that was not computing: looks for messages, mostly
+    waiting: float = math.nan  # for which worker ranks waited for a core, of the time in which they had work
+
+    @property
+    def polling(self) -> float:
+        """The share in which the server looked for messages and did not sleep."""
+        return self.server - self.serving
 
     @property
     def working(self) -> float:
@@ -216,22 +232,30 @@ class Loads:
         return self.server * (1 - min(self.starved, 1.0))
 
     @property
+    def computing(self) -> float:
+        """What the worker ranks used for computing of all that the ranks used."""
+        return self.workers * (1 - float(np.nan_to_num(self.looking)))
+
+    @property
     def own_time(self) -> float:
-        """The share of the computing that is not waiting for a core; what waits elsewhere counts too, so a guess."""
-        return 1.0 if math.isnan(self.waiting) else min(max(1 - self.waiting, 0.05), 1.0)
+        """The share of the computing that is not waiting for a core; a guess, as all waiting counts."""
+        return 1.0 if math.isnan(self.waiting) else max(1 - self.waiting, 0.05)
 
 
 def loads_of(seen: Observed) -> Loads:
     """How busy server, ranks and cores were."""
-    busy = [one.busy for one in seen.footprints]
-    waited, computed = sum(one.waited for one in seen.footprints[1:]), float(seen.compute_s.sum()) / seen.duration_s
+    busy, duration_s = [one.busy for one in seen.footprints], seen.duration_s
+    used, waited = sum(busy[1:]), float(np.nansum([one.waited for one in seen.footprints[1:]]))
+    computed = float(seen.compute_s.sum()) / duration_s
     return Loads(
-        server=1 - seen.idle_s / seen.duration_s,
+        server=1 - seen.idle_s / duration_s,
+        serving=min(seen.serving_s, duration_s - seen.idle_s) / duration_s,
         starved=float(np.nan_to_num(seen.footprints[0].waited)) if seen.footprints else 0.0,
         rank=max(_rank_loads(seen).values(), default=math.nan),
         cores=fullest_host(seen.footprints).load,
-        workers=sum(busy[1:]) / sum(busy) if sum(busy) else math.nan,
-        waiting=waited / computed if computed and seen.footprints else math.nan,
+        workers=used / sum(busy) if sum(busy) else math.nan,
+        looking=max(1 - computed / used, 0.0) if used else math.nan,
+        waiting=waited / max(used + waited, computed) if used else math.nan,
     )
 
 
@@ -289,23 +313,24 @@ def judge(case: Case) -> Verdict:
 
 def _cause(case: Case, excess: Excess, share: float) -> Cause:
     """Full cores slow everything down, replies too: that comes before looking at where it shows."""
-    loads, working = case.loads, case.loads.working
-    if case.called and working > BUSY_CALLER:
-        return Cause.SERVER
+    loads = case.loads
+    serving = Cause.SERVER if math.isnan(loads.serving) else Cause.SERVING
+    if case.called and np.fmin(loads.working, loads.serving) > BUSY_CALLER:
+        return serving
     if share <= TOLERANCE:
         return Cause.DELAYS
-    if _cores_are_full(case) and loads.workers > 0.5:
+    if _cores_are_full(case):
         return Cause.COMPUTING
-    if excess.server_s >= max(excess.compute_s, excess.machine_s):
-        return Cause.MACHINE if working < BUSY_SERVER else Cause.SERVER
-    if excess.compute_s >= excess.machine_s:
-        return Cause.MACHINE if loads.waiting > 0.5 else Cause.COMPUTING
-    return Cause.MACHINE
+    parts = {
+        Cause.POLLING: excess.polling_s, serving: excess.server_s, Cause.COMPUTING: excess.compute_s,
+        Cause.MACHINE: excess.machine_s,
+    }  # fmt: skip
+    return max(parts, key=lambda cause: parts[cause])
 
 
 def _cores_are_full(case: Case) -> bool:
-    """Whether the ranks alone would fill the cores of a host if they kept their delays; False where it is not known."""
-    return case.loads.cores * _slowdown(case.rows) >= FULL_CORES
+    """Whether ranks that mostly compute would fill the cores of a host if they kept their delays; False if unknown."""
+    return case.loads.cores * _slowdown(case.rows) >= FULL_CORES and case.loads.computing > 0.5
 
 
 def _slowdown(rows: NDArray[Any]) -> float:
@@ -314,6 +339,10 @@ def _slowdown(rows: NDArray[Any]) -> float:
 
 
 _WORDS = {
+    Cause.POLLING: "polling-bound: the time goes into looking for messages (cycles {longer}, {looks}); "
+    "use {fewer}, or set clock.stretch = {stretch}",
+    Cause.SERVING: "serving-bound: the results measure the server, not the delays (cycles {longer}, it serves "
+    "{serving} of the time); set clock.stretch = {stretch}, or use fewer clients, lower rates or fewer server steps",
     Cause.SERVER: "server-bound: the results measure the server, not the delays (cycles {longer}, server busy "
     "{server}); set clock.stretch = {stretch}, or use fewer clients or lower rates",
     Cause.COMPUTING: "compute-bound: delays are overrun by computing (cycles {longer}, {compute}); "
@@ -331,8 +360,14 @@ def _remedies(case: Case) -> dict[str, str]:
     compute = needed if full else f"the busiest rank computes {percent(loads.rank)}"
     more = "more worker ranks" if case.shared.any() and not full else "more cores"
     crowd = loads.cores >= CROWDED_CORES
+    server_polls = _late_replies(loads) == Cause.POLLING
+    polls = f"the server looks {percent(loads.polling)} of the time and serves {percent(loads.serving)}"
+    ranks = f"worker ranks look {percent(loads.looking)} of the time in which they run"
     return {
+        "looks": polls if server_polls else ranks,
+        "fewer": "fewer clients or fewer worker ranks" if server_polls else "fewer clients per worker rank",
         "server": percent(loads.server),
+        "serving": percent(loads.serving),
         "compute": compute,
         "more": more,
         "busy": "too many ranks" if crowd else "something else",
@@ -352,14 +387,15 @@ def percent(share: float) -> str:
 class Excess:
     """By how much the mean cycle exceeds the mean delay, by what the excess is due to."""
 
-    server_s: float = 0.0  # waiting for the reply: both ways, queue and service
+    polling_s: float = 0.0  # looking for messages: of a server that polls, or of worker ranks
+    server_s: float = 0.0  # waiting for the reply of a server that serves
     compute_s: float = 0.0  # computing, and waiting for the rank to compute for others
-    machine_s: float = 0.0  # neither: woken late
+    machine_s: float = 0.0  # none of these: woken late, or without a core
 
     @property
     def total_s(self) -> float:
         """All of it."""
-        return self.server_s + self.compute_s + self.machine_s
+        return self.polling_s + self.server_s + self.compute_s + self.machine_s
 
 
 def excess_of(case: Case) -> Excess:
@@ -368,17 +404,39 @@ def excess_of(case: Case) -> Excess:
     An update that was not ready in time is due to all that its cycle was made of, in proportion. One that was ready
     and left late met a rank that computed for another client, for half a round on average, or was woken late.
     """
-    rows = case.rows
+    rows, loads = case.rows, case.loads
     late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
     late_share = late_s / np.maximum(rows["realised_s"], 1e-12)
     reply_s = np.nan_to_num(rows["reply_s"])
     waited_s = np.maximum(rows["realised_s"] - reply_s - rows["compute_s"], 0.0)
     shared, overrun = case.shared[rows["client"]], (rows["flags"] & Flag.OVERRUN.value) > 0
-    met_s = np.where(shared, np.minimum(late_s, _half_round_s(rows) * np.nan_to_num(case.loads.rank)), 0.0)
-    server_s = np.where(overrun, late_share * reply_s, 0.0)
-    compute_s = np.where(overrun, late_share * (rows["compute_s"] + shared * waited_s), met_s)
-    machine_s = late_s - server_s - compute_s
-    return Excess(float(server_s.mean()), float(compute_s.mean()), float(machine_s.mean()))
+    met_s = np.where(shared, np.minimum(late_s, _half_round_s(rows) * np.nan_to_num(loads.rank)), 0.0)
+    computed_s = float(np.where(overrun, late_share * rows["compute_s"], met_s).mean())
+    replied_s = float((overrun * late_share * reply_s).mean())
+    queued_s = float((overrun * late_share * shared * waited_s).mean())  # while the rank was at something else
+    looking, waiting = (float(np.nan_to_num(share)) for share in (loads.looking, loads.waiting))
+    ran_s = queued_s * (1 - waiting)
+    lacks_cores, replied = waiting > 0.5 and not _cores_are_full(case), _late_replies(loads)
+    polling_s = ran_s * looking + (replied_s if replied == Cause.POLLING else 0.0)
+    server_s = replied_s if replied in (Cause.SERVING, Cause.SERVER) else 0.0
+    compute_s = 0.0 if lacks_cores else computed_s + ran_s * (1 - looking)
+    return Excess(polling_s, server_s, compute_s, float(late_s.mean()) - polling_s - server_s - compute_s)
+
+
+def _late_replies(loads: Loads) -> Cause:
+    """What late replies are due to.
+
+    A server that lacks a core does so while it looks, where MPI gives the core away. One that sleeps for longer than it
+    looks had nothing to do, and its looks are short.
+    """
+    if loads.working < BUSY_SERVER or loads.starved > loads.server / 2:
+        return Cause.MACHINE
+    if math.isnan(loads.serving):
+        return Cause.SERVER
+    polling = loads.working - loads.serving
+    if polling <= loads.serving:
+        return Cause.SERVING
+    return Cause.POLLING if polling > 1 - loads.server else Cause.MACHINE
 
 
 def _half_round_s(rows: NDArray[Any]) -> float:
@@ -394,7 +452,8 @@ def advised_stretch(case: Case, cause: Cause) -> float:
     """The least round clock.stretch at which loads are moderate and what a cycle needs fits into its delay."""
     rows, loads = case.rows, case.loads
     computing = float(np.fmax(loads.rank * loads.own_time, loads.cores))
-    load = {Cause.SERVER: loads.working, Cause.COMPUTING: computing}.get(cause, math.nan)
+    serving = float(np.fmin(loads.working, loads.serving))
+    load = {Cause.COMPUTING: computing, Cause.MACHINE: math.nan}.get(cause, serving)
     wanted = load * _slowdown(rows)  # what it would be at full pace
     least = 0.0 if math.isnan(wanted) else case.stretch * wanted / TARGET_LOAD
     for stretch in round_stretches(case.stretch):
@@ -407,11 +466,11 @@ def advised_stretch(case: Case, cause: Cause) -> float:
 def _left_s(case: Case, cause: Cause, factor: float) -> float:
     """The mean excess that would be left if delays were longer by a factor.
 
-    Where the server or computing is to blame, a cycle needs computing and service as they are with a core of their own,
-    and as much again for waiting. A busy machine will be as busy then: lateness stays what it was.
+    Where serving or computing is to blame, a cycle needs computing and service as they are with a core of their own,
+    and as much again for waiting. A look will take as long then, and a busy machine will be as busy: lateness stays.
     """
     rows = case.rows
-    if cause == Cause.MACHINE:
+    if cause in (Cause.POLLING, Cause.MACHINE):
         overrun = (rows["flags"] & Flag.OVERRUN.value) > 0
         late_s = np.maximum(rows["realised_s"] - rows["drawn_s"], 0.0)
         return float(np.where(overrun, _beyond(rows["realised_s"] / factor, rows), late_s / factor).mean())

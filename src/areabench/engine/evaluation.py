@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.experiment.records import Stop
 from areabench.problems.base import Metrics, Problem
+from areabench.threads import limited_threads
 
 
 def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
@@ -21,6 +22,7 @@ def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
     return wanted
 
 
+@limited_threads()
 def evaluate_models(
     problem: Problem, names: Sequence[Hashable], models: Sequence[Vector], wanted: NDArray[np.bool_]
 ) -> Metrics:

@@ -81,6 +81,11 @@ class Status:
     refused: int = 0  # updates that were not used because something was wrong with them
     lost: int = 0  # clients that were lost before the end
 
+    @property
+    def is_without_steps(self) -> bool:
+        """Whether the run has ended and its model is still the one that it started with."""
+        return self.state in ENDED and self.server_steps == 0
+
 
 @dataclass(frozen=True)
 class Provenance:

@@ -32,7 +32,7 @@ from areabench.experiment.method_records import (
     Local,
     SFedAvg,
 )
-from areabench.experiment.problem_records import DataSettings, Digits, Logistic, Synthetic
+from areabench.experiment.problem_records import DataSettings, Digits, File, Logistic, Synthetic
 from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment
 from areabench.methods.base import Arrival, Method, Step, Work
 from areabench.methods.catalogue import build_method
@@ -94,7 +94,7 @@ def _can_share(experiment: Experiment) -> bool:
         return False
     if experiment.faults.lost or not _has_plain_rounds(experiment):
         return False
-    if isinstance(experiment.data, OwnPart):  # the memory of a lane is not known
+    if isinstance(experiment.data, File | OwnPart):  # the memory of a lane is not known
         return False
     if record.snapshots == "none":
         return True
@@ -161,8 +161,11 @@ class Part:
         receive = self.method.receive
 
         def receive_column(state: Any, arrival: Arrival) -> Step:
-            sizes = cast(LaneStepSizes, arrival.step_size)
-            return receive(state, arrival._replace(step_size=cast(Any, sizes.column)))
+            client, payload, number, version, model, staleness, sizes, local_steps, time_s = arrival
+            column = cast(Any, sizes).column
+            return receive(
+                state, Arrival(client, payload, number, version, model, staleness, column, local_steps, time_s)
+            )
 
         method = replace(self.method, receive=receive_column)
         return Server(method, step_sizes, self.start, clients.count, clients.local_steps)

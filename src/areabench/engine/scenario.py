@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client, Placement
-from areabench.engine.data import ClientData, load_data, split_rows
+from areabench.engine.data import ClientData, absurd_loss, check_fit, guessing_loss, load_data, split_rows
 from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
 from areabench.engine.plugins.load import check_parts, refuse
@@ -28,7 +28,7 @@ from areabench.engine.plugins.parts import (
     try_problem,
 )
 from areabench.engine.server import ErgodicMean, Server
-from areabench.errors import RunFileError, UserError
+from areabench.errors import RunFileError
 from areabench.experiment.checks import check_updates
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.module_paths import named_code
@@ -38,6 +38,7 @@ from areabench.experiment.problem_records import (
     Logistic,
     Median,
     Quadratic,
+    Regression,
     Robust,
     TorchModule,
 )
@@ -61,6 +62,7 @@ from areabench.methods.schedules import build_schedule
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
+from areabench.problems.splits import part_sizes
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
@@ -116,6 +118,12 @@ class Scenario:
                 f"{self.data_digest[:12] or 'none'} now; put the old data back, or run the experiment again"
             )
 
+    def first_loss_remark(self, loss: float) -> str:
+        """What to say about the loss of the starting point where it is absurd; empty elsewhere."""
+        if self.data is None or isinstance(self.experiment.problem, OwnPart):
+            return ""
+        return absurd_loss(loss, guessing_loss(self.problem, self.data), self.data)
+
     @cached_property
     def theorem(self) -> Callable[[int], float] | None:
         """The step sizes of the theorem that the schedule names, if it names one; the problem may have to be solved."""
@@ -154,6 +162,11 @@ class Scenario:
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
         return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
+
+    @property
+    def plain_rounds(self) -> bool:
+        """Whether every round has the local steps that its order asks for, and one duration for all of them."""
+        return self.experiment.clients.work == "fixed" and self.experiment.delays.per == "round"
 
     def begin_round(self, delays: Delays, order: Order, number: int) -> tuple[Order, RoundTime]:
         """An order with its local steps, which the client may choose, and the time of its round `number`.
@@ -262,7 +275,7 @@ def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Pro
     if isinstance(settings, DrawnSettings):
         problem = _build_drawn(settings, clients, seed)
         return problem, np.full(clients.count, getattr(settings, "samples", 0), np.int64)
-    samples = np.array([len(part) for part in held.parts] if held else [0] * clients.count, dtype=np.int64)
+    samples = part_sizes(held.parts) if held else np.zeros(clients.count, np.int64)
     if isinstance(settings, OwnPart):
         return own_problem(settings, clients, seed, held), samples
     assert held is not None
@@ -273,13 +286,10 @@ def _load(experiment: Experiment, cache: Path, *, prepared: bool = False) -> Cli
     """The data and which client holds what of it, if there is any."""
     if experiment.data is None or experiment.split is None or isinstance(experiment.problem, DrawnSettings):
         return None
-    data, problem = load_data(experiment.data, cache, prepared=prepared), experiment.problem
-    if data.train_features.dtype != np.uint8 and not isinstance(problem, OwnPart):
-        raise UserError(
-            f"data.name = {experiment.data.name!r}: has features of type {data.train_features.dtype}, the problem "
-            f'"{problem.name}" takes uint8, which it multiplies by `scale`; round them to 0 to 255'
-        )
-    return ClientData(data, split_rows(experiment.split, data.train_labels, experiment.clients.count, experiment.seed))
+    data = load_data(experiment.data, cache, prepared=prepared)
+    if not isinstance(experiment.problem, OwnPart):
+        check_fit(experiment.problem, experiment.data, data)
+    return ClientData(data, split_rows(experiment.split, data.groups, experiment.clients.count, experiment.seed))
 
 
 # Problems are imported where they are used: some are slow to import, and torch is optional.
@@ -301,7 +311,9 @@ def _build_drawn(settings: DrawnSettings, clients: Clients, seed: int) -> Proble
             return median_problem(settings, clients.count, clients.local_steps, seed)
 
 
-def _build_on_data(settings: Logistic | Hinge | TorchModule, held: ClientData, local_steps: int, seed: int) -> Problem:
+def _build_on_data(
+    settings: Logistic | Hinge | Regression | TorchModule, held: ClientData, local_steps: int, seed: int
+) -> Problem:
     match settings:
         case Logistic():
             from areabench.problems.logistic import LogisticProblem
@@ -311,6 +323,10 @@ def _build_on_data(settings: Logistic | Hinge | TorchModule, held: ClientData, l
             from areabench.problems.hinge import HingeProblem
 
             return HingeProblem(settings, held.data, held.parts, local_steps, seed)
+        case Regression():
+            from areabench.problems.linear.regression import RegressionProblem
+
+            return RegressionProblem(settings, held.data, held.parts, local_steps, seed)
         case TorchModule():
             from areabench.problems.torch_module import TorchProblem
 

@@ -16,10 +16,12 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.engine.messages import AGAIN, Flag, Order, Update
-from areabench.engine.state import ServerState
+from areabench.engine.state import FirstOrders, ServerState
 from areabench.errors import RunFailure
 from areabench.methods.base import Arrival, Call, Method, Step
 from areabench.methods.schedules import Schedule
+
+_REPLY = Flag.REPLY  # looking a flag up takes as long as a short call
 
 
 class ErgodicMean:
@@ -56,9 +58,10 @@ class Server:
     ) -> None:
         """`local_steps` is what an order asks for unless the rule says otherwise; 0: the client chooses."""
         self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
-        self._clients, self._local_steps = clients, local_steps
+        self._clients, self._local_steps, self._receive = clients, local_steps, method.receive
         self.decides = method.decides  # whether the rule itself says when to step
         self.replies_after = method.reply == "after"  # whether replies leave after the step that an update triggers
+        self.answers_at_once = not self.decides and not self.replies_after and method.attach is None
         self._state: Any = None
         self._reply: Step | None = None  # goes out after the server step that the same update may trigger
         self._sender = -1  # the client whose update that was
@@ -109,30 +112,54 @@ class Server:
 
     def begin(self) -> list[Order]:
         """Start: x_{s,0} and alpha_0 go to the clients that work first."""
-        return self._follow(self._method.start(self._start), Flag.FIRST)
+        return list(self.first_orders())
+
+    def first_orders(self) -> FirstOrders | list[Order]:
+        """As `begin`, without making a record of each order where they are alike."""
+        step = self._method.start(self._start)
+        clients = [call for call in step.calls if type(call) is int]
+        if not clients or len(set(clients)) < len(step.calls) or step.cancels or step.contacts:
+            return self.follow(step, Flag.FIRST)
+        for client in clients:
+            self._check(client, "calls")
+        (order,) = self.follow(Step(step.state, (clients[0],)), Flag.FIRST)
+        return FirstOrders(order, np.array(clients, np.int64))
 
     def receive(self, update: Update, order: Order, time_s: float) -> list[Order]:
         """An update arrived as the answer to an order; with `reply = "after"` see `replies` for the answer."""
+        step, client = self.take(update, order, time_s), update.header.client
+        if not self.replies_after:
+            return self.follow(step, Flag.NONE, client)
+        self._state, self._reply, self._sender = step.state, step, client
+        return []
+
+    def take(self, update: Update, order: Order, time_s: float) -> Step:
+        """Give the rule an update, the answer to an order; what the rule returns is to be followed."""
         self.iteration += 1
         self.updates_since_step += 1
         self.time_s = time_s
-        header, payload = update
+        header, version = update.header, order.version
         arrival = Arrival(
-            header.client, payload, header.round, order.version, order.model, self.version - order.version,
+            header.client, update.payload, header.round, version, order.model, self.version - version,
             order.step_size, header.local_steps, time_s,
         )  # fmt: skip
-        step = self._method.receive(self._state, arrival)
-        if not self.replies_after:
-            return self._follow(step, Flag.NONE, header.client)
-        self._state, self._reply, self._sender = step.state, step, header.client
-        return []
+        return self._receive(self._state, arrival)
+
+    def reply(self, step: Step, client: int) -> Order | None:
+        """Follow a step that calls just the sender of an update, as usual: the order to it. None for other steps."""
+        state, calls, _, contacts, cancels = step
+        if len(calls) != 1 or calls[0] is not client or contacts or cancels:
+            return None
+        self._state, iteration = state, self.iteration
+        step_size = self._schedule(iteration, self.time_s)
+        return Order(client, state.model, step_size, self.version, iteration, _REPLY, self._local_steps)
 
     def replies(self) -> list[Order]:
         """What the last update is answered with after a server step, or instead of one."""
         if self._reply is None:
             return []
         step, self._reply = self._reply._replace(state=self._state), None
-        return self._follow(step, sender=self._sender)
+        return self.follow(step, sender=self._sender)
 
     def aggregate(self, time_s: float) -> list[Order]:
         """The aggregation criterion is met: the server steps, unless the rule does not."""
@@ -146,7 +173,9 @@ class Server:
             if self._mean is not None:
                 self._mean.leave(self.model, self.iteration)
         self._state = step.state
-        return self.replies() + self._follow(step)
+        if self._reply is None and not step.calls and not step.contacts and not step.cancels:
+            return []
+        return self.replies() + self.follow(step)
 
     def again(self, order: Order, time_s: float) -> Order:
         """The update that answers an order was refused: its client forgets it and works again, from the current model.
@@ -170,7 +199,7 @@ class Server:
         self._lost.add(client)
         if self._method.lose is None:
             return []
-        return self._follow(self._method.lose(self._state, client, orders))
+        return self.follow(self._method.lose(self._state, client, orders))
 
     @property
     def removes(self) -> bool:
@@ -200,7 +229,7 @@ class Server:
         if self._mean is not None and run_state.mean is not None:
             self._mean.total, self._mean.since = run_state.mean
 
-    def _follow(self, step: Step, flags: Flag = Flag.NONE, sender: int = -1) -> list[Order]:
+    def follow(self, step: Step, flags: Flag = Flag.NONE, sender: int = -1) -> list[Order]:
         """Take over the state, and turn what clients are told into orders; that to `sender` is a reply."""
         self._state = step.state
         orders = [self._order(call, flags, sender) for call in step.calls]

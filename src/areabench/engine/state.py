@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,8 @@ from areabench.arrays import Vector
 from areabench.engine.events import Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update
 
+_UPDATE = int(Kind.UPDATE)
+
 
 class OpenOrder(NamedTuple):
     """An order that a client works on, which of its rounds that is, and since when (seconds since the start)."""
@@ -27,11 +29,31 @@ class OpenOrder(NamedTuple):
     since_s: float
 
 
+class FirstOrders:
+    """The orders of the start where they are alike but for the client; each is made when it is asked for."""
+
+    def __init__(self, order: Order, clients: NDArray[np.int64]) -> None:
+        self._order, self.clients = order, clients
+
+    def __iter__(self) -> Iterator[Order]:
+        """All of them."""
+        return map(self.of, self.clients.tolist())
+
+    def of(self, client: int) -> Order:
+        """That of a client."""
+        return self._order._replace(client=client)
+
+
 class OpenOrders:
-    """All open orders: a client works on one, and others wait for it in a queue."""
+    """All open orders: a client works on one, and others wait for it in a queue.
+
+    Those of the start may be kept as one until each is asked for, so that a million clients need no million records.
+    """
 
     def __init__(self) -> None:
-        self.out: dict[int, OpenOrder] = {}
+        self.out: dict[int, OpenOrder] = {}  # without those of the start that have no record yet
+        self._first: FirstOrders | None = None
+        self._unrecorded = np.zeros(0, np.bool_)  # by client, whether its order is one of these
         self.queued: dict[int, deque[Order]] = {}
         self.rounds: dict[int, int] = {}  # that each client has ended
         self.local_steps: dict[int, int] = {}  # that these rounds took of the client's samples
@@ -39,11 +61,37 @@ class OpenOrders:
     def begin(self, order: Order, time_s: float) -> bool:
         """An order is given; returns whether its client is free and gets it now, and not from the queue later."""
         client = order.client
-        if client in self.out:
+        if self.find(client) is not None:
             self.queued.setdefault(client, deque()).append(order)
             return False
         self.out[client] = OpenOrder(order, self.rounds.get(client, 0), time_s)
         return True
+
+    def begin_first(self, orders: FirstOrders) -> None:
+        """The orders of the start are given to clients that have none."""
+        self._first, self._unrecorded = orders, np.zeros(int(orders.clients.max()) + 1, np.bool_)
+        self._unrecorded[orders.clients] = True
+
+    def find(self, client: int) -> OpenOrder | None:
+        """The order that a client works on."""
+        if client < len(self._unrecorded) and self._unrecorded[client]:
+            self._unrecorded[client] = False
+            self.out[client] = self._of_the_start(client)
+        return self.out.get(client)
+
+    def clients(self) -> Iterator[int]:
+        """The clients that work on an order."""
+        yield from self.out
+        yield from np.flatnonzero(self._unrecorded).tolist()
+
+    def all(self) -> Iterator[OpenOrder]:
+        """The orders that clients work on."""
+        yield from self.out.values()
+        yield from map(self._of_the_start, np.flatnonzero(self._unrecorded).tolist())
+
+    def _of_the_start(self, client: int) -> OpenOrder:
+        assert self._first is not None
+        return OpenOrder(self._first.of(client), 0, 0.0)
 
     def contact(self, client: int) -> None:
         """A client is contacted; the flag of its order says so, for a run that is resumed."""
@@ -52,6 +100,7 @@ class OpenOrders:
 
     def end(self, client: int, made: int = 0) -> OpenOrder | None:
         """A client's round is over; its order, if it had one. `made` are the steps that it chose to make itself."""
+        self.find(client)
         open_order = self.out.pop(client, None)
         if open_order is not None:
             self.rounds[client] = open_order.round + 1
@@ -80,6 +129,7 @@ class OpenOrders:
 
     def drop(self, client: int) -> int:
         """A client is lost; how many orders it had."""
+        self.find(client)
         return (self.out.pop(client, None) is not None) + len(self.queued.pop(client, ()))
 
 
@@ -131,11 +181,18 @@ class Tally:
 
     def count(self, kind: Kind, time_s: float, client: int = -1, staleness: int = 0) -> None:
         """Count an event."""
-        self.kinds[kind] += 1
+        if kind == _UPDATE:
+            self.count_update(time_s, client, staleness)
+        else:
+            self.kinds[kind] += 1
+            self.last_time_s = time_s
+
+    def count_update(self, time_s: float, client: int, staleness: int) -> None:
+        """Count an update that was used."""
+        self.kinds[_UPDATE] += 1
         self.last_time_s = time_s
-        if kind == Kind.UPDATE:
-            self._staleness[staleness] += 1
-            self._served[client] += 1
+        self._staleness[staleness] += 1
+        self._served[client] += 1
 
     @property
     def events(self) -> int:

@@ -38,6 +38,8 @@ from areabench.experiment.problem_records import (
     Quadratic,
     Robust,
     SplitSettings,
+    UnknownSize,
+    WithoutAccuracy,
 )
 from areabench.experiment.records import (
     EveryPeriod,
@@ -78,7 +80,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
             raise UserError("split: there is no section [data] to split; add one, or remove the section [split]")
         return experiment
     data, split = experiment.data or Mnist(), experiment.split or Dirichlet()
-    if not isinstance(data, OwnPart):  # the size of own data is known only once they are loaded
+    if not isinstance(data, UnknownSize):
         check_enough(split, data.train_samples, experiment.clients.count)
     return replace(experiment, data=data, split=split)
 
@@ -107,7 +109,7 @@ def _check_end(experiment: Experiment) -> None:
         raise UserError("stop: has neither horizon_s nor iterations; add one, a target alone may never be reached")
     if stop.has_target and record.snapshots == "none":
         raise UserError('record.snapshots: "none" leaves nothing to check the target on; use "grid"')
-    if stop.target_accuracy is not None and isinstance(experiment.problem, DrawnSettings):
+    if stop.target_accuracy is not None and isinstance(experiment.problem, WithoutAccuracy):
         name = experiment.problem.name
         raise UserError(f'stop.target_accuracy: problem "{name}" has no accuracy; use stop.target_loss')
     if stop.horizon_s is not None and record.snapshots == "grid" and stop.horizon_s / record.interval_s > 1e6:

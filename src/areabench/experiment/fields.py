@@ -7,7 +7,7 @@ experiment imports nothing that it names. `areabench.engine.plugins.load` calls 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -82,6 +82,21 @@ class Settings(Mapping[str, Value]):
     def __repr__(self) -> str:
         """Nearly as in TOML."""
         return f"Settings({self._entries!r})"
+
+
+PASSED = "python"  # stands for the module of an object that Python code has passed
+
+
+class Passed(str):
+    """The name of a part that Python code passes as an object, `python:name`, and the function that gives the part."""
+
+    function: Callable[..., Any]
+
+    def __new__(cls, path: str, function: Callable[..., Any] = object) -> Passed:
+        """The name; the default is for `copy` and `pickle`, which set the function afterwards."""
+        made = super().__new__(cls, path)
+        made.function = function
+        return made
 
 
 NO_SETTINGS = Settings()

@@ -5,12 +5,22 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from pathlib import PurePath
 from typing import Any
 
 from areabench.experiment.fields import Settings
-from areabench.experiment.method_records import MethodSettings
-from areabench.experiment.problem_records import SplitSettings
-from areabench.experiment.records import Experiment, ListedRates, LognormalRates, RateSettings, UniformRates
+from areabench.experiment.method_records import FedBuff, MethodSettings
+from areabench.experiment.problem_records import File, ScikitLearn, SplitSettings
+from areabench.experiment.records import (
+    AggregationSettings,
+    EveryPeriod,
+    EveryUpdates,
+    Experiment,
+    ListedRates,
+    LognormalRates,
+    RateSettings,
+    UniformRates,
+)
 
 SIMULATOR, MPI = "simulator", "mpi"  # transports of a sweep, as its folder names them
 
@@ -58,13 +68,26 @@ def without_step_size(method: MethodSettings) -> MethodSettings:
     return replace(method, step_size=1.0)
 
 
-def method_labels(methods: Sequence[MethodSettings]) -> list[str]:
-    """The paper's names; a method that occurs in several variants gets the keys in which they differ."""
-    words = [variant_words(method, methods) for method in methods]
+def contender_labels(methods: Sequence[MethodSettings], aggregations: Sequence[AggregationSettings]) -> list[str]:
+    """The labels of methods with their aggregations, which are named where they are not all the same."""
+    several = len(set(aggregations)) > 1
+    words = [
+        [*variant_words(method, methods), *([describe_aggregation(aggregation)] if several else [])]
+        for method, aggregation in zip(methods, aggregations, strict=True)
+    ]
     return [
         method_label(method.name) + (f" ({', '.join(own)})" if own else "")
         for method, own in zip(methods, words, strict=True)
     ]
+
+
+def describe_aggregation(aggregation: AggregationSettings) -> str:
+    """When the server steps, in short."""
+    if isinstance(aggregation, EveryUpdates):
+        return f"Δ = {aggregation.updates}"
+    if isinstance(aggregation, EveryPeriod):
+        return f"a step every {aggregation.period_s:g} s"
+    return f"λ_s = {aggregation.rate:g}"
 
 
 def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> list[str]:
@@ -72,7 +95,21 @@ def variant_words(method: MethodSettings, others: Sequence[MethodSettings]) -> l
     variants = [dict(flatten(other)) for other in others if other.name == method.name]
     own = dict(flatten(method))
     keys = [key for key in own if len({other.get(key) for other in variants}) > 1]
-    return [f"{key.removeprefix('settings.')} = {_word(own[key])}" for key in keys]
+    return [f"{key.removeprefix('settings.')} = {word(own[key])}" for key in keys]
+
+
+def default_remarks(experiment: Experiment) -> dict[str, str]:
+    """What a value does that its key does not say: by dotted key, a few words."""
+    remarks: dict[str, str] = {}
+    if getattr(experiment.method, "server_step_size", 0.0) is None:
+        eta = "alpha" if isinstance(experiment.method, FedBuff) else "alpha·M"
+        remarks["method.step_size"] = f"it sets the server's too: eta = {eta}, because server_step_size is left out"
+    weighting = getattr(experiment.problem, "weighting", "")
+    if weighting == "share":
+        remarks["problem.weighting"] = 'client i descends (s_i/S)·f_i; "exact", the default of torch, is n times that'
+    elif weighting == "exact":
+        remarks["problem.weighting"] = 'client i descends n·(s_i/S)·f_i; "share", the default of logistic, is 1/n of it'
+    return remarks
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -102,7 +139,10 @@ def describe_data(experiment: Experiment) -> str:
     split = experiment.split
     concentration = getattr(split, "concentration", None)
     variant = f" ({concentration:g})" if concentration else ""
-    return f"split {method_label(split.name)}{variant} of {method_label(experiment.data.name)}"
+    data = experiment.data
+    source = data.set if isinstance(data, ScikitLearn) else data.name
+    name = PurePath(data.file).name if isinstance(data, File) else method_label(source)
+    return f"split {method_label(split.name)}{variant} of {name}"
 
 
 def describe_setting(setting: Experiment) -> str:
@@ -120,13 +160,22 @@ def titles(settings: Sequence[Experiment]) -> list[str]:
     plain = [describe_setting(setting) for setting in settings]
     if len(set(plain)) == len(plain):
         return plain
-    said = ("clients.count", "clients.local_steps", "stop.horizon_s")
-    flat = [{key: value for key, value in flatten(setting) if key not in said} for setting in settings]
+    words = _differences(settings, ("clients.count", "clients.local_steps", "stop.horizon_s"))
+    return [", ".join([title, *own]) for title, own in zip(plain, words, strict=True)]
+
+
+def difference_words(experiments: Sequence[Experiment]) -> list[str]:
+    """For each experiment, the settings in which they differ, without method, step size and what changes no run."""
+    methods = [without_step_size(experiment.method) for experiment in experiments]
+    others = _differences(experiments, ("method.", "record.", "name", "module_folders"))
+    return [", ".join([*variant_words(method, methods), *words]) for method, words in zip(methods, others, strict=True)]
+
+
+def _differences(experiments: Sequence[Experiment], without: tuple[str, ...]) -> list[list[str]]:
+    """For each experiment, the keys in which they differ, as `key = value`; none that begins with one of `without`."""
+    flat = [{key: value for key, value in flatten(one) if not key.startswith(without)} for one in experiments]
     keys = [key for key in dict.fromkeys(key for one in flat for key in one) if len({one.get(key) for one in flat}) > 1]
-    return [
-        ", ".join([title, *(f"{key} = {_word(one[key])}" for key in keys if key in one)])
-        for title, one in zip(plain, flat, strict=True)
-    ]
+    return [[f"{key} = {word(one[key])}" for key in keys if key in one] for one in flat]
 
 
 def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
@@ -141,7 +190,8 @@ def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
     return entries
 
 
-def _word(value: object) -> str:
+def word(value: object) -> str:
+    """The value of a key as labels have it."""
     if value is None:
         return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,7 +5,6 @@ Every error is one line: file, key, value, what is allowed, and the nearest vali
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
@@ -18,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.checks import check_combinations
-from areabench.experiment.fields import SAMPLE_PATH, Limits, Scalar, Settings, Value, is_import_path
+from areabench.experiment.fields import SAMPLE_PATH, Limits, Passed, Scalar, Settings, Value, is_import_path
 from areabench.experiment.module_paths import anchored_folders
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import block, read_text, read_toml
@@ -51,6 +50,8 @@ class Location:
 
 def unknown(what: str, name: object, known: Iterable[str]) -> str:
     """The message for a name that does not exist, with the nearest name that does."""
+    import difflib  # only an error needs it
+
     names = sorted(known)
     near = difflib.get_close_matches(shown(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
@@ -84,8 +85,7 @@ def parse_experiment(
     for key in ("sweep", "extends"):
         if key in table:
             raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use `areabench sweep {source}`")
-    for override in overrides:
-        apply_override(table, override)
+    apply_overrides(table, overrides)
     return read_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
 
 
@@ -99,13 +99,18 @@ def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
         raise ConfigError(f"{location.source}: {error}") from None
 
 
+PATHS = {"delays": ("file",), "data": ("file", "test_file", "folder")}  # keys that are paths
+
+
 def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """The table with absolute paths, and with the folder of the modules that it names."""
     if folder is None:
         return table
-    delays = table.get("delays")
-    if isinstance(delays, dict) and isinstance(delays.get("file"), str):
-        table = {**table, "delays": {**delays, "file": str((folder / delays["file"]).absolute())}}
+    for section, names in PATHS.items():
+        if isinstance(entries := table.get(section), dict):
+            paths = {name: entries[name] for name in names if isinstance(entries.get(name), str)}
+            anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
+            table = {**table, section: {**entries, **anchors}}
     return anchored_folders(table, folder)
 
 
@@ -132,8 +137,28 @@ def _is_written(item: Field[Any], record: object) -> bool:
 # ---------------------------------------------------------------------------------------------------- overrides
 
 
-def apply_override(table: dict[str, Any], override: str) -> None:
-    """Put one `section.key=value` into the table."""
+def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Put each `section.key=value` into the table; where `section.name` changes, keys of the variant before go."""
+    given = overridden_keys(overrides)
+    for override, key in zip(overrides, given, strict=True):
+        section, dot, last = key.rpartition(".")
+        before = table.get(section)
+        old = before.get("name") if isinstance(before, dict) and dot and last == "name" else None
+        _apply_override(table, override)
+        for gone in _keys_left_behind(section, old, table[section]["name"]) if old is not None else ():
+            if f"{section}.{gone}" not in given:
+                table[section].pop(gone, None)
+
+
+def _keys_left_behind(section: str, old: object, new: object) -> set[str]:
+    """The keys that one variant of a section has and another has not; none where one of them does not exist."""
+    records = [option for option in options_of(hints_of(Experiment).get(section)) if hasattr(option, "name")]
+    keys = {name_of(record): {item.name for item in fields(record)} for record in records}
+    before, after = (keys.get(SAMPLE_PATH if is_import_path(name) else str(name)) for name in (old, new))
+    return set() if before is None or after is None else before - after
+
+
+def _apply_override(table: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     *sections, last = [part.strip() for part in key.split(".")]
     if not equals or not last or not all(sections):
@@ -191,15 +216,18 @@ def _missing(kind: Any, location: Location, item: Field[Any]) -> ConfigError:
     return location.error(f"is missing{meaning}; {remedy}")
 
 
-def _read_variant(options: Sequence[Any], value: Any, location: Location) -> Any:
-    """A section: the record whose `name` it gives, or the only record there is."""
+def _read_variant(options: Sequence[Any], value: Any, location: Location, default: Any) -> Any:
+    """A section: the record whose `name` it gives, or else the default's if it has the keys, or the only one."""
     if len(options) == 1:
         return _read_record(options[0], value, location)
     if not isinstance(value, dict):
         raise location.error(f'{shown(value)} is a value; write a section [{location.key}] with name = "..."')
     by_name = {name_of(option): option for option in options}
     if "name" not in value:
-        raise location.error(f"has no `name`; choose one of {', '.join(sorted(by_name))}")
+        fitting = [name for name, option in by_name.items() if {item.name for item in fields(option)} >= set(value)]
+        if getattr(default, "name", None) not in fitting:
+            raise location.error(f"has no `name`; choose one of {', '.join(sorted(fitting or by_name))}")
+        return _read_record(by_name[default.name], value, location)
     if SAMPLE_PATH in by_name and ":" in str(value["name"]):
         if not is_import_path(value["name"]):
             raise location.inner("name").error(
@@ -238,7 +266,7 @@ def _read_value(kind: Any, value: Any, location: Location, item: Field[Any]) -> 
     """Check one value against its annotation and limits."""
     options = options_of(kind)
     if is_dataclass(options[0]):
-        return _read_variant(options, value, location)
+        return _read_variant(options, value, location, item.default)
     (option,) = options
     if get_origin(option) is Literal:
         return _read_choice(get_args(option), value, location)
@@ -267,7 +295,7 @@ def _read_scalar(kind: Any, value: Any, location: Location, limits: Limits) -> A
     allowed = " ".join(part for part in (words[kind], limits.describe(), limits.unit) if part)
     if kind is float and type(value) is int:
         value = _widen(value, location, allowed)
-    if type(value) is not kind:
+    if type(value) is not kind and not isinstance(value, Passed):
         raise location.error(f"{shown(value)} is not {allowed}")
     if kind is float and not math.isfinite(value):
         raise location.error(f"{value} is not finite; allowed is {allowed}")

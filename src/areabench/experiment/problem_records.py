@@ -107,7 +107,23 @@ class TorchModule:
     weighting: Literal["share", "exact"] = key("as for `logistic`", "exact")
 
 
-ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | TorchModule | OwnPart
+@dataclass(frozen=True, kw_only=True)
+class Regression:
+    """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
+
+    name: Literal["regression"] = "regression"
+    loss: Literal["squared", "huber", "absolute"] = key(
+        "of an error r: r²/2; or |r|; or with `huber` r²/2 up to |r| = `huber_width`, and linear beyond", "squared"
+    )
+    huber_width: float = key("where Huber's loss becomes linear", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    weighting: Literal["share", "exact"] = key("as for `logistic`", "exact")
+    start_width: float = key("x starts uniform on (-width, width)", 0.0, minimum=0, maximum=LARGEST)
+
+
+ProblemSettings = Logistic | Quadratic | Robust | Median | Hinge | Regression | TorchModule | OwnPart
+WithoutAccuracy = Quadratic | Robust | Median | Regression
 DrawnSettings = Quadratic | Robust | Median  # they draw their own functions: no [data], no [split], no accuracy
 
 # ---------------------------------------------------------------------------------------------------- data
@@ -152,7 +168,65 @@ class Synthetic:
     seed: int = key("seed of the data", 0, minimum=0, below=2**32)
 
 
-DataSettings = Mnist | Digits | Synthetic | OwnPart
+_TEST_SHARE = "share of the samples, drawn once, that are for testing"
+_STANDARDISE = (
+    "shift and scale each feature, and the targets of a regression, to mean 0 and standard deviation 1 over the "
+    "training samples"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FashionMnist:
+    """Fashion-MNIST, 60,000 training and 10,000 test images of 28×28, from four IDX files whose MD5 is checked."""
+
+    name: Literal["fashion-mnist"] = "fashion-mnist"
+    folder: str = key(
+        "folder of the files, gzipped or not; the default is where Debian's package dataset-fashion-mnist has them",
+        "/usr/share/datasets/fashion-mnist",
+    )
+
+    @property
+    def train_samples(self) -> int:
+        """Training samples."""
+        return 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScikitLearn:
+    """A small table that scikit-learn carries (needs scikit-learn); `diabetes` is for regression."""
+
+    name: Literal["scikit-learn"] = "scikit-learn"
+    set: Literal["iris", "wine", "breast_cancer", "diabetes"] = key("which table")
+    standardise: bool = key(_STANDARDISE, True)
+    test_share: float = key(_TEST_SHARE, 0.2, above=0, below=1)
+    seed: int = key("seed of that draw; the same for all trials", 0, minimum=0, below=2**32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """Samples from a file: .npz, CSV, LIBSVM text or IDX, which its content tells; gzip and bzip2 are unpacked."""
+
+    name: Literal["file"] = "file"
+    file: str = key("path of the training samples, relative to the experiment's; for IDX the images, or their folder")
+    test_file: str | None = key(
+        "path of the test samples; left out: those in `file`, or else a share of its samples", None
+    )
+    label: str | None = key("CSV: the label's column, by name or by number from 0; left out: the last one", None)
+    task: Literal["classification", "regression"] = key(
+        "whether labels are classes (numbers or texts), or numbers to predict with problem `regression`",
+        "classification",
+    )
+    scale: float | None = key(
+        "what all features are multiplied by; left out: 1/255 for uint8, else 1", None, above=0, maximum=LARGEST
+    )
+    standardise: bool = key(_STANDARDISE, False)
+    dense: bool = key("keep LIBSVM text as a dense array, for problems that take no sparse one", False)
+    test_share: float = key(_TEST_SHARE, 0.2, above=0, below=1)
+    seed: int = key("seed of that draw; the same for all trials", 0, minimum=0, below=2**32)
+
+
+DataSettings = Mnist | FashionMnist | Digits | ScikitLearn | Synthetic | File | OwnPart
+UnknownSize = ScikitLearn | File | OwnPart  # how many samples there are is known only once they are loaded
 
 # ---------------------------------------------------------------------------------------------------- split
 

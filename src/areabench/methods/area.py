@@ -42,10 +42,11 @@ def area(clients: int, trains_first: bool = True) -> Method:
         return Step(AreaState(model, Buffer(), clients), tuple(range(clients)))
 
     def receive(state: AreaState, arrival: Arrival) -> Step:  # u <- u + m_i/n; x_s goes back to client i
-        return Step(state._replace(residuals=state.residuals.add(arrival.payload)), (arrival.client,))
+        return Step(AreaState(state.model, state.residuals.add(arrival.payload), state.clients), (arrival.client,))
 
     def aggregate(state: AreaState) -> Step:  # x_s <- x_s + u, u <- 0
-        return Step(AreaState(state.model + state.aggregator, Buffer(), state.clients))
+        u = state.aggregator
+        return Step(AreaState(np.add(state.model, u, out=u), Buffer(), state.clients))
 
     rule = (remember_start, report, start, receive, aggregate)  # Algorithm 2, initialization: y_i = x_{s,0}
     return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove)

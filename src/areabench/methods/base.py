@@ -150,8 +150,10 @@ class Buffer(NamedTuple):
     size: int = 0
 
     def add(self, payload: Vector) -> Buffer:
-        """The buffer with one more update."""
-        return Buffer(payload.copy() if self.total is None else self.total + payload, self.size + 1)
+        """The buffer with one more update; the sum, which nobody else holds, is changed in place."""
+        if self.total is None:
+            return Buffer(payload.copy(), self.size + 1)
+        return Buffer(np.add(self.total, payload, out=self.total), self.size + 1)
 
     def mean(self) -> Vector:
         """The plain mean of the updates; the buffer must not be empty."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from areabench.errors import UserError
+from areabench.experiment.fields import PASSED, Passed
 
 
 def look_in(folders: Sequence[str]) -> None:
@@ -22,7 +23,14 @@ def look_in(folders: Sequence[str]) -> None:
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:
     """The function that an import path `package.module:function` names; `setting` is the key of the path."""
+    if isinstance(path, Passed):
+        return path.function
     where, colon, name = path.partition(":")
+    if where == PASSED:
+        raise UserError(
+            f"{setting} = {path!r}: is an object that Python code has passed; pass it again, as "
+            f"{setting.partition('.')[0]}=..., to the function of areabench that is to use it"
+        )
     if not (where and colon and name):
         raise UserError(f"{setting} = {path!r} is not an import path; write `package.module:function`")
     if (here := str(Path.cwd())) not in sys.path:  # as with `python -m areabench`, however areabench was started

@@ -27,6 +27,7 @@ from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, stream
+from areabench.threads import limited_threads
 
 _ROWS_AT_ONCE = 2000  # samples an evaluation converts at a time: 12.5 MB for MNIST
 MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved, in seconds
@@ -189,6 +190,7 @@ class Samples:
         return value, (factors.T @ self.inputs).reshape(-1)
 
 
+@limited_threads()
 def solve_program(samples: Samples) -> Optimum:
     """min mean_j xi_j subject to xi_j >= 0 and xi_j >= 1 + (w_c - w_y)'x_j for every wrong class c.
 
@@ -245,6 +247,7 @@ def _centred(samples: Samples, model: Floats) -> Floats:
     return np.asarray(weights - weights.mean(axis=0)).reshape(-1)
 
 
+@limited_threads()
 def estimate(samples: Samples) -> Optimum:
     """The best point that L-BFGS finds on less and less smoothed costs; all that is proven is f* >= 0."""
     from scipy.optimize import minimize

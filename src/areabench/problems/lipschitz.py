@@ -22,6 +22,7 @@ from areabench.problems.base import Metrics
 from areabench.problems.minibatches import Minibatches
 from areabench.problems.optimum import Optimum, minimise
 from areabench.streams import Purpose, stream
+from areabench.threads import limited_threads
 
 FLOAT = np.dtype(np.float64)
 Floats = NDArray[np.float64]
@@ -177,6 +178,7 @@ def draw_samples(settings: Robust, seed: int, client: int) -> AbsoluteErrors:
     return AbsoluteErrors(inputs, inputs @ truth + noise)
 
 
+@limited_threads()
 def solve_robust(functions: Sequence[AbsoluteErrors]) -> Optimum:
     """The linear program of all clients' samples together; all clients hold the same number of them.
 
@@ -270,6 +272,7 @@ def draw_points(settings: Median, seed: int, client: int) -> MeanDistance:
     return MeanDistance(centre + settings.spread * generator.standard_normal((settings.samples, settings.dimension)))
 
 
+@limited_threads()
 def solve_median(functions: Sequence[MeanDistance]) -> Optimum:
     """The median of all clients' points together; all clients hold the same number of them.
 

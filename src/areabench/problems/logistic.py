@@ -21,12 +21,13 @@ from areabench.arrays import Vector
 from areabench.errors import UserError
 from areabench.experiment.problem_records import Logistic
 from areabench.problems.base import Metrics
-from areabench.problems.datasets import Dataset
+from areabench.problems.datasets import Dataset, is_sparse
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
-from areabench.streams import Purpose, stream
+from areabench.streams import Purpose, Streams, stream
 
 if TYPE_CHECKING:
+    from areabench.problems.linear.sparse import SparseWorkspace
     from areabench.problems.logistic_optimum import CrossEntropy
 
 FLOAT = np.dtype(np.float32)
@@ -47,9 +48,16 @@ class LogisticProblem:
         self.local_steps, self.seed = local_steps, seed
         self.shape: tuple[int, int] = (data.classes, data.train_features.shape[1])
         self.dimension = data.classes * self.shape[1]
-        self.workspace = Workspace(settings.batch_size, self.shape[1], self.shape[0])
+        self.workspace: Workspace | SparseWorkspace
+        if is_sparse(data.train_features):
+            from areabench.problems.linear.sparse import SparseWorkspace  # no other data need it
+
+            self.workspace = SparseWorkspace(data)
+        else:
+            self.workspace = Workspace(settings.batch_size, self.shape, data)
         self._lane_workspace: LaneWorkspace | None = None
         self.weights = client_weights(parts, settings.weighting)
+        self._streams = Streams(seed, Purpose.SAMPLES, len(parts))
 
     def start(self) -> Vector:
         """W with independent entries, uniform on (-width, width)."""
@@ -59,15 +67,17 @@ class LogisticProblem:
 
     def local(self, client: int) -> LocalLogistic:
         """Client `client`'s objective, at its first round."""
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LocalLogistic(self, batches, self.weights[client])
+        return LocalLogistic(self, self._batches(client), self.weights[client])
 
     def lanes(self, client: int, lanes: int) -> LogisticLanes:
         """Client `client`'s objective for `lanes` models at once, at its first round."""
         if self._lane_workspace is None or len(self._lane_workspace.scores) != lanes:
             self._lane_workspace = LaneWorkspace(lanes, self.settings.batch_size, self.shape)
-        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
-        return LogisticLanes(self, self._lane_workspace, batches, self.weights[client])
+        return LogisticLanes(self, self._lane_workspace, self._batches(client), self.weights[client])
+
+    def _batches(self, client: int) -> Minibatches:
+        rows, batch_size = self.parts[client], self.settings.batch_size
+        return Minibatches(self.seed, client, rows, self.local_steps, batch_size, self._streams.open(client))
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
@@ -91,11 +101,11 @@ class LogisticProblem:
         offsets = (model - minimiser for model in models)  # one at a time, as they are float64
         return np.array([offset @ offset for offset in offsets], dtype=np.float64)
 
-    def _scores(self, weights: NDArray[Any], features: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def _scores(self, weights: NDArray[Any], features: Any) -> NDArray[np.float32]:
         """Scores of many models on some images, shape (models, classes, images)."""
         inputs = features.astype(FLOAT) * FLOAT.type(self.data.scale)
         flat = weights.reshape(-1, self.shape[1]) @ inputs.T
-        scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], len(features))
+        scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], features.shape[0])
         return scores
 
     def _train_loss(self, weights: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -155,7 +165,7 @@ class LogisticProblem:
         sample is (p - e_y)x', and |p - e_y|² <= 2. The regulariser is the same for all samples.
         """
         inputs = map(self._inputs, self.parts)
-        squares = [float(np.einsum("sf,sf->", each, each)) / len(each) for each in inputs]  # mean_j |x_ij|²
+        squares = [_sum_of_squares(each) / each.shape[0] for each in inputs]  # mean_j |x_ij|²
         return max(
             weight * sqrt(2 * square / self.settings.batch_size)
             for weight, square in zip(self.weights, squares, strict=True)
@@ -184,7 +194,8 @@ class LogisticProblem:
         value, gradient = loss.value_and_gradient(minimiser)
         return Optimum(minimiser, value, float(gradient @ gradient) / (2 * self.settings.regularisation))
 
-    def _inputs(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _inputs(self, rows: NDArray[np.int64]) -> Any:
+        """Training samples in float64, an array or a CSR array of shape (rows, features)."""
         return self.data.train_features[rows].astype(np.float64) * self.data.scale
 
     def _cross_entropy(self, rows: NDArray[np.int64]) -> CrossEntropy:
@@ -192,6 +203,11 @@ class LogisticProblem:
 
         labels, settings = self.data.train_labels[rows], self.settings
         return CrossEntropy(self._inputs(rows), labels, self.data.classes, settings.regularisation)
+
+
+def _sum_of_squares(inputs: Any) -> float:
+    """The sum of the squares of all entries of an array or a CSR array."""
+    return float(inputs.data @ inputs.data if is_sparse(inputs) else np.einsum("sf,sf->", inputs, inputs))
 
 
 def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -216,9 +232,11 @@ def _hits(scores: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.
 class Workspace:
     """The buffers of one mini-batch gradient; all clients of a process share them and compute in turn."""
 
-    def __init__(self, batch_size: int, features: int, classes: int) -> None:
-        self.raw = np.empty((batch_size, features), dtype=np.uint8)
+    def __init__(self, batch_size: int, shape: tuple[int, int], data: Dataset) -> None:
+        classes, features = shape
+        self._data, kind = data, data.train_features.dtype
         self.inputs = np.empty((batch_size, features), dtype=FLOAT)
+        self.raw = self.inputs if kind == FLOAT else np.empty((batch_size, features), dtype=kind)
         self.scores = np.empty((classes, batch_size), dtype=FLOAT)
         self.column = np.empty((1, batch_size), dtype=FLOAT)
         self.spread = np.empty((classes, batch_size), dtype=FLOAT)
@@ -227,11 +245,12 @@ class Workspace:
         self.identity = np.eye(classes, dtype=FLOAT)
         self.one_hot = np.empty((classes, batch_size), dtype=FLOAT)
 
-    def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
+    def load(self, rows: NDArray[np.int64]) -> None:
         """Gather the mini-batch; the features stay unscaled, and smaller arrays are scaled instead."""
-        data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
-        np.copyto(self.inputs, self.raw)
-        data.train_labels.take(rows, out=self.labels, mode="clip")
+        self._data.train_features.take(rows, axis=0, out=self.raw, mode="clip")
+        if self.raw is not self.inputs:
+            np.copyto(self.inputs, self.raw, casting="same_kind")
+        self._data.train_labels.take(rows, out=self.labels, mode="clip")
         self.identity.take(self.labels, axis=1, out=self.one_hot, mode="clip")
 
     def softmax(self) -> None:
@@ -244,6 +263,17 @@ class Workspace:
         np.add.reduce(scores, axis=0, keepdims=True, out=column)
         np.copyto(spread, column)
         np.divide(scores, spread, out=scores)
+
+    def differentiate(self, model: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
+        """Leave `rate` times the mini-batch gradient, without regulariser, in `gradient`."""
+        scale = self._data.scale
+        self.load(rows)
+        np.dot(model, self.inputs.T, out=self.scores)
+        np.multiply(self.scores, FLOAT.type(scale), out=self.scores)
+        self.softmax()
+        np.subtract(self.scores, self.one_hot, out=self.scores)
+        np.multiply(self.scores, FLOAT.type(rate * scale / len(rows)), out=self.scores)
+        np.dot(self.scores, self.inputs, out=self.gradient)
 
 
 class LocalLogistic:
@@ -265,7 +295,7 @@ class LocalLogistic:
     def gradient(self, model: Vector) -> Vector:
         """weight·(gradient of the next mini-batch + nu·W); a new array."""
         problem, weights = self._problem, model.reshape(self._problem.shape)
-        self._batch_gradient(weights, self._batches.next_batches(1)[0], self._weight)
+        problem.workspace.differentiate(weights, self._batches.next_batches(1)[0], self._weight)
         result = weights * FLOAT.type(self._weight * problem.settings.regularisation)
         np.add(result, problem.workspace.gradient, out=result)
         return result.reshape(-1)
@@ -277,21 +307,9 @@ class LocalLogistic:
     def _step(self, before: NDArray[Any], after: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
         """One step from `before` to `after`, which may be the same array."""
         problem, work = self._problem, self._problem.workspace
-        self._batch_gradient(before, rows, rate)
+        work.differentiate(before, rows, rate)
         np.multiply(before, FLOAT.type(1 - rate * problem.settings.regularisation), out=after)
         np.subtract(after, work.gradient, out=after)
-
-    def _batch_gradient(self, model: NDArray[Any], rows: NDArray[np.int64], rate: float) -> None:
-        """Leave `rate` times the mini-batch gradient, without regulariser, in the workspace's gradient."""
-        problem, work = self._problem, self._problem.workspace
-        scale = problem.data.scale
-        work.load(problem.data, rows)
-        np.dot(model, work.inputs.T, out=work.scores)
-        np.multiply(work.scores, FLOAT.type(scale), out=work.scores)
-        work.softmax()
-        np.subtract(work.scores, work.one_hot, out=work.scores)
-        np.multiply(work.scores, FLOAT.type(rate * scale / len(rows)), out=work.scores)
-        np.dot(work.scores, work.inputs, out=work.gradient)
 
 
 # ---------------------------------------------------------------------------------------------------- many models
@@ -362,6 +380,8 @@ class LogisticLanes:
 
     def __init__(self, problem: LogisticProblem, work: LaneWorkspace, batches: Minibatches, weight: float) -> None:
         self._problem, self._work, self._batches, self._weight = problem, work, batches, weight
+        assert isinstance(problem.workspace, Workspace)  # runs on sparse features share no pass
+        self._shared = problem.workspace
         self._step_sizes: NDArray[np.float64] | None = None
         self._steps: list[LaneStep] = []
 
@@ -375,7 +395,7 @@ class LogisticLanes:
             self._step_sizes, self._steps = step_sizes, self._plan(step_sizes)
         local = self._work.local
         for number, (rows, step) in enumerate(zip(self._batches.next_round(), self._steps, strict=True)):
-            self._problem.workspace.load(self._problem.data, rows)
+            self._shared.load(rows)
             if number == 0:
                 self._read(models, step)
             else:
@@ -413,18 +433,18 @@ class LogisticLanes:
 
     def _multiply(self, models: NDArray[Any]) -> None:
         """The products of all lanes' models, shape (lanes, classes, features), and the samples, into the scores."""
-        inputs, scores = self._problem.workspace.inputs, self._work.scores
+        inputs, scores = self._shared.inputs, self._work.scores
         np.dot(models.reshape(-1, inputs.shape[1]), inputs.T, out=scores.reshape(-1, len(inputs)))
 
     def _residuals(self, step: LaneStep) -> None:
         """Turn the products into the small factor of all lanes' gradients, in the workspace's scores."""
-        shared, work = self._problem.workspace, self._work
+        shared, work = self._shared, self._work
         work.softmax(step.scale)
         np.subtract(work.by_class, shared.one_hot[:, None, :], out=work.by_class)
         np.multiply(work.by_class, step.factor, out=work.scores.transpose(1, 0, 2))
 
     def _subtract(self) -> None:
         """V <- V - small factor · samples; transposed, as BLAS expects Fortran's order."""
-        work, inputs = self._work, self._problem.workspace.inputs
+        work, inputs = self._work, self._shared.inputs
         local, scores = work.local.reshape(-1, inputs.shape[1]), work.scores.reshape(-1, len(inputs))
         work.sgemm(-1.0, inputs.T, scores.T, beta=1.0, c=local.T, overwrite_c=1)

@@ -6,14 +6,18 @@ clients took 14 s more.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 from scipy.optimize import minimize
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.sparse.linalg import LinearOperator, cg, svds
 from scipy.special import log_softmax
 
+from areabench.problems.datasets import is_sparse
 from areabench.problems.optimum import Point, minimise
+from areabench.threads import limited_threads
 
 TOLERANCE = 1e-10  # norm of the gradient at a minimiser; the minimiser is then exact to TOLERANCE/nu
 _NEAR = 1e-5  # norm of the gradient at which L-BFGS hands over to Newton's method
@@ -22,9 +26,7 @@ _NEAR = 1e-5  # norm of the gradient at which L-BFGS hands over to Newton's meth
 class CrossEntropy:
     """fhat(W) = mean cross-entropy of some samples + (nu/2)·|W|², W of shape (classes, features) flattened."""
 
-    def __init__(
-        self, inputs: NDArray[np.float64], labels: NDArray[np.int64], classes: int, regularisation: float
-    ) -> None:
+    def __init__(self, inputs: Any, labels: NDArray[np.int64], classes: int, regularisation: float) -> None:
         self._inputs, self._regularisation = inputs, regularisation  # inputs of shape (samples, features), scaled
         self._shape = (classes, inputs.shape[1])
         self._one_hot = np.eye(classes)[labels]
@@ -32,7 +34,7 @@ class CrossEntropy:
     def value_and_gradient(self, point: Point) -> tuple[float, Point]:
         """fhat and its gradient."""
         logarithms = log_softmax(self._inputs @ point.reshape(self._shape).T, axis=1)
-        residuals = (np.exp(logarithms) - self._one_hot) / len(self._inputs)
+        residuals = (np.exp(logarithms) - self._one_hot) / len(self._one_hot)
         value = 0.5 * self._regularisation * float(point @ point) - float((self._one_hot * logarithms).sum(1).mean())
         return value, (residuals.T @ self._inputs).reshape(-1) + self._regularisation * point
 
@@ -47,7 +49,7 @@ class CrossEntropy:
         def hessian_times(vector: Point) -> Point:
             scores = chances * (self._inputs @ vector.reshape(self._shape).T)
             scores -= chances * scores.sum(axis=1, keepdims=True)
-            curved: Point = (scores.T @ self._inputs).reshape(-1) / len(self._inputs)
+            curved: Point = (scores.T @ self._inputs).reshape(-1) / len(self._one_hot)
             return curved + self._regularisation * vector
 
         hessian = LinearOperator((len(point), len(point)), matvec=hessian_times, dtype=np.float64)
@@ -55,6 +57,7 @@ class CrossEntropy:
         return np.asarray(cg(hessian, -gradient, rtol=accuracy, maxiter=2000)[0])
 
 
+@limited_threads()
 def minimiser_of(loss: CrossEntropy, start: Point) -> Point:
     """Where the gradient's norm is at most TOLERANCE; needs nu > 0."""
     near = minimize(
@@ -63,8 +66,15 @@ def minimiser_of(loss: CrossEntropy, start: Point) -> Point:
     return minimise(loss.gradient, loss.newton_step, near.x, TOLERANCE, "problem.regularisation")
 
 
-def largest_eigenvalue(inputs: NDArray[np.float64]) -> float:
-    """lambda_max(X'X/s) of X of shape (s, features), through the smaller of X'X and XX'."""
+@limited_threads()
+def largest_eigenvalue(inputs: Any) -> float:
+    """lambda_max(X'X/s) of X of shape (s, features): through the smaller of X'X and XX', of a CSR array by ARPACK."""
+    if is_sparse(inputs):
+        least = min(inputs.shape)
+        if least == 1:
+            return float(inputs.data @ inputs.data / inputs.shape[0])
+        largest = svds(inputs, k=1, v0=np.ones(least), return_singular_vectors=False)[0]
+        return float(largest**2 / inputs.shape[0])
     gram = inputs.T @ inputs if len(inputs) > inputs.shape[1] else inputs @ inputs.T
     last = len(gram) - 1
     return float(eigvalsh(gram, subset_by_index=[last, last])[0]) / len(inputs)

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from areabench.problems.splits import part_sizes
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however few it draws
@@ -15,15 +16,25 @@ _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however
 
 def client_weights(parts: Sequence[NDArray[np.int64]], weighting: Literal["share", "exact"]) -> list[float]:
     """What multiplies each client's objective: its share s_i/S of the samples, times n where `exact`."""
-    total, factor = sum(len(part) for part in parts), len(parts) if weighting == "exact" else 1
-    return [len(part) / total * factor for part in parts]
+    sizes, factor = part_sizes(parts), len(parts) if weighting == "exact" else 1
+    weights: list[float] = (sizes / sizes.sum() * factor).tolist()
+    return weights
 
 
 class Minibatches:
     """Client `client`'s mini-batches in order: rows of `samples`, drawn with replacement; a round takes `steps`."""
 
-    def __init__(self, seed: int, client: int, samples: NDArray[np.int64], steps: int, batch_size: int) -> None:
-        self._generator = stream(seed, Purpose.SAMPLES, client)
+    def __init__(
+        self,
+        seed: int,
+        client: int,
+        samples: NDArray[np.int64],
+        steps: int,
+        batch_size: int,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        """`generator` is the client's stream of samples, where it is open already."""
+        self._generator = stream(seed, Purpose.SAMPLES, client) if generator is None else generator
         self._samples, self._steps = samples, steps
         rounds_ahead = max(1, _DRAWS_AHEAD // (steps * batch_size))
         self._shape = (rounds_ahead * steps, batch_size)

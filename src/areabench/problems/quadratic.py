@@ -1,12 +1,12 @@
 """Random strongly convex quadratics with a known minimiser, in float64: f_i(x) = ½ (x-c_i)'H_i(x-c_i), f = mean f_i.
 
-Client i's function depends on the seed and on i alone, so adding clients does not change the first ones. A process
-draws only the functions that it needs; where `zeta` is given it draws all, to find the common factor.
+Client i's function depends on the seed and on i alone, so adding clients does not change the first ones, unless `zeta`
+is given: its factor is common to all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
@@ -18,13 +18,17 @@ from areabench.arrays import Vector
 from areabench.experiment.problem_records import Quadratic
 from areabench.problems.base import Metrics
 from areabench.problems.optimum import Optimum
-from areabench.streams import Purpose, stream
+from areabench.streams import Purpose, Streams, stream
 
 FLOAT = np.dtype(np.float64)
 Matrix = NDArray[np.float64]
 
+_KEPT_BYTES = 2**28  # of all functions together, up to which they are kept
+_RECORD_BYTES = 350  # of one function, besides its entries
+_ENTRIES_AT_ONCE = 2**16  # of the functions that are drawn together: their matrices stay in the cache
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Bowl:
     """One client's function ½ (x-c)'H(x-c): H symmetric, shape (d, d), and c, shape (d,)."""
 
@@ -42,21 +46,47 @@ class Bowl:
         return self.hessian @ offset
 
 
-def draw_bowl(settings: Quadratic, seed: int, client: int) -> Bowl:
-    """Client `client`'s function; it has both extreme curvatures, in dimension 1 only the largest."""
-    generator = stream(seed, Purpose.PROBLEM, client)
-    centre = settings.heterogeneity * generator.standard_normal(settings.dimension)
-    curvatures = _draw_curvatures(settings, generator)
-    basis, _ = np.linalg.qr(generator.standard_normal((settings.dimension, settings.dimension)))
-    hessian = (basis * curvatures) @ basis.T
-    return Bowl(0.5 * (hessian + hessian.T), centre)
+class DrawnBowls:
+    """The functions of all clients as they are drawn: once where they take little memory, else each time."""
 
+    def __init__(self, settings: Quadratic, clients: int, seed: int) -> None:
+        self._settings, self._clients = settings, clients
+        self._streams = Streams(seed, Purpose.PROBLEM, clients)
+        entries = settings.dimension * (settings.dimension + 1)
+        self._at_once = max(1, _ENTRIES_AT_ONCE // entries)
+        self._keeps = clients * (FLOAT.itemsize * entries + _RECORD_BYTES) <= _KEPT_BYTES
+        self._kept: list[Bowl] = []
 
-def _draw_curvatures(settings: Quadratic, generator: np.random.Generator) -> NDArray[np.float64]:
-    low, high = settings.curvature_min, settings.curvature_max
-    curvatures = generator.uniform(low, high, settings.dimension)
-    curvatures[0], curvatures[-1] = low, high
-    return curvatures
+    def __getitem__(self, client: int) -> Bowl:
+        """One client's function."""
+        return self._kept[client] if self._kept else self._draw(range(client, client + 1))[0]
+
+    def __iter__(self) -> Iterator[Bowl]:
+        """All functions in turn."""
+        if self._keeps and not self._kept:
+            self._kept = list(self._drawn())
+        return iter(self._kept or self._drawn())
+
+    def _drawn(self) -> Iterator[Bowl]:
+        for first in range(0, self._clients, self._at_once):
+            yield from self._draw(range(first, min(first + self._at_once, self._clients)))
+
+    def _draw(self, clients: range) -> list[Bowl]:
+        """The functions of some clients; each has both extreme curvatures, in dimension 1 only the largest."""
+        settings, dimension = self._settings, self._settings.dimension
+        centres, curvatures = [], np.empty((len(clients), 1, dimension))
+        directions = np.empty((len(clients), dimension, dimension))
+        for place, client in enumerate(clients):
+            generator = self._streams.open(client)
+            centres.append(settings.heterogeneity * generator.standard_normal(dimension))
+            curvatures[place] = generator.uniform(settings.curvature_min, settings.curvature_max, dimension)
+            generator.standard_normal(out=directions[place])
+        curvatures[..., 0], curvatures[..., -1] = settings.curvature_min, settings.curvature_max
+        bases, _ = np.linalg.qr(directions)
+        hessians = (bases * curvatures) @ bases.swapaxes(1, 2)
+        hessians = 0.5 * (hessians + hessians.swapaxes(1, 2))
+        # Copies, because the rounding of some processors' BLAS depends on where an array begins.
+        return [Bowl(hessian.copy(), centre) for hessian, centre in zip(hessians, centres, strict=True)]
 
 
 class QuadraticProblem:
@@ -64,19 +94,35 @@ class QuadraticProblem:
 
     dtype = FLOAT
 
-    def __init__(self, settings: Quadratic, clients: int, local_steps: int, seed: int) -> None:
+    def __init__(
+        self,
+        settings: Quadratic,
+        clients: int,
+        local_steps: int,
+        seed: int,
+        drawn: DrawnBowls | Sequence[Bowl] | None = None,
+    ) -> None:
+        """`drawn` are the clients' functions before `zeta` scales them, where they are known."""
         self.settings, self.clients, self.dimension = settings, clients, settings.dimension
         self.local_steps, self.seed = local_steps, seed
+        self._drawn = DrawnBowls(settings, clients, seed) if drawn is None else drawn
 
     def bowl(self, client: int) -> Bowl:
         """Client `client`'s function."""
-        bowl = draw_bowl(self.settings, self.seed, client)
+        return self._scaled(self._drawn[client])
+
+    def bowls(self) -> Iterator[Bowl]:
+        """The functions of all clients."""
+        return map(self._scaled, self._drawn)
+
+    def _scaled(self, bowl: Bowl) -> Bowl:
         return bowl if self.settings.zeta is None else Bowl(bowl.hessian, self._factor * bowl.centre)
 
     @cached_property
     def _factor(self) -> float:
         """What the centres are multiplied by: x* is linear in them, so zeta grows as they do."""
-        as_drawn = QuadraticProblem(replace(self.settings, zeta=None), self.clients, self.local_steps, self.seed)
+        settings = replace(self.settings, zeta=None)
+        as_drawn = QuadraticProblem(settings, self.clients, self.local_steps, self.seed, self._drawn)
         return self.settings.zeta / as_drawn.zeta if self.settings.zeta else 0.0
 
     @property
@@ -97,7 +143,7 @@ class QuadraticProblem:
     @cached_property
     def zeta(self) -> float:
         """The greatest distance of a local minimiser from the global one: max_i |x* - c_i|."""
-        return max(float(np.linalg.norm(self.minimiser - self.bowl(i).centre)) for i in range(self.clients))
+        return max(float(np.linalg.norm(self.minimiser - bowl.centre)) for bowl in self.bowls())
 
     @property
     def optimum(self) -> Optimum:
@@ -105,21 +151,28 @@ class QuadraticProblem:
         return Optimum(self.minimiser, self.minimum, gap=0.0)
 
     @cached_property
+    def _means(self) -> tuple[Matrix, NDArray[np.float64]]:
+        """The means of H_i, shape (d, d), and of H_i c_i, shape (d,)."""
+        hessian, pull = np.zeros((self.dimension, self.dimension)), np.zeros(self.dimension)
+        for bowl in self.bowls():
+            hessian += bowl.hessian
+            pull += bowl.hessian @ bowl.centre
+        return hessian / self.clients, pull / self.clients
+
+    @property
     def mean_hessian(self) -> Matrix:
         """The Hessian of f, shape (d, d)."""
-        return np.asarray(sum(self.bowl(client).hessian for client in range(self.clients)) / self.clients)
+        return self._means[0]
 
     @cached_property
     def minimiser(self) -> NDArray[np.float64]:
         """Where f is least: the solution of (mean H_i) x = mean H_i c_i."""
-        bowls = map(self.bowl, range(self.clients))
-        pull = np.asarray(sum(bowl.hessian @ bowl.centre for bowl in bowls) / self.clients)
-        return np.asarray(np.linalg.solve(self.mean_hessian, pull), dtype=FLOAT)
+        return np.asarray(np.linalg.solve(*self._means), dtype=FLOAT)
 
     @cached_property
     def minimum(self) -> float:
         """The least value of f; above 0 where the centres differ."""
-        return sum(self.bowl(client).loss(self.minimiser) for client in range(self.clients)) / self.clients
+        return sum(bowl.loss(self.minimiser) for bowl in self.bowls()) / self.clients
 
     def start(self) -> Vector:
         """The minimiser plus `start_distance` in a random direction."""
@@ -128,8 +181,11 @@ class QuadraticProblem:
 
     def local(self, client: int) -> LocalQuadratic:
         """Client `client`'s objective, at its first round."""
-        generator = stream(self.seed, Purpose.SAMPLES, client)
-        return LocalQuadratic(self.bowl(client), generator, self.local_steps, self.settings.noise)
+        return LocalQuadratic(self.bowl(client), self._noise.open(client), self.local_steps, self.settings.noise)
+
+    @cached_property
+    def _noise(self) -> Streams:
+        return Streams(self.seed, Purpose.SAMPLES, self.clients)
 
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """f, if asked for, and the squared distance to the minimiser; there is no accuracy."""

@@ -1,6 +1,6 @@
 """Splits: which training rows each client holds, drawn from the experiment's seed.
 
-A split is a list with one array of sorted row numbers per client; no row is in two of them and none is empty.
+A split has one array of sorted row numbers per client; no row is in two of them and none is empty.
 `dirichlet`, `iid` and `nearly-iid` assign all rows; `dirichlet-equal` leaves the remainder of N/n unused.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,34 @@ _MANY_CLIENTS = 1000
 _NOBODY = -1  # owner of a row that is not assigned
 
 
-def split(settings: PackageSplit, labels: Rows, clients: int, seed: int) -> list[Rows]:
+class Parts(Sequence[Rows]):
+    """The rows of each client, cut out of one array when they are asked for: a million arrays take 200 MB."""
+
+    def __init__(self, rows: Rows, sizes: Rows) -> None:
+        self._rows, self.sizes, self._ends = rows, sizes, np.cumsum(sizes)
+
+    def __len__(self) -> int:
+        """How many clients there are."""
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, client: int) -> Rows: ...
+    @overload
+    def __getitem__(self, client: slice) -> list[Rows]: ...
+    def __getitem__(self, client: int | slice) -> Rows | list[Rows]:
+        """One client's rows, or those of several."""
+        if isinstance(client, slice):
+            return [self[each] for each in range(len(self))[client]]
+        end = int(self._ends[client])
+        return self._rows[end - int(self.sizes[client]) : end]
+
+
+def part_sizes(parts: Sequence[Rows]) -> Rows:
+    """How many rows each client holds."""
+    return parts.sizes if isinstance(parts, Parts) else np.array([len(part) for part in parts], dtype=np.int64)
+
+
+def split(settings: PackageSplit, labels: Rows, clients: int, seed: int) -> Parts:
     """Sorted row numbers of each client."""
     check_enough(settings, len(labels), clients)
     generator = stream(seed, Purpose.SPLIT)
@@ -53,18 +81,24 @@ def count_labels(labels: Rows, parts: Sequence[Rows], classes: int) -> Rows:
     return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
 
 
-def _parts(owners: Rows, clients: int) -> list[Rows]:
+def _parts(owners: Rows, clients: int) -> Parts:
     """Turn the owner of each row into the sorted rows of each owner."""
-    by_owner = np.argsort(owners, kind="stable").astype(np.int64, copy=False)
+    by_owner = _order(owners).astype(np.int64, copy=False)
     unused = int(np.count_nonzero(owners == _NOBODY))
-    sizes = np.bincount(owners[owners != _NOBODY], minlength=clients)
-    return np.split(by_owner[unused:], np.cumsum(sizes)[:-1])
+    return Parts(by_owner[unused:], np.bincount(owners[owners != _NOBODY], minlength=clients))
+
+
+def _order(numbers: Rows) -> NDArray[np.intp]:
+    """The rows sorted by their numbers; of equal ones the first comes first."""
+    if numbers.min() >= -(2**15) and numbers.max() < 2**15:
+        return np.argsort(numbers.astype(np.int16), kind="stable")  # seven times as fast
+    return np.argsort(numbers, kind="stable")
 
 
 def _shuffled_classes(labels: Rows, generator: np.random.Generator) -> list[Rows]:
     """The rows of each label that occurs, in random order."""
     _, counts = np.unique(labels, return_counts=True)
-    by_label = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+    by_label = np.split(_order(labels), np.cumsum(counts)[:-1])
     return [generator.permutation(rows) for rows in by_label]
 
 
@@ -130,9 +164,12 @@ def _repair(owners: Rows, clients: int, minimum: int, generator: np.random.Gener
     Givers start above the minimum and never fall below it, takers start below and never rise above it, so the two
     heaps stay disjoint and every move reduces the number of missing rows by one.
     """
+    if np.bincount(owners, minlength=clients).min() >= minimum:
+        return
     parts = _parts(owners, clients)
-    takers = [(len(rows), client) for client, rows in enumerate(parts) if len(rows) < minimum]
-    givers = [(-len(rows), client) for client, rows in enumerate(parts) if len(rows) > minimum]
+    sizes = parts.sizes.tolist()
+    takers = [(size, client) for client, size in enumerate(sizes) if size < minimum]
+    givers = [(-size, client) for client, size in enumerate(sizes) if size > minimum]
     heapq.heapify(takers)
     heapq.heapify(givers)
     piles: dict[int, list[int]] = {}  # rows of the givers in use, shuffled, so that the last one is a random one
@@ -194,8 +231,9 @@ def _draw_classes(shares: Shares, left: Rows, count: int, generator: np.random.G
 def _iid(samples: int, clients: int, generator: np.random.Generator) -> Rows:
     """An even split of a shuffle: sizes differ by one at most."""
     owners = np.empty(samples, dtype=np.int64)
-    for client, rows in enumerate(np.array_split(generator.permutation(samples), clients)):
-        owners[rows] = client
+    sizes = np.full(clients, samples // clients)
+    sizes[: samples % clients] += 1
+    owners[generator.permutation(samples)] = np.repeat(np.arange(clients), sizes)
     return owners
 
 

@@ -13,6 +13,7 @@ replayed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,18 +149,19 @@ class FlatModule:
 class BatchBuffers:
     """The buffers of one mini-batch: the same memory as numpy arrays and as torch tensors."""
 
-    def __init__(self, batch_size: int, features: int) -> None:
-        self._raw = np.empty((batch_size, features), dtype=np.uint8)
+    def __init__(self, batch_size: int, features: int, kind: np.dtype[Any]) -> None:
+        self._raw = np.empty((batch_size, features), dtype=kind)
         self._numbers = np.empty(batch_size, dtype=np.int64)
-        self._bytes = torch.from_numpy(self._raw)
         self.inputs = torch.empty((batch_size, features))
+        self._inputs: NDArray[np.float32] = self.inputs.numpy()
         self.labels = torch.from_numpy(self._numbers)
 
     def load(self, data: Dataset, rows: NDArray[np.int64]) -> None:
         """Gather and scale the samples of the given rows."""
         np.take(data.train_features, rows, axis=0, out=self._raw, mode="clip")
         np.take(data.train_labels, rows, out=self._numbers, mode="clip")
-        self.inputs.copy_(self._bytes).mul_(data.scale)
+        np.copyto(self._inputs, self._raw, casting="same_kind")
+        self.inputs.mul_(data.scale)
 
 
 class TorchProblem:
@@ -170,13 +172,12 @@ class TorchProblem:
     def __init__(
         self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
-        torch.set_num_threads(1)
         torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler: 70 MB
         self.settings, self.data, self.parts = settings, data, parts
         self.local_steps, self.seed = local_steps, seed
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
         self.flat = FlatModule(self._draw_module())
-        self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1])
+        self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1], data.train_features.dtype)
         self._start = self.flat.array.copy()
         self.dimension = len(self._start)
         self._weights = client_weights(parts, settings.weighting)
@@ -232,7 +233,7 @@ class TorchProblem:
             yield self.flat.module(inputs)
 
 
-def _chunks(features: NDArray[np.uint8], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
+def _chunks(features: NDArray[Any], labels: NDArray[np.int64], scale: float) -> Iterator[tuple[Tensor, Tensor]]:
     """Scaled features and labels, in chunks of some thousand samples."""
     for first in range(0, len(labels), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)

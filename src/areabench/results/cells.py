@@ -20,6 +20,7 @@ class Cell:
     results: tuple[Result, ...]  # at least one
     planned: int  # trials that the sweep asks for
     target: float = 80.0  # percent
+    tuned: str = ""  # settings beside the step size that were chosen for this cell, in words
 
     @property
     def experiment(self) -> Experiment:
@@ -30,6 +31,11 @@ class Cell:
     def step_size(self) -> float:
         """The step size alpha."""
         return self.experiment.method.step_size
+
+    @property
+    def point(self) -> str:
+        """The step size, and what else was tuned, in words."""
+        return f"{self.step_size:g}" + (f", {self.tuned}" if self.tuned else "")
 
     @cached_property
     def finite(self) -> tuple[Result, ...]:
@@ -58,7 +64,7 @@ class Cell:
     @cached_property
     def accuracy(self) -> Spread | None:
         """Test accuracy at the end in percent; None where no trial has one."""
-        return spread_of([result.final_accuracy for result in self.finite])
+        return spread_of([result.final_accuracy for result in self.finite], "test_accuracy")
 
     @cached_property
     def loss(self) -> Spread | None:
@@ -73,6 +79,14 @@ class Cell:
     def reach(self) -> Reach:
         """Time to the target accuracy over all trials, diverged ones included."""
         return reach_of(self.results, self.target)
+
+    @cached_property
+    def rho(self) -> Spread | None:
+        """Time to the target over the horizon; None unless every trial reached it."""
+        if not self.reach.is_complete or self.reach.horizon_s is None:
+            return None
+        horizon_s = self.reach.horizon_s
+        return spread_of([time_s / horizon_s for time_s in self.reach.times_s])
 
     @cached_property
     def comparison(self) -> Comparison | None:

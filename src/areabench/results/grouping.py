@@ -1,15 +1,16 @@
 """Runs grouped for tables, figures and reports: pages of rates settings of methods of step sizes of trials.
 
-A page is one table or one figure: all runs that agree in everything but method, rates and seed. A rule of
-`results.retention` says which step sizes of a method are kept, and which trials of them.
+A page is one table or one figure: all runs that agree in everything but method, aggregation, rates, what is recorded
+and seed. A rule of `results.retention` says which step sizes of a method are kept, and which trials of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,34 +18,59 @@ import numpy as np
 from areabench.engine.events import State
 from areabench.experiment.labels import (
     METHOD_NAMES,
+    contender_labels,
     describe_data,
     describe_rates,
     flatten,
-    method_labels,
     titles,
     without_step_size,
+    word,
 )
 from areabench.experiment.method_records import Area, MethodSettings
-from areabench.experiment.records import Experiment, RateSettings, UniformRates
+from areabench.experiment.records import (
+    AggregationSettings,
+    EveryUpdates,
+    Experiment,
+    RateSettings,
+    Record,
+    UniformRates,
+)
 from areabench.results.cells import Cell
+from areabench.results.ranking import QUALITIES, RankedQuality, Standing, standings
 from areabench.results.retention import Choice, Rule, named_rule
-from areabench.results.statistics import DECIMALS, Quantity
+from areabench.results.statistics import Quantity
 from areabench.sweeps.read import Result
 
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
-_Part = tuple[RateSettings, MethodSettings]  # of a page
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Contender:
-    """One method under one rates setting, with the step sizes that are kept."""
+class Competitor:
+    """What is compared on a page: a method and when its server steps; step size and tuned keys mean nothing here."""
 
-    method: MethodSettings  # its step size means nothing here
+    method: MethodSettings
+    aggregation: AggregationSettings
+
+
+_Part = tuple[RateSettings, Competitor]  # of a page
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One competitor under one rates setting, with the step sizes that are kept."""
+
+    competitor: Competitor
     variant: int  # counts the settings of one method that differ beside the step size
     label: str
     cells: tuple[Cell, ...]  # by step size, ascending
     reason: str = ""  # why there is no step size, where the runs are not to blame
+    note: str = ""  # what else to say about the choice
+
+    @property
+    def method(self) -> MethodSettings:
+        """The method; its step size means nothing."""
+        return self.competitor.method
 
 
 @dataclass(frozen=True)
@@ -94,25 +120,23 @@ class Page:
     @property
     def methods(self) -> tuple[Contender, ...]:
         """The methods, each as in the first rates setting that has it."""
-        first: dict[MethodSettings, Contender] = {}
+        first: dict[Competitor, Contender] = {}
         for row in self.rows:
             for contender in row.contenders:
-                first.setdefault(contender.method, contender)
+                first.setdefault(contender.competitor, contender)
         return tuple(first.values())
 
-    def lines(self, method: MethodSettings) -> list[tuple[Cell | None, ...]]:
-        """The cells of a method: one line per step size, one cell per rates setting, None where it is not kept."""
-        columns = [
-            {cell.step_size: cell for one in row.contenders if one.method == method for cell in one.cells}
-            for row in self.rows
-        ]
-        sizes = sorted({size for column in columns for size in column})
-        return [tuple(column.get(size) for column in columns) for size in sizes]
+    def lines(self, contender: Contender) -> list[tuple[Cell | None, ...]]:
+        """The cells of a competitor: one line per step size, one cell per rates setting, None where it is not kept."""
+        same = [[one for one in row.contenders if one.competitor == contender.competitor] for row in self.rows]
+        columns = [{(cell.step_size, cell.tuned): cell for one in found for cell in one.cells} for found in same]
+        points = sorted({point for column in columns for point in column})
+        return [tuple(column.get(point) for column in columns) for point in points]
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """All cells: by method, then step size, then rates setting."""
-        lines = [line for contender in self.methods for line in self.lines(contender.method)]
+        lines = [line for contender in self.methods for line in self.lines(contender)]
         return tuple(cell for line in lines for cell in line if cell is not None)
 
     @property
@@ -124,54 +148,58 @@ class Page:
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Methods and rates settings that the rule could not judge, with the reason."""
-        found = [(row.rates, one) for row in self.rows for one in row.contenders if one.reason]
-        order = [contender.method for contender in self.methods]
-        found.sort(key=lambda pair: order.index(pair[1].method))
-        return tuple(f"{one.label}, {describe_rates(rates)}: {one.reason}" for rates, one in found)
+        """Methods and rates settings that the rule could not judge, with the reason; and what else it says."""
+        found = [(row.rates, one) for row in self.rows for one in row.contenders if one.reason or one.note]
+        order = [contender.competitor for contender in self.methods]
+        found.sort(key=lambda pair: order.index(pair[1].competitor))
+        said = tuple(f"{one.label}, {describe_rates(rates)}: {one.reason or one.note}" for rates, one in found)
+        return (*said, *self.rule.notes)
 
-    def is_best(self, cell: Cell, quality: str) -> bool:
-        """Whether a cell is the best of its rates setting in `accuracy`, `loss` or `rho`; equal as printed is equal."""
-        rivals = [other for other in self.cells if other.experiment.rates == cell.experiment.rates]
-        scores = [_score(rival, quality) for rival in rivals]
-        score = _score(cell, quality)
-        return math.isfinite(score) and score == min(scores)
+    def standing(self, cell: Cell, quality: RankedQuality) -> Standing:
+        """Whether a cell is the best of its rates setting, tied with the best, or outside the noise around it."""
+        return self._standings[id(cell), quality]
 
-
-def _score(cell: Cell, quality: str) -> float:
-    """Smaller is better; infinite for a cell that cannot be the best.
-
-    For rho also one in which a trial did not reach the target: the mean over the others would flatter it.
-    """
-    if not cell.is_eligible or cell.loss is None:
-        return math.inf
-    if quality == "loss":
-        return round(cell.loss.mean, DECIMALS)
-    if quality == "accuracy":
-        return math.inf if cell.accuracy is None else -round(cell.accuracy.mean, DECIMALS)
-    return round(cell.reach.rho, DECIMALS) if cell.reach.is_complete and not math.isnan(cell.reach.rho) else math.inf
+    @cached_property
+    def _standings(self) -> dict[tuple[int, RankedQuality], Standing]:
+        found = {}
+        for row in self.rows:
+            cells = [cell for one in row.contenders for cell in one.cells]
+            for quality in QUALITIES:
+                for cell, standing in zip(cells, standings(cells, quality), strict=True):
+                    found[id(cell), quality] = standing
+        return found
 
 
 # ---------------------------------------------------------------------------------------------------- grouping
 
 
 def build_tables(
-    planned: Sequence[Experiment], results: Iterable[Result], rule: Rule, target: float = 80.0
+    planned: Sequence[Experiment],
+    results: Iterable[Result],
+    rule: Rule,
+    target: float = 80.0,
+    tuned: Sequence[str] = (),
 ) -> tuple[Page, ...]:
-    """The tables of the planned experiments, in their order, filled with the results that count."""
-    return _group(planned, [result for result in results if _is_judged(result)], rule, target)
+    """The tables of the planned experiments, in their order, filled with the results that count.
+
+    A method that differs only in `tuned` keys is one.
+    """
+    return _group(planned, [result for result in results if _is_judged(result)], rule, target, tuned)
 
 
-def arrange(results: Iterable[Result]) -> tuple[Page, ...]:
+def arrange(results: Iterable[Result], tuned: Sequence[str] = (), target: float = 80.0) -> tuple[Page, ...]:
     """All results as pages to draw: settings and rates in the order in which they first appear, AREA always first."""
     found = list(results)
-    pages = _group([result.experiment for result in found], found, named_rule("all"))
+    pages = _group([result.experiment for result in found], found, named_rule("all"), target, tuned)
     return tuple(replace(page, rows=tuple(map(_drawn, page.rows))) for page in pages)
 
 
 def setting_of(experiment: Experiment) -> Experiment:
-    """What all runs of a page share: the settings without method, rates, seed, name and folders of modules."""
-    return replace(experiment, method=Area(step_size=1.0), rates=UniformRates(), seed=0, name="", module_folders=None)
+    """What all runs of a page share: all but method, aggregation, rates, record, seed, name and folders of modules."""
+    return replace(
+        experiment, method=Area(step_size=1.0), aggregation=EveryUpdates(), rates=UniformRates(), record=Record(),
+        seed=0, name="", module_folders=None,
+    )  # fmt: skip
 
 
 def _drawn(row: Row) -> Row:
@@ -191,59 +219,95 @@ def _is_judged(result: Result) -> bool:
 
 
 def _group(
-    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float = 80.0
+    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
 ) -> tuple[Page, ...]:
     """One page per setting of the planned experiments, in their order."""
+    setting = _settings_of([*planned, *(result.experiment for result in results)])
     asked: dict[Experiment, list[Experiment]] = {}
     for experiment in planned:
-        asked.setdefault(setting_of(experiment), []).append(experiment)
-    done: dict[Experiment, list[Result]] = {setting: [] for setting in asked}
+        asked.setdefault(setting[experiment], []).append(experiment)
+    done: dict[Experiment, list[Result]] = {each: [] for each in asked}
     for result in results:
-        done.get(setting_of(result.experiment), []).append(result)
+        done.get(setting[result.experiment], []).append(result)
     return tuple(
-        Page(title, asked[setting][0], differences, _rows(asked[setting], done[setting], rule, target), rule, target,
-             len(asked[setting]), len(done[setting]))
-        for setting, title, differences in zip(asked, titles(list(asked)), _differences(list(asked)), strict=True)
+        Page(title, asked[each][0], differences, _rows(asked[each], done[each], rule, target, tuned), rule, target,
+             len(asked[each]), len(done[each]))
+        for each, title, differences in zip(asked, titles(list(asked)), _differences(list(asked)), strict=True)
     )  # fmt: skip
 
 
-def _rows(planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float) -> tuple[Row, ...]:
+def _settings_of(experiments: Sequence[Experiment]) -> dict[Experiment, Experiment]:
+    """The setting of each; with what is recorded only where the same run was made with several records."""
+    different = set(experiments)
+    bare = Counter(replace(one, record=Record(), name="", module_folders=None) for one in different)
+    twice = {setting_of(one) for one, count in bare.items() if count > 1}
+    plain = {one: setting_of(one) for one in different}
+    return {one: replace(each, record=one.record) if each in twice else each for one, each in plain.items()}
+
+
+def _rows(
+    planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
+) -> tuple[Row, ...]:
     """One row per rates setting, with all methods of the page."""
-    methods = list(dict.fromkeys(without_step_size(experiment.method) for experiment in planned))
-    labels = dict(zip(methods, method_labels(methods), strict=True))
+    competitor = partial(_competitor, tuned=tuned, examples={})
+    competitors = list(dict.fromkeys(map(competitor, planned)))
+    methods, aggregations = [one.method for one in competitors], [one.aggregation for one in competitors]
+    labels = dict(zip(competitors, contender_labels(methods, aggregations), strict=True))
     seeds = [experiment.seed for experiment in planned]
 
-    asked, there = _by_part(planned, planned), _by_part([result.experiment for result in results], results)
+    def by_part(experiments: Iterable[Experiment], things: Iterable[_T]) -> dict[_Part, list[_T]]:
+        """Things by the rates and the competitor of their experiments."""
+        parts: dict[_Part, list[_T]] = {}
+        for experiment, thing in zip(experiments, things, strict=True):
+            parts.setdefault((experiment.rates, competitor(experiment)), []).append(thing)
+        return parts
 
-    def contender(rates: RateSettings, method: MethodSettings) -> Contender:
-        runs = there.get((rates, method), [])
+    asked, there = by_part(planned, planned), by_part([result.experiment for result in results], results)
+
+    def contender(rates: RateSettings, one: Competitor) -> Contender:
+        runs = there.get((rates, one), [])
         choice = rule.choose(runs, seeds) if runs else Choice((), ())
-        cells = _cells(asked.get((rates, method), []), runs, choice, target)
-        variant = [other for other in methods if other.name == method.name].index(method)
-        return Contender(method, variant, labels[method], cells, choice.reason)
+        cells = _cells(asked.get((rates, one), []), runs, choice, target, tuned)
+        variant = [other for other in competitors if other.method.name == one.method.name].index(one)
+        return Contender(one, variant, labels[one], cells, choice.reason, choice.note)
 
     rates_settings = dict.fromkeys(experiment.rates for experiment in planned)
-    return tuple(Row(rates, tuple(contender(rates, method) for method in methods)) for rates in rates_settings)
+    return tuple(Row(rates, tuple(contender(rates, one) for one in competitors)) for rates in rates_settings)
 
 
-def _by_part(experiments: Iterable[Experiment], things: Iterable[_T]) -> dict[_Part, list[_T]]:
-    """Things by the rates and the method of their experiments."""
-    parts: dict[_Part, list[_T]] = {}
-    for experiment, thing in zip(experiments, things, strict=True):
-        parts.setdefault((experiment.rates, without_step_size(experiment.method)), []).append(thing)
-    return parts
+def _competitor(experiment: Experiment, tuned: Sequence[str], examples: dict[tuple[str, str], Any]) -> Competitor:
+    """What is compared; of tuned keys it has the value that the method had first, which `examples` keeps."""
+    method, aggregation = without_step_size(experiment.method), experiment.aggregation
+    names = [key.removeprefix("method.") for key in tuned if key.startswith("method.")]
+    values = {name: getattr(method, name) for name in names if name != "step_size" and hasattr(method, name)}
+    first = {name: examples.setdefault((method.name, name), value) for name, value in values.items()}
+    if any(key.startswith("aggregation.") for key in tuned):
+        aggregation = examples.setdefault((method.name, "aggregation"), aggregation)
+    return Competitor(replace(method, **first), aggregation)
 
 
-def _cells(planned: Sequence[Experiment], results: Sequence[Result], choice: Choice, target: float) -> tuple[Cell, ...]:
-    """What the rule keeps of one method under one rates setting, as far as there are trials to show."""
-    cells = []
-    for size in choice.step_sizes:
-        seeds = {one.seed for one in planned if one.method.step_size == size and one.seed in choice.seeds}
-        kept = [result for result in results if result.experiment.method.step_size == size]
-        shown = tuple(result for result in kept if result.experiment.seed in choice.seeds)
-        if shown:
-            cells.append(Cell(shown, max(len(seeds), len(shown)), target))
-    return tuple(cells)
+def _cells(
+    planned: Sequence[Experiment], results: Sequence[Result], choice: Choice, target: float, tuned: Sequence[str]
+) -> tuple[Cell, ...]:
+    """What the rule keeps of one competitor under one rates setting, as far as there are trials to show."""
+    points: dict[tuple[float, str], list[Result]] = {}
+    for result in results:
+        point = (result.experiment.method.step_size, _tuned_words(result.experiment, tuned))
+        if point[0] in choice.step_sizes and result.experiment.seed in choice.seeds:
+            points.setdefault(point, []).append(result)
+    asked = Counter(
+        (one.method.step_size, _tuned_words(one, tuned)) for one in set(planned) if one.seed in choice.seeds
+    )
+    return tuple(
+        Cell(tuple(shown), max(asked[point], len(shown)), target, point[1]) for point, shown in sorted(points.items())
+    )
+
+
+def _tuned_words(experiment: Experiment, tuned: Sequence[str]) -> str:
+    """The tuned settings of an experiment that has them, beside the step size."""
+    flat = dict(flatten(experiment)) if len(tuned) > ("method.step_size" in tuned) else {}
+    others = [key for key in tuned if key in flat and key != "method.step_size"]
+    return ", ".join(f"{key.rpartition('.')[2]} = {word(flat[key])}" for key in others)
 
 
 def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any], ...]]:

@@ -30,5 +30,5 @@ def labels_held(experiment: Experiment, source: Path, cache: Path) -> Rows:
         problem = experiment.problem.name
         raise UserError(f"{source}: problem `{problem}` has no labels to split; take one with [data] and [split]")
     data = load_data(experiment.data, cache)
-    parts = split_rows(experiment.split, data.train_labels, experiment.clients.count, experiment.seed)
-    return count_labels(data.train_labels, parts, data.classes)
+    parts = split_rows(experiment.split, data.groups, experiment.clients.count, experiment.seed)
+    return count_labels(data.groups, parts, data.classes or int(data.groups.max()) + 1)

@@ -7,7 +7,6 @@ are shown, and on which trials.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +14,11 @@ from typing import Literal
 
 from areabench.errors import UserError
 from areabench.results.published import published
-from areabench.sweeps.read import Result
+from areabench.sweeps.choose import edges, score_of
+from areabench.sweeps.read import Result, Sweep
+from areabench.sweeps.tune import Metric
 
-RuleName = Literal["published", "paper-rule", "best", "all"]
-Metric = Literal["accuracy", "loss", "time"]
+RuleName = Literal["published", "paper-rule", "best", "all", "tuned"]
 SINGLE_PRECISION_GAP = 103.0  # exp(-103.3) is the smallest positive float32; beyond it log(softmax) is -inf
 
 
@@ -29,6 +29,7 @@ class Choice:
     step_sizes: tuple[float, ...]  # ascending
     seeds: tuple[int, ...]  # of the trials to show, done or not, ascending
     reason: str = ""  # why there is no step size, where the runs are not to blame
+    note: str = ""  # what else to say about the choice
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Rule:
     name: RuleName
     sentence: str
     choose: Callable[[Sequence[Result], Sequence[int]], Choice]  # from runs and planned seeds
+    notes: tuple[str, ...] = ()  # about all that it keeps
 
 
 def named_rule(
@@ -61,8 +63,15 @@ def named_rule(
             return Rule(name, sentence, partial(best_by, metric=metric, target=target))
         case "published":
             return Rule(name, "of each method the step sizes that the paper's table shows", as_published)
-        case "all":
+        case "all" | "tuned":
             return Rule(name, "every step size of the grid", every)
+
+
+def rule_of(sweep: Sweep, rule: Rule) -> Rule:
+    """The rule for a sweep: a tuned one has made its choice."""
+    if sweep.tuning is None:
+        return rule
+    return Rule("tuned", sweep.tuning.sentence, every, sweep.tuning.notes)
 
 
 def _check_options(name: RuleName, metric: Metric, bound: float, gap: float) -> None:
@@ -98,7 +107,7 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     if not validation:
         return Choice((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
     scores = [
-        (_score(trials, metric, target), size)
+        (score_of(trials, metric, target), size)
         for size, trials in _by_step_size(validation)
         if all(is_finite(trial) for trial in trials)
     ]
@@ -107,7 +116,9 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     best = min(scores)[1]
     if not any(trial.experiment.seed in shown_on for trial in results if trial.experiment.method.step_size == best):
         return Choice((), shown_on, f"none of the trials to show is done at {best:g} (seeds {_listed(shown_on)})")
-    return Choice((best,), shown_on)
+    sizes = [size for size, _ in _by_step_size(results)]
+    at_edge = edges([(("step_size", size),) for size in sizes], (("step_size", best),))
+    return Choice((best,), shown_on, note=", ".join(at_edge))
 
 
 def _halves(seeds: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -161,22 +172,3 @@ def _ascending(seeds: Sequence[int]) -> tuple[int, ...]:
 
 def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
-
-
-def _score(trials: Sequence[Result], metric: Metric, target: float) -> tuple[float, ...]:
-    """Smaller is better. By time: fewest trials that never reach the target, then the mean time of those that do."""
-    if metric == "loss":
-        return (statistics.fmean(trial.final_loss for trial in trials),)
-    accuracy = statistics.fmean(trial.final_accuracy for trial in trials)
-    if math.isnan(accuracy):
-        raise UserError("the problem has no accuracy to choose by; use --metric loss")
-    if metric == "accuracy":
-        return (-accuracy,)
-    if not all(trial.knows_time_to(target) for trial in trials):
-        raise UserError(
-            f'the time to {target:g} % is not known (record.snapshots = "none", or a run ended before its horizon); '
-            "use --metric accuracy"
-        )
-    times_s = [trial.time_to_accuracy(target) for trial in trials]
-    reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
-    return (len(times_s) - len(reached_s), statistics.fmean(reached_s) if reached_s else math.inf, -accuracy)

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from areabench.experiment.labels import describe_rates, describe_split
 from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import Page, build_tables
-from areabench.results.retention import RuleName, named_rule
+from areabench.results.ranking import QUALITIES, Standing
+from areabench.results.retention import RuleName, named_rule, rule_of
 from areabench.results.statistics import Spread
+from areabench.runfile.export import Columns, columns_of
+from areabench.runfile.read import frame_of
 from areabench.sweeps.read import Sweep
 
 if TYPE_CHECKING:
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 CELL_COLUMNS = (
     "sweep", "table", "clients", "local_steps", "split", "rates", "horizon_s", "interval_s", "method", "step_size",
     "kept_by", "planned", "done", "diverged", "target_accuracy", "reached", "time_to_target_s", "rho", "accuracy_mean",
-    "accuracy_min", "accuracy_max", "loss_mean", "loss_min", "loss_max",
+    "accuracy_min", "accuracy_max", "loss_mean", "loss_min", "loss_max", "accuracy_low", "accuracy_high", "loss_low",
+    "loss_high", "rho_low", "rho_high",
+    *(f"{quality}_{word}" for quality in QUALITIES for word in ("mark", "to_best", "to_best_low", "to_best_high", "p")),
 )  # fmt: skip
 PAPER_COLUMNS = (
     "paper_table", "paper_horizon_s", "paper_rho", "paper_accuracy_mean", "paper_accuracy_min", "paper_accuracy_max",
@@ -37,19 +42,24 @@ def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0
     (docs/tables.md), `target` is the test accuracy in percent whose time is shown. A rho that was not reached is
     infinite; what is not known is missing.
     """
-    import pandas as pd  # slow to import; only notebooks need it
-
-    tables = build_tables(sweep.plan.experiments, sweep.results, named_rule(keep, target=target), target)
+    rule = rule_of(sweep, named_rule(keep, target=target))
+    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
     cells = cell_values([(sweep.plan.name, table) for table in tables], with_paper=True)
     rows = [{name: math.nan if value is None else value for name, value in cell.items()} for cell in cells]
-    return pd.DataFrame(rows, columns=[*CELL_COLUMNS, *PAPER_COLUMNS])
+    return frame_of(rows, columns=[*CELL_COLUMNS, *PAPER_COLUMNS])
+
+
+def table_columns(sweep: Sweep, target: float = 80.0) -> Columns:
+    """The cells of a sweep's table by column, with all of its step sizes and without the paper's values."""
+    tables = build_tables(sweep.plan.experiments, sweep.results, named_rule("all", target=target), target)
+    return columns_of(list(cell_values([(sweep.plan.name, table) for table in tables], with_paper=False)))
 
 
 def cell_values(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> Iterator[CellValues]:
     """The cells of tables by column; each table comes with the name of its sweep."""
     for sweep, table in tables:
         for contender in table.methods:
-            for cell in (cell for line in table.lines(contender.method) for cell in line if cell is not None):
+            for cell in (cell for line in table.lines(contender) for cell in line if cell is not None):
                 ours = dict(zip(CELL_COLUMNS, _ours(sweep, table, contender.label, cell), strict=True))
                 yield {**ours, **_papers(cell.comparison)} if with_paper else ours
 
@@ -61,7 +71,8 @@ def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
         sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
         describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
         table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target, reach.reached, reach.mean_s,
-        reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
+        reach.rho, *_spread(cell.accuracy), *_spread(cell.loss), *_interval(cell.accuracy), *_interval(cell.loss),
+        *_interval(cell.rho), *(value for quality in QUALITIES for value in _standing(table.standing(cell, quality))),
     ]  # fmt: skip
 
 
@@ -77,6 +88,16 @@ def _papers(beside: Comparison | None) -> CellValues:
         ours.reach.rho - theirs.rho if math.isfinite(ours.reach.rho) else None,
     ]  # fmt: skip
     return dict(zip(PAPER_COLUMNS, values, strict=True))
+
+
+def _interval(spread: Spread | None) -> list[float | None]:
+    return [None] * 2 if spread is None or math.isnan(spread.low) else [spread.low, spread.high]
+
+
+def _standing(standing: Standing) -> list[object]:
+    """Mark, and the difference from the best mean."""
+    found = standing.difference
+    return [standing.mark or None, *([None] * 4 if found is None else [found.mean, found.low, found.high, found.p])]
 
 
 def _spread(spread: Spread | None) -> list[float | None]:

@@ -222,6 +222,8 @@ _TEXT, _ROWS = {"verdict": "S32", "advice": "S1000"}, ("clients", "quantiles")
 _TYPES = {"int": "<i8", "float": "<f8"}
 _SINGLE = [item for item in fields(Diagnosis) if item.name not in _ROWS]
 DIAGNOSIS = np.dtype([(item.name, _TEXT.get(item.name) or _TYPES[str(item.type)]) for item in _SINGLE])
+_SINCE_9 = ("excess_polling_s", "server_polling", "server_serving")
+DIAGNOSIS_UNTIL_8 = np.dtype([(name, DIAGNOSIS[name]) for name in DIAGNOSIS.names or () if name not in _SINCE_9])
 
 
 @dataclass(frozen=True)
@@ -330,6 +332,16 @@ def diagnosis_row(diagnosis: Diagnosis) -> NDArray[Any]:
         value = getattr(diagnosis, name)
         row[name] = cut(value, DIAGNOSIS[name].itemsize) if isinstance(value, str) else value
     return row
+
+
+def current_diagnosis(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows of DIAGNOSIS, from those of any schema; until version 8 the server's time was not divided: NaN."""
+    if rows.dtype != DIAGNOSIS_UNTIL_8:
+        return rows
+    filled = np.zeros(len(rows), DIAGNOSIS)
+    for name in DIAGNOSIS.names or ():
+        filled[name] = np.nan if name in _SINCE_9 else rows[name]
+    return filled
 
 
 def read_diagnosis(row: np.void, clients: NDArray[Any], quantiles: NDArray[Any]) -> Diagnosis:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,12 +16,18 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import CLIENT, Kind, State, Status
-from areabench.engine.state import counted_status
 from areabench.errors import RunFileError, UncheckedFile, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import check_rows
-from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
+from areabench.runfile.layout import (
+    DIAGNOSIS,
+    current_diagnosis,
+    read_attributes,
+    read_diagnosis,
+    read_provenance,
+    status_of,
+)
 from areabench.runfile.open import (
     DAMAGE,
     current_events,
@@ -153,7 +160,7 @@ class Run:
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Whether the run kept its delays, as it stored; None for a simulated run and one that has not ended."""
-        summary = self._read("diagnosis/summary", DIAGNOSIS)
+        summary = self._read("diagnosis/summary", DIAGNOSIS, current_diagnosis)
         if not len(summary):
             return None
         clients = self._read("diagnosis/clients", DIAGNOSIS_CLIENT)
@@ -257,16 +264,28 @@ class Run:
             else float("nan"),
         )
 
+    def to_parquet(self, folder: str | Path | None = None, *, force: bool = False) -> list[Path]:
+        """Write events, metrics and clients as Parquet files into a folder, or into one beside the file; the paths."""
+        from areabench.runfile.export import beside, run_columns, write_columns
+
+        chosen = beside(self.path) if folder is None else Path(folder)
+        return write_columns(run_columns(self), chosen, "parquet", force=force)
+
     def _status_so_far(self, status: Status) -> Status:
         """The status of a run that is running or did not close its file: counted from the events that reached it."""
+        from areabench.engine.state import counted_status
+
         events = self.events_array
         kinds = np.bincount(events["kind"], minlength=len(Kind)).tolist()
         end_s = float(events["time_s"][-1]) if len(events) else 0.0
         counted = counted_status(status.state, status.reason, end_s, kinds)
         return replace(counted, drain_s=status.drain_s, lost=max(counted.lost, status.lost))
 
-    def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-        rows = self.rows(name, slice(None))
+    def _read(
+        self, name: str, dtype: np.dtype[Any], current: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
+    ) -> NDArray[Any]:
+        """All rows of a dataset; `current` makes rows of this type from those of older schemas."""
+        rows = current(self.rows(name, slice(None)))
         if rows.dtype != dtype:
             raise damaged(self.path, f"/{name} has columns {rows.dtype.names}, expected {dtype.names}")
         return rows
@@ -319,7 +338,17 @@ def _within(chosen: slice | int, count: int) -> slice | int:
     return range(count)[chosen] if isinstance(chosen, int) else slice(*chosen.indices(count))
 
 
-def _frame(table: NDArray[Any]) -> pd.DataFrame:
-    import pandas as pd  # slow to import; only notebooks and plots need it
+def frame_of(data: Any, columns: list[str] | None = None) -> pd.DataFrame:
+    """A pandas frame of what its constructor takes; a UserError where pandas is not installed."""
+    try:
+        import pandas as pd  # slow to import; only notebooks need it
+    except ImportError as error:
+        raise UserError(
+            f"a frame needs pandas ({error}); install it with `make install`, or in the clone "
+            "`pip install '.[analysis]'`"
+        ) from error
+    return pd.DataFrame(data, columns=columns)
 
-    return pd.DataFrame({name: table[name] for name in table.dtype.names or ()})
+
+def _frame(table: NDArray[Any]) -> pd.DataFrame:
+    return frame_of({name: table[name] for name in table.dtype.names or ()})

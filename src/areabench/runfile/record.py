@@ -89,6 +89,7 @@ class Earlier:
 
 
 _BLOCKS_THAT_MAY_WAIT = 16
+_MOST_EVENT_BYTES = _BLOCKS_THAT_MAY_WAIT * EVENTS_A_BLOCK * EVENT_ROW.size
 _FLUSH_S = 1.0  # rows wait no longer than this if there are spare moments
 _LONGEST_WAIT_S = 3.0  # nor longer than this if there are none
 MOST_SNAPSHOTS = 1_000_000
@@ -201,9 +202,12 @@ class Recorder:
         return True
 
     def relieve(self) -> None:
-        """Write what waits if there have been no spare moments for long."""
-        overdue = time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S
-        if overdue or self._blocks_waiting() >= _BLOCKS_THAT_MAY_WAIT:
+        """Write what waits if there have been no spare moments for long, or if much waits."""
+        if (
+            len(self._waiting_events) >= _MOST_EVENT_BYTES
+            or len(self._waiting_snapshots) >= _BLOCKS_THAT_MAY_WAIT * self._models.rows_a_block
+            or time.perf_counter() > self._flushed_s + _LONGEST_WAIT_S
+        ):
             self.flush()
 
     def _blocks_waiting(self) -> float:

@@ -18,7 +18,15 @@ from areabench.engine.state import Tally
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.checksums import Checksums
-from areabench.runfile.layout import DIAGNOSIS, read_attributes, read_diagnosis, read_provenance, status_of
+from areabench.runfile.layout import (
+    DIAGNOSIS,
+    DIAGNOSIS_UNTIL_8,
+    current_diagnosis,
+    read_attributes,
+    read_diagnosis,
+    read_provenance,
+    status_of,
+)
 from areabench.runfile.open import (
     DAMAGE,
     current_events,
@@ -297,18 +305,18 @@ def _sound_tally(tables: dict[str, NDArray[Any]], clients: int) -> bool:
 
 def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
     """The tables of a diagnosis, if all are whole and make one."""
-    tables = {}
-    for name, dtype in (("clients", DIAGNOSIS_CLIENT), ("quantiles", QUANTILE), ("summary", DIAGNOSIS)):
-        rows = source.whole(f"diagnosis/{name}", dtype)
-        if rows is None:
-            return {}
-        tables[f"diagnosis/{name}"] = rows
-    clients, quantiles, summary = tables.values()
+    clients = source.whole("diagnosis/clients", DIAGNOSIS_CLIENT)
+    quantiles = source.whole("diagnosis/quantiles", QUANTILE)
+    summary = source.whole("diagnosis/summary", DIAGNOSIS)
+    if summary is None and (older := source.whole("diagnosis/summary", DIAGNOSIS_UNTIL_8)) is not None:
+        summary = current_diagnosis(older)
+    if clients is None or quantiles is None or summary is None:
+        return {}
     try:
         _ = read_diagnosis(summary[0], clients, quantiles).cause
     except UNREADABLE:
         return {}
-    return tables
+    return {"diagnosis/clients": clients, "diagnosis/quantiles": quantiles, "diagnosis/summary": summary}
 
 
 def _write(source: Source, made: Path, events: NDArray[Any], index: NDArray[Any], parts: _Parts, saved: Saved) -> None:

@@ -25,8 +25,8 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 8
-READABLE = (6, 7, 8)
+SCHEMA_VERSION = 9
+READABLE = (6, 7, 8, 9)
 FIRST_WITH_CHECKSUMS = 7
 
 EVENT = np.dtype(

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from areabench.experiment.fields import NO_SETTINGS
 from areabench.experiment.module_paths import joined_folders
 from areabench.experiment.parse import (
+    PATHS,
     Location,
     anchored,
-    apply_override,
+    apply_overrides,
     hints_of,
     options_of,
     overridden_keys,
@@ -25,6 +26,7 @@ from areabench.experiment.parse import (
 )
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import block, key_text, literal, read_text, read_toml
+from areabench.sweeps.tune import Tune, read_tune
 
 MOST_RUNS = 100_000
 SEEDS = 2**32
@@ -51,11 +53,13 @@ class SweepFile:
     title: str
     trials: int
     grids: tuple[tuple[Axis, ...], ...]  # of an ordinary experiment: one, without any key
+    tune: Tune | None = None
 
     @property
     def runs(self) -> int:
-        """Runs that the grids expand to, equal ones counted as often as they are named."""
-        return self.trials * sum(math.prod(len(axis.values) for axis in grid) for grid in self.grids)
+        """Runs that the grids expand to, equal ones counted as often as they are named; with tuning, at most."""
+        trials = self.trials + (self.tune.budget * len(self.tune.seeds) if self.tune is not None else 0)
+        return trials * sum(math.prod(len(axis.values) for axis in grid) for grid in self.grids)
 
     def text(self) -> str:
         """The sweep as one TOML file without `extends`; reading it again gives the same sweep."""
@@ -67,14 +71,16 @@ class SweepFile:
         for grid in self.grids:
             lines = [f"{'.'.join(map(key_text, axis.key.split('.')))} = {literal(axis.values)}\n" for axis in grid]
             blocks.append("[[sweep.grid]]\n" + "".join(lines))
-        return "\n".join(blocks)
+        return "\n".join([*blocks, *([self.tune.text()] if self.tune is not None else [])])
 
 
-def read_sweep_file(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepFile:
-    """Read a sweep file and what it extends; `overrides` (`section.key=value`) go below the grids."""
+def read_sweep_file(
+    path: Path, overrides: Sequence[str] = (), trials: int | None = None, changes: Table | None = None
+) -> SweepFile:
+    """Read a sweep file and what it extends; `overrides` (`section.key=value`) and `changes` go below the grids."""
     table = _read_chain(path, ())
-    for override in overrides:
-        apply_override(table, override)
+    apply_overrides(table, overrides)
+    table = merged(table, joined_folders(table, changes or {}))
     table = anchored(table, path.parent)
     place = Location(str(path), overridden_keys(overrides))
     if trials is not None:
@@ -84,7 +90,7 @@ def read_sweep_file(path: Path, overrides: Sequence[str] = (), trials: int | Non
 
 def check_sweep(table: Table, place: Location) -> SweepFile:
     """The tables of a sweep file, everything in [sweep] checked."""
-    base = {name: value for name, value in table.items() if name != "sweep"}
+    base = {name: value for name, value in table.items() if name not in ("sweep", "tune")}
     section, inner = table.get("sweep", {"trials": 1}), place.inner("sweep")
     if not isinstance(section, dict):
         raise inner.error(f"{shown(section)} is a value; write it as a section [sweep]")
@@ -96,8 +102,23 @@ def check_sweep(table: Table, place: Location) -> SweepFile:
     trials = _whole_number(section.get("trials", 1), inner.inner("trials"))
     grids = tuple(_read_grids(section["grid"], inner.inner("grid"))) if "grid" in section else ((),)
     sweep = SweepFile(place, base, _read_title(section.get("title", ""), inner.inner("title")), trials, grids)
+    if "tune" in table:
+        sweep = replace(sweep, tune=_read_tune(table["tune"], sweep))
     _check_size(sweep)
     return sweep
+
+
+def _read_tune(section: Any, sweep: SweepFile) -> Tune:
+    """The section [tune]; the grids vary neither a tuned key nor the seed, which tells tuning and test apart."""
+    first = sweep.base.get("seed", 0)
+    start = first if type(first) is int and 0 <= first < SEEDS else 0  # another is refused with the experiment
+    place = sweep.place.inner("tune")
+    tune = read_tune(section, place, range(start, start + sweep.trials))
+    varied = [axis.key for grid in sweep.grids for axis in grid]
+    for key in ("seed", *(one.key for one in tune.keys)):
+        if key in varied:
+            raise place.inner("keys").error(f"{key} is also in a grid; leave it out of one of the two")
+    return tune
 
 
 def merged(base: Table, changes: Table) -> Table:
@@ -136,7 +157,7 @@ def _read_chain(path: Path, extended_by: tuple[Path, ...]) -> Table:
 
 
 def _anchored_grids(table: Table, folder: Path) -> Table:
-    """The table with the trace files that its grids name made absolute."""
+    """The table with the files that its grids name made absolute."""
     sweep = table.get("sweep")
     if not isinstance(sweep, dict) or not isinstance(grids := sweep.get("grid"), list):
         return table
@@ -144,12 +165,14 @@ def _anchored_grids(table: Table, folder: Path) -> Table:
 
 
 def _anchored_grid(grid: Any, folder: Path) -> Any:
-    delays = grid.get("delays") if isinstance(grid, dict) else None
-    if isinstance(delays, list):  # whole sections
-        return {**grid, "delays": [anchored({"delays": entry}, folder)["delays"] for entry in delays]}
-    if isinstance(delays, dict) and isinstance(files := delays.get("file"), list):
-        paths = [anchored({"delays": {"file": file}}, folder)["delays"]["file"] for file in files]
-        return {**grid, "delays": {**delays, "file": paths}}
+    for section, names in PATHS.items() if isinstance(grid, dict) else ():
+        entries = grid.get(section)
+        if isinstance(entries, list):  # whole sections
+            grid = {**grid, section: [anchored({section: entry}, folder)[section] for entry in entries]}
+        for name in names if isinstance(entries, dict) else ():
+            if isinstance(files := entries.get(name), list):
+                paths = [anchored({section: {name: file}}, folder)[section][name] for file in files]
+                grid = {**grid, section: {**grid[section], name: paths}}
     return grid
 
 

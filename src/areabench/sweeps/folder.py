@@ -82,16 +82,33 @@ def _is_outdated(path: Path, experiment: Experiment) -> bool:
         return False
 
 
-def check_transport(folder: Path, transport: str) -> None:
-    """Refuse to mix runs in virtual and in real time in one folder."""
+def check_contents(folder: Path, plan: SweepPlan, transport: str) -> None:
+    """Refuse a folder with other runs, which nothing would show any more, and with runs of the other transport."""
     try:
         there = (folder / SWEEP_FILE).is_file()
     except OSError as error:
         raise _unusable(folder, error) from error
-    if there and (found := read_stored(folder).transport) != transport:
+    others = sorted({path.name for path in folder.glob("*.h5")} - {member.file for member in plan.members})
+    if not there:
+        if others:
+            raise UserError(f"{folder}: holds {_run_files(others)} that no sweep has made; choose another --output")
+        return
+    found = read_stored(folder)
+    if found.transport != transport:
         raise UserError(
-            f"{folder}: holds a sweep of the transport {found}, this one is of {transport}; choose another --output"
+            f"{folder}: holds a sweep of the transport {found.transport}, this one is of {transport}; "
+            "choose another --output"
         )
+    if others and found.name != plan.name:
+        raise UserError(
+            f"{folder}: holds {_run_files(others)} of the sweep {found.name}, this one is {plan.name}; "
+            "choose another --output"
+        )
+
+
+def _run_files(names: Sequence[str]) -> str:
+    """How many run files there are, and the first."""
+    return f"{len(names):,} run file{'s' * (len(names) > 1)} ({names[0]}{', ...' * (len(names) > 1)})"
 
 
 @contextmanager
@@ -102,7 +119,7 @@ def opened(folder: Path, plan: SweepPlan, transport: str, share: Share = _ALL) -
             folder.mkdir(parents=True, exist_ok=True)
             with _turn(folder, share):
                 _lock(folder, share, stack)
-                check_transport(folder, transport)
+                check_contents(folder, plan, transport)
                 _remove_leftovers(folder, plan, share)
                 _store(folder, stored_text(plan, transport), share)
         except OSError as error:

@@ -21,7 +21,7 @@ from typing import IO, Any
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.launch.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
+from areabench.launching.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
 from areabench.progress import SweepProgress
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass, Task

@@ -55,6 +55,7 @@ class SweepPlan:
     title: str
     members: tuple[Member, ...]
     text: str  # the sweep as one TOML file
+    file: SweepFile | None = None  # where the sweep is tuned: its members are the tuning runs, or the test runs
 
     @property
     def experiments(self) -> list[Experiment]:
@@ -64,25 +65,76 @@ class SweepPlan:
 
 def load_sweep(path: Path, overrides: Sequence[str] = (), trials: int | None = None) -> SweepPlan:
     """Read, override (`section.key=value`, number of trials) and expand a sweep file, or an experiment file."""
-    file = read_sweep_file(path, overrides, trials)
+    return plan_sweep(read_sweep_file(path, overrides, trials), path.stem)
+
+
+def plan_sweep(file: SweepFile, name: str) -> SweepPlan:
+    """Expand a sweep; an error where none of its runs can be made."""
     members = tuple(checked(expand(file), _trace, check_trace))
     if all(member.experiment is None for member in members):  # the file itself is wrong, and the first error says where
         raise ConfigError(members[0].error)
-    return SweepPlan(path.stem, file.title, members, file.text())
+    return SweepPlan(name, file.title, members, file.text(), file if file.tune is not None else None)
 
 
 # ---------------------------------------------------------------------------------------------------- expanding
 
 
 def expand(file: SweepFile) -> Iterator[Member]:
-    """Every run once, trials innermost."""
-    seen = set()
+    """Every run once, trials innermost; of a tuned sweep the tuning runs, since the test runs depend on them."""
+    if file.tune is None:
+        yield from _once(member for point in _grid_points(file) for member in _trials(file, point))
+        return
+    for group in candidates_of(file):
+        for point in group.points:
+            yield from members_at(file, group, point, file.tune.seeds)
+
+
+def _grid_points(file: SweepFile) -> Iterator[list[Axis]]:
     for grid in file.grids:
         for values in product(*(axis.values for axis in grid)):
-            for member in _trials(file, [Axis(axis.key, (value,)) for axis, value in zip(grid, values, strict=True)]):
-                if member.file not in seen:
-                    seen.add(member.file)
-                    yield member
+            yield [Axis(axis.key, (value,)) for axis, value in zip(grid, values, strict=True)]
+
+
+def _once(members: Iterable[Member]) -> Iterator[Member]:
+    seen = set()
+    for member in members:
+        if member.file not in seen:
+            seen.add(member.file)
+            yield member
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A point of the grids and the settings that are tried at it."""
+
+    point: tuple[Axis, ...]
+    method: str
+    points: tuple[tuple[tuple[str, Any], ...], ...]  # keys and values
+
+
+def candidates_of(file: SweepFile) -> list[Candidates]:
+    """What a tuned sweep tries, by point of the grids; equal points once."""
+    assert file.tune is not None
+    found: dict[str, Candidates] = {}
+    for point in _grid_points(file):
+        table = merged(file.base, _nested(point))
+        method, aggregation = (table.get(section, {}) for section in ("method", "aggregation"))
+        name = str(method.get("name", "")) if isinstance(method, dict) else ""
+        stepping = str(aggregation.get("name", "updates")) if isinstance(aggregation, dict) else "updates"
+        group = Candidates(tuple(point), name, tuple(file.tune.points(name, stepping)))
+        found.setdefault(literal(table), group)
+    return list(found.values())
+
+
+def members_at(
+    file: SweepFile, group: Candidates, point: Sequence[tuple[str, Any]], seeds: Sequence[int] | None
+) -> list[Member]:
+    """The trials of one of the settings that are tried, with these seeds or those of the test."""
+    axes = [*group.point, *(Axis(key, (value,)) for key, value in point)]
+    if seeds is None:
+        return list(_trials(file, axes))
+    tuning = replace(file, base={**file.base, "seed": seeds[0]}, trials=len(seeds))
+    return list(_trials(tuning, axes))
 
 
 def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:

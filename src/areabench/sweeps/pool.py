@@ -8,14 +8,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from types import ModuleType
 
 from areabench.engine.events import ENDED, Status
 from areabench.engine.lanes import group_lanes
@@ -37,12 +39,28 @@ class PassOutcome:
     error: str = ""
     is_fatal: bool = False  # every later pass would fail in the same way, for example on a full disk
 
+    @property
+    def divides(self) -> bool:
+        """Whether its tasks are tried again one by one, to see which of them it was."""
+        return bool(self.error) and not self.is_fatal and len(self.attempted.tasks) > 1
+
 
 def group_passes(tasks: Sequence[Task]) -> list[Pass]:
     """The tasks in passes, the longest first: a long one at the end would leave the other cores idle."""
     groups = group_lanes([task.experiment for task in tasks])
     passes = [Pass(tuple(tasks[number] for number in group)) for group in groups]
     return sorted(passes, key=lambda each: each.cost, reverse=True)
+
+
+def run_here(passes: Sequence[Pass], options: RunOptions, interrupts: Interrupts) -> Iterator[PassOutcome]:
+    """Simulate all passes one after the other in this process, for parts that another one could not import."""
+    waiting = deque(passes)
+    while waiting and not interrupts.number:
+        outcome = _attempt(waiting.popleft(), options)
+        if outcome.divides:
+            waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)
+        else:
+            yield outcome
 
 
 class Pool:
@@ -64,8 +82,8 @@ class Pool:
             self._assign(waiting)
             for worker in self._ready():
                 outcome = worker.result()
-                if outcome.error and not outcome.is_fatal and len(outcome.attempted.tasks) > 1:
-                    waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)  # which one was it?
+                if outcome.divides:
+                    waiting.extendleft(Pass((task,)) for task in outcome.attempted.tasks)
                 else:
                     yield outcome
             if self._interrupts.number:
@@ -104,7 +122,8 @@ class _Worker:
         self._process: BaseProcess = context.Process(target=_work, args=(theirs, options), daemon=True)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPT_SIGNALS)  # the child inherits it from its start
         try:
-            self._process.start()
+            with _nameless_main():
+                self._process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
@@ -157,6 +176,17 @@ class _Worker:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by signal {name}{hint}"
+
+
+@contextmanager
+def _nameless_main() -> Iterator[None]:
+    """A context in which processes start without running the user's script again, which may not guard against it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 # ---------------------------------------------------------------------------------------------------- in the worker

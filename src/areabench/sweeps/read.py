@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,12 @@ from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
 from areabench.files import check_signed, signed
 from areabench.runfile.checksums import VerifiedRows, check_rows
+from areabench.runfile.export import Columns, columns_of, write_columns
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
-from areabench.runfile.read import open_run, time_to_accuracy
+from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FIRST_WITH_CHECKSUMS, FORMAT, READABLE
+from areabench.sweeps.choose import Tuning, chosen
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 SWEEP_FILE = "sweep.toml"
 FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
+EXPORT = "export"  # the folder of its tables in other forms
 FAILURE_COLUMNS = ("file", "reason", "crc32")  # the last since schema version 7
 
 
@@ -239,14 +242,33 @@ class Sweep:
     failures: tuple[Failure, ...]
     folder: Path = Path()
     transport: str = "simulator"
+    tuning: Tuning | None = None  # where settings were chosen; plan and results are those of the test seeds then
+
+    @property
+    def tuned_keys(self) -> tuple[str, ...]:
+        """Keys in which the runs of one method may differ because each has its best value."""
+        return self.tuning.keys if self.tuning is not None else ()
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row per run that is done: the keys of the grid, the seed and the end, as a pandas frame."""
-        import pandas as pd  # slow to import; only notebooks need it
+        return frame_of(self._rows)
 
+    @property
+    def _rows(self) -> list[dict[str, object]]:
         keys = dict.fromkeys(key for member in self.plan.members for key, _ in member.settings)
-        return pd.DataFrame([_row(result, keys) for result in self.results])
+        return [_row(result, keys) for result in self.results]
+
+    def columns(self) -> dict[str, Columns]:
+        """Two tables by column: `runs`, as `frame`, and `metrics`, one row per snapshot of each run."""
+        measured = [_measured(result) for result in self.results]
+        metrics = {name: [value for each in measured for value in each[name]] for name in (measured or [{}])[0]}
+        return {"runs": columns_of(self._rows), "metrics": metrics}
+
+    def to_parquet(self, folder: str | Path | None = None, *, force: bool = False) -> list[Path]:
+        """Write `columns` as Parquet files into a folder, or into `export` in the sweep's own; the paths."""
+        chosen = self.folder / EXPORT if folder is None else Path(folder)
+        return write_columns(self.columns(), chosen, "parquet", force=force)
 
 
 def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = None) -> Sweep:
@@ -256,23 +278,52 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     """
     folder = Path(folder)
     stored = read_stored(folder)
-    plan = stored.plan()
-    found = []
-    for member in plan.members:
-        if progress is not None:
-            progress(len(plan.members))
-        experiment = member.experiment
-        found.append((member, None if experiment is None else read_ended(folder / member.file, experiment)))
-    missing = tuple(member for member, result in found if result is None)
+    plan, tuning = stored.plan(), None
+    results, missing = _read_members(folder, plan, progress)
+    if plan.file is not None and plan.file.tune is not None:
+        tests, notes = ([], ()) if missing else chosen(plan.file, {one.path.name: one for one in results})
+        tuning = Tuning(plan.file.tune, results, missing, notes)
+        if not missing:
+            plan = replace(plan, members=tuple(tests))
+            results, missing = _read_members(folder, plan, progress)
+        else:
+            results = ()
     awaited = {member.file for member in missing}
     return Sweep(
         plan=plan,
-        results=tuple(result for _, result in found if result is not None),
+        results=results,
         missing=missing,
         failures=tuple(failure for failure in _all_failures(folder) if failure.file in awaited),
         folder=folder,
         transport=stored.transport,
+        tuning=tuning,
     )
+
+
+def _read_members(
+    folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None
+) -> tuple[tuple[Result, ...], tuple[Member, ...]]:
+    """The results of a plan's runs, and the members without one."""
+    results, missing = [], []
+    for member in plan.members:
+        if progress is not None:
+            progress(len(plan.members))
+        experiment = member.experiment
+        found = None if experiment is None else read_ended(folder / member.file, experiment)
+        if found is None:
+            missing.append(member)
+        else:
+            results.append(found)
+    return tuple(results), tuple(missing)
+
+
+def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
+    """The plan of a tuned sweep with its test runs; None where a tuning run is not done."""
+    assert plan.file is not None
+    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))), None)
+    if missing:
+        return None
+    return replace(plan, members=tuple(chosen(plan.file, {one.path.name: one for one in results})[0]))
 
 
 def open_finished(folders: Sequence[Path]) -> list[Sweep]:
@@ -299,7 +350,10 @@ class StoredSweep:
 
     def plan(self) -> SweepPlan:
         """The sweep expanded again."""
-        return SweepPlan(self.name, self.file.title, tuple(expand(self.file)), self.file.text())
+        file = self.file
+        return SweepPlan(
+            self.name, file.title, tuple(expand(file)), file.text(), file if file.tune is not None else None
+        )
 
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
@@ -358,6 +412,17 @@ def _row(result: Result, keys: Iterable[str]) -> dict[str, object]:
         "final_accuracy": result.final_accuracy,
         "time_to_80_s": result.time_to_accuracy(80.0),
         "file": result.path.name,
+    }
+
+
+def _measured(result: Result) -> dict[str, list[Any]]:
+    """The metrics of a run by column, with what tells the runs apart."""
+    method, count = result.experiment.method, len(result.time_s)
+    about = {"file": result.path.name, "method": method.name, "step_size": method.step_size}
+    about |= {"seed": result.experiment.seed}
+    series = ("time_s", "updates", "server_steps", "train_loss", "test_accuracy", "score_gap")
+    return {name: [value] * count for name, value in about.items()} | {
+        name: getattr(result, name).tolist() for name in series
     }
 
 

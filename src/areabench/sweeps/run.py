@@ -32,8 +32,8 @@ from areabench.sweeps.plan import (
     expected_cost,
     expected_duration_s,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, group_passes
-from areabench.sweeps.read import Failure, ended_state
+from areabench.sweeps.pool import PassOutcome, Pool, group_passes, run_here
+from areabench.sweeps.read import Failure, ended_state, with_tests
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class SweepOptions:
     """How sweeps are run."""
 
-    jobs: int  # processes at a time; on MPI there is one run at a time
+    jobs: int  # processes at a time, 0: in this one; on MPI there is one run at a time
     transport: str = SIMULATOR
     force: bool = False  # run again what is done
     progress: Style = Style.NONE
@@ -98,7 +98,25 @@ class SweepReport:
 def run_sweep(
     plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, run_options: RunOptions
 ) -> SweepReport:
-    """Compute what is pending of some sweeps, each in a folder of its own."""
+    """Compute what is pending of some sweeps, each in a folder of its own; of tuned ones also the test runs.
+
+    The report has the folders of tuned sweeps a second time, for the test runs, as soon as all tuning runs are done.
+    """
+    report = _run_plans(plans, folders, options, run_options)
+    if report.exit_code:
+        return report
+    tuned = [(plan, folder) for plan, folder in zip(plans, folders, strict=True) if plan.file is not None]
+    found = [(test, folder) for plan, folder in tuned if (test := with_tests(plan, folder)) is not None]
+    if not found:
+        return report
+    tests = [options.share.taken_from(with_code_checked(plan)) for plan, _ in found]
+    second = _run_plans(tests, [folder for _, folder in found], options, run_options)
+    return replace(second, folders=(*report.folders, *second.folders))
+
+
+def _run_plans(
+    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, run_options: RunOptions
+) -> SweepReport:
     check_folders(folders)
     with ExitStack() as stack:
         for plan, folder in zip(plans, folders, strict=True):
@@ -176,6 +194,9 @@ def _outcomes(
         return
     if options.transport == MPI:
         yield from run_in_launches(tasks, options.ranks, run_options.command, interrupts, progress)
+        return
+    if not options.jobs:
+        yield from run_here(group_passes(tasks), run_options, interrupts)
         return
     with closing(Pool(options.jobs, run_options, interrupts, progress)) as pool:
         yield from pool.run(group_passes(tasks))

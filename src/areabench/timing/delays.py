@@ -22,7 +22,7 @@ from areabench.experiment.records import (
     TraceDelays,
 )
 from areabench.experiment.traces import read_trace
-from areabench.streams import Purpose, stream
+from areabench.streams import Purpose, Streams, stream
 
 _DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
 
@@ -55,7 +55,11 @@ class RoundTime(NamedTuple):
 
 
 class Delays:
-    """Durations of all clients' rounds; a client's stream is opened at its first use."""
+    """Durations of all clients' rounds.
+
+    A client's stream is opened for its first duration, and again for its second one, to stay open: a simulator may have
+    a million clients most of which have begun one round. A function of the user's own is called once per client.
+    """
 
     def __init__(
         self,
@@ -65,11 +69,13 @@ class Delays:
         own: Callable[[int], Iterator[float]] | None = None,
     ) -> None:
         """`own` gives all durations of a client, where the settings name a function of the user's own."""
-        self._settings, self._rates, self._seed = settings, rates, seed
+        self._settings, self._rates = settings, rates
         self._traces = read_trace(Path(settings.file), len(rates)) if isinstance(settings, TraceDelays) else []
         self._own = own
         self.per_step = settings.per == "step"
+        self._streams = Streams(seed, Purpose.DELAYS, len(rates))
         self._durations: dict[int, Iterator[float]] = {}
+        self._begun = np.zeros(len(rates), np.bool_)  # by client, whether its first duration was drawn
         self._passed_s: dict[int, float] = {}  # by client, the sum of its durations where its rounds are made of ticks
 
     def round_time(self, client: int, local_steps: int) -> RoundTime:
@@ -97,7 +103,13 @@ class Delays:
         """The client's next duration, in seconds."""
         durations = self._durations.get(client)
         if durations is None:
-            durations = self._durations[client] = self._open(client)
+            durations = self._open(client)
+            if self._begun[client]:
+                next(durations)
+            elif self._own is None:
+                self._begun[client] = True
+                return next(durations)
+            self._durations[client] = durations
         return next(durations)
 
     def skip(self, client: int, count: int) -> None:
@@ -112,7 +124,7 @@ class Delays:
         rate = float(self._rates[client])
         match self._settings:
             case ExponentialDelays():
-                return _exponential(rate, stream(self._seed, Purpose.DELAYS, client))
+                return _exponential(rate, self._streams.open(client))
             case FixedDelays():
                 return repeat(1 / rate)
             case TraceDelays():
@@ -123,6 +135,7 @@ class Delays:
 
 
 def _exponential(rate: float, generator: np.random.Generator) -> Iterator[float]:
+    yield generator.standard_exponential() / rate  # alone: at the start no client needs more
     while True:
         yield from (generator.standard_exponential(_DRAWS_AHEAD) / rate).tolist()
 

@@ -26,6 +26,7 @@ from areabench.experiment.module_paths import trusted_folders
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
+from areabench.threads import limited_threads
 from areabench.transports.clock import RealClock, sharpen_sleep
 from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
 from areabench.transports.options import RunOptions
@@ -75,6 +76,7 @@ class ResumePoint:
     remembering: frozenset[int]  # clients that get their memories back
 
 
+@limited_threads()
 def run_on_mpi(
     load: Callable[[], Experiment],
     options: RunOptions,
@@ -99,7 +101,7 @@ def run_on_mpi(
         if experiment.data is not None:
             data = experiment.data
             world.together(lambda: prepare_data(data, options.cache) if world.first_on_node else None)
-        scenario = world.together(lambda: _build_scenario(experiment, options.cache, world, folders))
+        scenario = world.together(lambda: _build_scenario(experiment, options.cache, folders))
         context = RankContext(
             world=world,
             scenario=scenario,
@@ -157,10 +159,10 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
     return loaded[0] if loaded else parse_experiment(text)
 
 
-def _build_scenario(experiment: Experiment, cache: Path, world: World, folders: Sequence[str]) -> Scenario:
+def _build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str]) -> Scenario:
     """The parts of the run, if this MPI can carry its models."""
     scenario = build_scenario(experiment, cache, folders, prepared=True)
-    check_limits(experiment.clients.count, scenario.shapes, world.highest_tag)
+    check_limits(scenario.shapes)
     return scenario
 
 

@@ -18,18 +18,23 @@ from areabench.engine.messages import (
     INTERRUPTS,
     Flag,
     Order,
-    OrderHeader,
     Shapes,
     Tag,
     Update,
-    message_refusal_reason,
+    bare_order,
+    clear_update,
+    is_written,
+    named_client,
     pack_order,
-    tag_of,
+    read_update,
     unpack_update,
 )
+from areabench.errors import RunFailure
 from areabench.transports.world import World
 
+_MOST_AT_ONCE = 3  # messages of a rank that one poll takes, and orders to a rank in flight before new buffers are made
 _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK
+_OVERRUN = int(Flag.OVERRUN)
 
 
 class MessageBuffer:
@@ -49,53 +54,152 @@ def completed(requests: Sequence[MPI.Request]) -> list[int]:
     return MPI.Request.Testsome(requests) or MPI.Request.Testsome(requests) or []
 
 
+class _Channel:
+    """Rank 0's line to one worker rank, for all clients that the rank hosts.
+
+    Receives are posted ahead and complete in turn; one more than a poll takes, so that one is posted while the messages
+    of a poll are lent. Sends are started in turn too, each from its own buffer.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, rank: int, clients: range, shapes: Shapes) -> None:
+        self.rank, self.clients, self.alive = rank, clients, True
+        self._failed: set[int] = set()  # clients
+        at_once = min(len(clients), _MOST_AT_ONCE)
+        self.posted = deque(_UpdateReceive(self, comm, shapes.payload) for _ in range(at_once + 1))
+        self.sends = deque(_OrderSend(comm, rank, shapes) for _ in range(at_once))
+
+    def client_of(self, header: memoryview) -> int | None:
+        """Whose message it is that cannot be read: the client that it names, or the only one; None where that fails."""
+        client = named_client(header)
+        if client in self.clients:
+            return client
+        return self.clients[0] if len(self.clients) == 1 else None
+
+    def last_messages(self, message: Update) -> list[Update]:
+        """A failure, or in place of the rank's farewell one of each client that has not failed."""
+        header, payload = message
+        if header.flags == Flag.FAILED:
+            self._failed.add(header.client)
+            return [message]
+        left = (client for client in self.clients if client not in self._failed)
+        return [Update(header._replace(client=client), payload) for client in left]
+
+    def close(self) -> None:
+        """Free the requests; no message is on its way."""
+        for receive in self.posted:
+            receive.request.Cancel()
+            receive.request.Wait()
+        for request in [receive.request for receive in self.posted] + [send.request for send in self.sends]:
+            request.Free()
+
+
+class _UpdateReceive:
+    """A persistent receive of a channel, with its buffer."""
+
+    def __init__(self, channel: _Channel, comm: MPI.Intracomm, payload: Vector) -> None:
+        buffer = MessageBuffer(payload)
+        self.channel, self.header, self.payload = channel, buffer.header, buffer.vector
+        self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=channel.rank, tag=Tag.UPDATE)
+
+    def post(self) -> None:
+        """Receive a message."""
+        clear_update(self.header)
+        self.request.Start()
+
+
+class _OrderSend:
+    """A persistent send to a rank, with its buffer; one that was never started is not waited for."""
+
+    def __init__(self, comm: MPI.Intracomm, rank: int, shapes: Shapes) -> None:
+        self.started = False
+        self.buffer = MessageBuffer(shapes.model, shapes.attached)
+        self.request = comm.Send_init([self.buffer.whole, MPI.BYTE], dest=rank, tag=Tag.ORDER)
+
+
 class MpiServerLink:
-    """Rank 0's end: one persistent receive and one persistent send per client, each with its own buffer."""
+    """Rank 0's end: a poll looks at one receive of each worker rank, however many clients the ranks host."""
 
     def __init__(self, world: World, placement: Placement, shapes: Shapes) -> None:
-        self._comm, clients = world.comm, range(placement.clients)
-        self._ranks = [placement.rank(client) for client in clients]
-        incoming = [MessageBuffer(shapes.payload) for _ in clients]
-        self._updates = [buffer.header for buffer in incoming]
-        self._payloads = [buffer.vector for buffer in incoming]
-        self._receives = [
-            self._comm.Recv_init([buffer.whole, MPI.BYTE], source=self._ranks[client], tag=tag_of(Tag.UPDATE, client))
-            for client, buffer in enumerate(incoming)
+        self._comm, self._world, self._shapes = world.comm, world, shapes
+        self._start, self._payload_bytes = shapes.model, shapes.payload.nbytes
+        self._channels = [
+            _Channel(world.comm, rank, placement.hosted(rank), shapes) for rank in range(1, placement.workers + 1)
         ]
-        outgoing = [MessageBuffer(shapes.model, shapes.attached) for _ in clients]
-        self._orders, self._shapes = outgoing, shapes
-        self._sends = [
-            self._comm.Send_init([buffer.whole, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-            for client, buffer in enumerate(outgoing)
-        ]
+        self._ranks = [placement.rank(client) for client in range(placement.clients)]
+        self._heads = [channel.posted[0].request for channel in self._channels]  # what completes next, by channel
+        self._lent: list[_UpdateReceive] = []  # whose messages the last poll has returned
         self.shrunk = False  # whether the stop told the workers that ranks were lost
-        self._world, self._payload_bytes = world, shapes.payload.nbytes
-        self._headers: list[tuple[MPI.Request, Any]] = []  # in flight: stops, questions, and orders after a cancel
-        self._armed = [True] * placement.clients  # whether the receive is posted
-        self._dead: set[int] = set()  # clients whose rank has died
-        self._lost: list[int] = []  # of those, the ones that `lost` has not returned yet
+        self._in_flight: deque[tuple[MPI.Request, Any]] = deque()  # sent from buffers of their own
+        self._lost: list[int] = []  # clients whose ranks have died, and that `lost` has not returned yet
         self._unreadable: list[tuple[int, Reason]] = []
+        self._nameless: _Channel | None = None  # has sent a message that belongs to no client
         memory = MessageBuffer(shapes.model if shapes.memory is None else shapes.memory)
         self.recall = MpiRecall(self._comm, self._ranks, memory, self._send_header)
-        MPI.Prequest.Startall(self._receives)
+        for channel in self._channels:
+            for receive in channel.posted:
+                receive.post()
 
     def arrivals(self) -> list[Update]:
-        """All updates that are here now; messages that cannot be read are reported by `unreadable`."""
+        """The updates that are here now, each rank's in its order; they are lent until the next call.
+
+        One message of every rank is taken before a second one of any, and few of each rank. Messages that cannot be
+        read are reported by `unreadable`.
+        """
+        for receive in self._lent:
+            receive.post()
+            receive.channel.posted.append(receive)
+        self._lent.clear()
+        found: list[Update] = []
+        here: Sequence[int]
         try:
-            done = completed(self._receives)
+            here = completed(self._heads)
         except MPI.Exception as error:
-            done = self._completed_after(error)
-        found = []
-        for slot in done:
-            self._armed[slot] = False
-            if reason := message_refusal_reason(self._updates[slot], slot, self._payload_bytes):
-                self._unreadable.append((slot, reason))
-            else:
-                found.append(Update(unpack_update(self._updates[slot]), self._payloads[slot]))
+            here = self._completed_after(error, range(len(self._heads)))
+        while here:
+            for slot in here:
+                self._take(slot, found)
+            here = self._next_of(here)
+        if self._lost:
+            found = [update for update in found if self._channel(update.header.client).alive]
         return found
 
+    def _take(self, slot: int, found: list[Update]) -> None:
+        """Take the message that a channel's first receive has brought."""
+        channel = self._channels[slot]
+        receive = channel.posted.popleft()
+        self._lent.append(receive)
+        self._heads[slot] = channel.posted[0].request
+        header = read_update(receive.header, channel.clients, self._payload_bytes)
+        if isinstance(header, Reason):
+            client = channel.client_of(receive.header)
+            if client is None:
+                self._nameless = channel
+            else:
+                self._unreadable.append((client, header))
+        elif header.flags <= _OVERRUN:
+            found.append(Update(header, receive.payload))
+        else:
+            found += channel.last_messages(Update(header, receive.payload))
+
+    def _next_of(self, slots: Sequence[int]) -> Sequence[int]:
+        """Those of these channels of which the next message is here too; one receive of each stays posted."""
+        several = [slot for slot in slots if len(self._channels[slot].posted) > 1]
+        try:
+            return [slot for slot in several if self._heads[slot].Test()]
+        except MPI.Exception as error:
+            return self._completed_after(error, several)
+
     def unreadable(self) -> list[tuple[int, Reason]]:
-        """The clients whose messages could not be read since the last call, and why."""
+        """The clients whose messages could not be read since the last call, and why.
+
+        A RunFailure where it is not known whose message it was: its client would wait for an order in vain.
+        """
+        if self._nameless is not None:
+            rank, clients = self._nameless.rank, len(self._nameless.clients)
+            raise RunFailure(
+                f"rank {rank} sent a message that names none of its {clients:,} clients; start all ranks from one "
+                "installation, or one rank per client, which can do without such a message"
+            )
         unreadable, self._unreadable = self._unreadable, []
         return unreadable
 
@@ -104,106 +208,106 @@ class MpiServerLink:
         lost, self._lost = self._lost, []
         return lost
 
-    def _completed_after(self, error: MPI.Exception) -> list[int]:
-        """The complete receives after MPI has reported an error: a rank has died, or a message was too long.
+    def _completed_after(self, error: MPI.Exception, slots: Sequence[int]) -> list[int]:
+        """The channels with a message after MPI has reported an error: a rank has died, or a message was too long.
 
         A receive that has failed is complete too, but nothing was written: its rank has died, even where MPI does not
         say so yet.
         """
-        ended = [client for client, armed in enumerate(self._armed) if armed and self._is_complete(client)]
-        silent = {self._ranks[client] for client in ended if not self._updates[client][0]}
+        channels = self._channels
+        ended = [slot for slot in slots if channels[slot].alive and self._is_complete(slot)]
+        silent = {channels[slot].rank for slot in ended if not is_written(channels[slot].posted[0].header)}
         ranks = self._world.lost(silent)
-        newly_dead = [client for client, rank in enumerate(self._ranks) if rank in ranks and client not in self._dead]
-        for client in newly_dead:
-            self._drop_client(client)
-        done = [client for client in ended if self._armed[client] and self._updates[client][0]]
+        newly_dead = [slot for slot, channel in enumerate(channels) if channel.alive and channel.rank in ranks]
+        for slot in newly_dead:
+            self._drop(slot)
+        done = [slot for slot in ended if channels[slot].alive and channels[slot].rank not in silent]
         if not newly_dead and not done:
             raise error
         return done
 
-    def _drop_client(self, client: int) -> None:
-        """Receive nothing more from this client, and send nothing more to it."""
-        self._dead.add(client)
-        self._lost.append(client)
-        self._armed[client] = False
-        request, self._receives[client] = self._receives[client], MPI.Prequest()  # Testsome skips this one
-        with suppress(MPI.Exception):
-            request.Free()
+    def _drop(self, slot: int) -> None:
+        """Receive nothing more from this rank, and send nothing more to it."""
+        channel = self._channels[slot]
+        channel.alive = False
+        self._lost += channel.clients
+        self._heads[slot] = MPI.Prequest()  # Testsome skips this one
+        for receive in (*channel.posted, *(each for each in self._lent if each.channel is channel)):
+            with suppress(MPI.Exception):
+                receive.request.Free()
+        self._lent = [receive for receive in self._lent if receive.channel is not channel]
 
-    def _is_complete(self, client: int) -> bool:
-        """Whether the client's message is here; one that was too long is, and its header says so."""
+    def _is_complete(self, slot: int) -> bool:
+        """Whether the channel's next message is here; one that was too long is, and its header says so."""
         try:
-            return self._receives[client].Test()
+            return self._heads[slot].Test()
         except MPI.Exception:
             return True
 
-    def rearm(self, client: int) -> None:
-        """Receive the client's next message into the same buffer."""
-        if client not in self._dead:
-            self._updates[client][0] = 0  # until a message is here
-            self._receives[client].Start()
-            self._armed[client] = True
+    def _channel(self, client: int) -> _Channel:
+        return self._channels[self._ranks[client] - 1]
 
     def order(self, order: Order) -> None:
-        """Send header and model without waiting for the client."""
-        client = order.client
-        if client in self._dead:
+        """Send an order without waiting for its client; without the model where every rank knows it."""
+        if order.flags in INTERRUPTS or (order.model is self._start and order.attached is None):
+            self._send_header(order)
             return
-        if order.flags in INTERRUPTS:
-            self._send_header(client, OrderHeader(0.0, order.version, order.iteration, order.flags))
+        channel = self._channel(order.client)
+        if not channel.alive:
             return
-        send = self._sends[client]
-        if send.Test():  # nearly always: the client has answered
-            _fill(self._orders[client], order)
-            send.Start()
-        else:  # the order before was cancelled, and is still in flight
+        send = channel.sends[0]
+        if not send.started or send.request.Test():
+            channel.sends.rotate(-1)
+            _fill(send.buffer, order)
+            send.request.Start()
+            send.started = True
+        else:  # the rank is slow to receive
             spare = MessageBuffer(self._shapes.model, self._shapes.attached)
             _fill(spare, order)
-            self._send_whole(client, spare.whole)
+            self._send_whole(channel.rank, spare.whole)
 
     def stop_all(self) -> None:
-        """Tell every client to stop, and receive the last message of each."""
-        self.shrunk = bool(self._dead)
+        """Tell every rank to stop."""
+        self.shrunk = not all(channel.alive for channel in self._channels)
         flags = _STOP_SHRUNK if self.shrunk else Flag.STOP
-        for client, armed in enumerate(self._armed):
-            if not armed:
-                self.rearm(client)
-            self._send_header(client, OrderHeader(0.0, 0, 0, flags))
+        for channel in self._channels:
+            self._send_header(bare_order(channel.clients[0], flags))
 
-    def _send_header(self, client: int, header: OrderHeader) -> None:
-        """Send a header without a model."""
-        if client not in self._dead:
+    def _send_header(self, order: Order) -> None:
+        """Send the header of an order."""
+        channel = self._channel(order.client)
+        if channel.alive:
             packed = bytearray(HEADER_BYTES)
-            pack_order(packed, header)
-            self._send_whole(client, packed)
+            pack_order(packed, order)
+            self._send_whole(channel.rank, packed)
 
-    def _send_whole(self, client: int, message: Any) -> None:
+    def _send_whole(self, rank: int, message: Any) -> None:
         """Send a message from a buffer of its own."""
-        request = self._comm.Isend([message, MPI.BYTE], dest=self._ranks[client], tag=tag_of(Tag.ORDER, client))
-        self._headers = [sent for sent in self._headers if not _is_over(sent[0])]
-        self._headers.append((request, message))
+        request, sent = self._comm.Isend([message, MPI.BYTE], dest=rank, tag=Tag.ORDER), self._in_flight
+        sent.append((request, message))
+        while sent and _is_over(sent[0][0]):
+            sent.popleft()
 
     def failure(self, client: int) -> str:
         """The text that a client that has failed sends about it."""
-        text: str = self._comm.recv(source=self._ranks[client], tag=tag_of(Tag.FAILURE, client))
+        text: str = self._comm.recv(source=self._ranks[client], tag=Tag.FAILURE)
         return text
 
     def close(self) -> None:
         """Complete all sends and free the requests."""
-        if not self._dead:  # a send to a dead rank never completes
-            MPI.Request.Waitall([*(request for request, _ in self._headers), *self._sends])
-        for request, armed in zip(self._receives, self._armed, strict=True):
-            if armed:  # a client that has failed sends nothing more
-                request.Cancel()
-                request.Wait()
-        for client, request in enumerate(self._receives + self._sends):
-            if client % len(self._receives) not in self._dead:
-                request.Free()
+        alive = [channel for channel in self._channels if channel.alive]
+        if len(alive) == len(self._channels):  # a send to a dead rank never completes
+            sends = [send.request for channel in alive for send in channel.sends if send.started]
+            MPI.Request.Waitall([*(request for request, _ in self._in_flight), *sends])
+        for receive in self._lent:
+            receive.request.Free()
+        for channel in alive:
+            channel.close()
 
 
 def _fill(buffer: MessageBuffer, order: Order) -> None:
     """Write an order into a buffer."""
-    pack_order(buffer.header, order)
+    pack_order(buffer.header, order, buffer.whole.nbytes - HEADER_BYTES)
     np.copyto(buffer.vector, order.model)
     if buffer.attached is not None and order.attached is not None:
         np.copyto(buffer.attached, order.attached)
@@ -221,14 +325,14 @@ def send_memories(world: World, placement: Placement, memories: Mapping[int, Vec
     """On rank 0, before the start of a resumed run: send the clients their memories (see `receive_memories`)."""
     for client in sorted(memories):  # the order in which each rank receives them
         memory = np.ascontiguousarray(memories[client])
-        world.wait(world.comm.Isend([memory, MPI.BYTE], placement.rank(client), tag_of(Tag.MEMORY, client)))
+        world.wait(world.comm.Isend([memory, MPI.BYTE], placement.rank(client), Tag.MEMORY))
 
 
 class MpiRecall:
     """The memories of clients at the beginning of given rounds: all are asked at once, and answer one after the other.
 
-    One vector is in flight at a time, whatever the number of clients. A question has a number, so that answers to an
-    earlier question that was given up are recognised.
+    One vector is in flight at a time, whatever the number of clients. A rank answers in the order in which its clients
+    were asked. A question has a number, so that answers to an earlier question that was given up are recognised.
     """
 
     def __init__(
@@ -236,7 +340,7 @@ class MpiRecall:
         comm: MPI.Intracomm,
         ranks: Sequence[int],
         buffer: MessageBuffer,
-        send_header: Callable[[int, OrderHeader], None],
+        send_header: Callable[[Order], None],
     ) -> None:
         self._comm, self._ranks, self._buffer, self._send_header = comm, ranks, buffer, send_header
         self._number = 0
@@ -247,7 +351,7 @@ class MpiRecall:
         """Ask clients for their memories at the beginning of these rounds; the answers come in this order."""
         self._number += 1
         for client, number in rounds.items():
-            self._send_header(client, OrderHeader(0.0, number, self._number, Flag.RECALL))
+            self._send_header(bare_order(client, Flag.RECALL, number, self._number))
             self._awaited.append((client, self._number))
 
     def give_up(self, lost: Collection[int]) -> None:
@@ -270,13 +374,12 @@ class MpiRecall:
         while self._awaited:
             client, number = self._awaited[0]
             if self._receive is None:
-                tag = tag_of(Tag.MEMORY, client)
-                self._receive = self._comm.Irecv([self._buffer.whole, MPI.BYTE], self._ranks[client], tag)
+                self._receive = self._comm.Irecv([self._buffer.whole, MPI.BYTE], self._ranks[client], Tag.MEMORY)
             if not self._arrived():
                 return None
             self._receive = None
             self._awaited.popleft()
-            declined = unpack_update(self._buffer.header).flags is Flag.FAILED  # by a client that has stopped
+            declined = unpack_update(self._buffer.header).flags == Flag.FAILED  # by a client that has stopped
             if number == self._number and not declined:
                 return client, self._buffer.vector
         return None

@@ -1,8 +1,9 @@
-"""A worker rank's end of the wire: buffers and requests of all clients that it hosts."""
+"""A worker rank's end of the wire: the orders of all clients that it hosts, and what each of them sends."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,22 +11,23 @@ from mpi4py import MPI
 
 from areabench.arrays import Vector
 from areabench.engine.messages import (
-    INTERRUPTS,
+    HEADER_BYTES,
     Flag,
     Order,
     Shapes,
     Tag,
     UpdateHeader,
     pack_update,
-    tag_of,
     unpack_order,
 )
 from areabench.errors import ServerGone
 from areabench.transports.clock import Backoff
-from areabench.transports.mpi_server import MessageBuffer, completed
+from areabench.transports.mpi_server import MessageBuffer
 from areabench.transports.world import World
 
 _LONGEST_WAIT_S = 0.5  # inside MPI, without a look at anything else
+_MOST_POSTED = 4  # receives, however many clients there are
+_MOST_AT_ONCE = 32  # orders, so that what is due meanwhile is not kept waiting
 
 
 def receive_memories(world: World, clients: Sequence[int], like: Vector | None) -> dict[int, Vector]:
@@ -34,159 +36,169 @@ def receive_memories(world: World, clients: Sequence[int], like: Vector | None) 
     for client in clients:
         assert like is not None
         memories[client] = np.empty_like(like)
-        world.wait(world.comm.Irecv([memories[client], MPI.BYTE], 0, tag_of(Tag.MEMORY, client)))
+        world.wait(world.comm.Irecv([memories[client], MPI.BYTE], 0, Tag.MEMORY))
     return memories
 
 
-class _ClientChannel:
-    """One client's part of a worker's link.
+class _OrderReceive:
+    """A persistent receive of orders, with its buffer."""
 
-    Orders are received into two buffers in turn: while the client works from one, the next receive is posted into the
-    other, so that a stop is noticed.
+    def __init__(self, comm: MPI.Intracomm, shapes: Shapes) -> None:
+        buffer = MessageBuffer(shapes.model, shapes.attached)
+        self.header, self.model, self.attached = buffer.header, buffer.vector, buffer.attached
+        self.request = comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=Tag.ORDER)
+
+
+class _UpdateSend:
+    """A client's persistent send, with its buffer: the payload waits there until its delay is over.
+
+    One that was never started is not waited for: Open MPI 5 with fault tolerance looks at an error code that it has not
+    set yet, and may report a failure.
     """
 
-    def __init__(self, comm: MPI.Intracomm, client: int, shapes: Shapes) -> None:
-        self.client, self.stopped, self.shrunk, self.failed = client, False, False, False
-        self.question: tuple[int, int] | None = None  # the round that is asked about, and the number of the question
-        self._buffers = [MessageBuffer(shapes.model, shapes.attached) for _ in range(2)]
-        self._receives = [
-            comm.Recv_init([buffer.whole, MPI.BYTE], source=0, tag=tag_of(Tag.ORDER, client))
-            for buffer in self._buffers
-        ]
-        self.outgoing, self._turn = MessageBuffer(shapes.payload), 0
-        self.send = comm.Send_init([self.outgoing.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, client))
-        self.next_order.Start()
-
-    @property
-    def next_order(self) -> MPI.Prequest:
-        """The receive that is posted."""
-        return self._receives[self._turn]
-
-    def take(self) -> Order | None:
-        """The order that is here, None for a stop or a question; posts the receive of the next one."""
-        buffer = self._buffers[self._turn]
-        header = unpack_order(buffer.header)
-        if Flag.STOP in header.flags:
-            self.stopped, self.shrunk = True, Flag.SHRUNK in header.flags
-            return None
-        if header.flags is Flag.RECALL:
-            self.question = (header.version, header.iteration)
-            self.next_order.Start()
-            return None
-        if header.flags not in INTERRUPTS:  # those carry no model: the buffer is free
-            self._turn = 1 - self._turn
-        self.next_order.Start()
-        return Order(
-            self.client, buffer.vector, header.step_size, header.version, header.iteration, header.flags,
-            header.local_steps, buffer.attached,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        """Free the requests."""
-        for request in (*self._receives, self.send):
-            request.Free()
+    def __init__(self, comm: MPI.Intracomm, payload: Vector) -> None:
+        buffer, self.started = MessageBuffer(payload), False
+        self.whole, self.header, self.payload = buffer.whole, buffer.header, buffer.vector
+        self.request = comm.Send_init([buffer.whole, MPI.BYTE], dest=0, tag=Tag.UPDATE)
 
 
 class MpiWorkerLink:
-    """A worker rank's end, for all clients that it hosts."""
+    """A worker rank's end, for all clients that it hosts.
+
+    Orders to all clients are received in turn, into buffers of which a few are posted. One with a model is lent to
+    the client that works from it, and another one is posted in its place.
+    """
 
     def __init__(self, world: World, clients: Sequence[int], shapes: Shapes) -> None:
-        self._comm, self._yielded = world.comm, world.cores.yielded
-        self._channels = [_ClientChannel(world.comm, client, shapes) for client in clients]
-        self._by_client = {channel.client: channel for channel in self._channels}
-        self._next_orders = [channel.next_order for channel in self._channels]
+        self._comm, self._yielded, self._shapes = world.comm, world.cores.yielded, shapes
+        self.clients, self._start, self._payload_bytes = clients, shapes.model, shapes.payload.nbytes
+        self._most = min(len(clients), _MOST_AT_ONCE)
+        self._sends = {client: _UpdateSend(world.comm, shapes.payload) for client in clients}
+        self._posted: deque[_OrderReceive] = deque()
+        self._lent: dict[int, _OrderReceive] = {}  # by client
+        self._free: list[_OrderReceive] = []
+        self._failed: set[int] = set()
+        self._unanswered: deque[Order] = deque()  # questions
         self._answers: list[tuple[MPI.Request, MessageBuffer]] = []  # in flight
-        self._asked: list[tuple[int, int]] = []
         self.stopped = self.shrunk = False
+        for _ in range(min(len(clients), _MOST_POSTED)):
+            self._post()
 
     def orders(self, *, wait: bool = False) -> list[Order]:
-        """All orders that are here now; with `wait`, the first that come."""
+        """Orders that are here now, in their order; with `wait`, the first that come."""
+        found: list[Order] = []
         try:
-            done = self._wait_for_some() if wait else completed(self._next_orders)
+            here = self._wait_for_next() if wait else self._is_here() or self._is_here()  # see `completed`
+            while here:
+                self._take(found)
+                here = not self.stopped and len(found) < self._most and self._is_here()
         except MPI.Exception as error:  # all messages are the server's
             raise ServerGone(f"the server's rank is gone: {error}") from error
-        return [order for slot in done if (order := self._take(slot)) is not None]
+        return found
 
-    def _wait_for_some(self) -> Sequence[int]:
-        """Wait for the first orders. MPICH would wait forever for a server that has died, so there it is polled."""
+    def _is_here(self) -> bool:
+        return self._posted[0].request.Test()
+
+    def _wait_for_next(self) -> bool:
+        """Wait for an order. MPICH would wait forever for a server that has died, so there it is polled."""
         if self._yielded:
-            return MPI.Request.Waitsome(self._next_orders) or ()
+            self._posted[0].request.Wait()
+            return True
         end_s = time.perf_counter() + _LONGEST_WAIT_S
-        while not (done := completed(self._next_orders)) and time.perf_counter() < end_s:
+        while not (here := self._is_here()) and time.perf_counter() < end_s:
             pass
-        return done
+        return here
 
-    def _take(self, slot: int) -> Order | None:
-        channel = self._channels[slot]
-        order = channel.take()
-        self._next_orders[slot] = channel.next_order
-        self.stopped = self.stopped or channel.stopped
-        self.shrunk = self.shrunk or channel.shrunk
-        if channel.question is not None:
-            self._asked.append((channel.client, channel.question[0]))
-        return order
+    def _take(self, found: list[Order]) -> None:
+        """Take the message that is here, and post a receive for another one."""
+        receive = self._posted.popleft()
+        self._free.append(receive)
+        order = unpack_order(receive.header, receive.model, receive.attached, self._start)
+        if order.model is receive.model:
+            self._free.pop()
+            before, self._lent[order.client] = self._lent.get(order.client), receive
+            if before is not None:  # of an order that was cancelled
+                self._free.append(before)
+        elif Flag.STOP in order.flags:
+            self.stopped, self.shrunk = True, Flag.SHRUNK in order.flags
+            return
+        elif order.flags is Flag.RECALL:
+            self._unanswered.append(order)
+        self._post()
+        found.append(order)
 
-    def questions(self) -> list[tuple[int, int]]:
-        """The clients that were asked for their memory since the last call, each with the round that is asked about."""
-        asked, self._asked = self._asked, []
-        return asked
+    def _post(self) -> None:
+        """Post one more receive."""
+        receive = self._free.pop() if self._free else _OrderReceive(self._comm, self._shapes)
+        receive.request.Start()
+        self._posted.append(receive)
 
-    def answer(self, client: int, memory: Vector) -> None:
-        """Send the memory of a client that was asked for it."""
+    def answer(self, question: Order, memory: Vector) -> None:
+        """Send the memory of a client that was asked for it; questions are answered in their order."""
         buffer = MessageBuffer(memory)
         np.copyto(buffer.vector, memory)
-        self._answer(client, buffer, Flag.NONE)
+        self._answer(question, buffer, Flag.NONE)
 
-    def _answer(self, client: int, buffer: MessageBuffer, flags: Flag) -> None:
-        channel = self._by_client[client]
-        assert channel.question is not None
-        (number, question), channel.question = channel.question, None
-        pack_update(buffer.header, UpdateHeader(client, question, number, flags=flags), buffer.vector.nbytes)
+    def _answer(self, question: Order, buffer: MessageBuffer, flags: Flag) -> None:
+        assert question is self._unanswered.popleft()
+        header = UpdateHeader(question.client, question.iteration, question.version, flags=flags)
+        pack_update(buffer.header, header, buffer.vector.nbytes)
         self._answers = [sent for sent in self._answers if not sent[0].Test()]
-        request = self._comm.Isend([buffer.whole, MPI.BYTE], dest=0, tag=tag_of(Tag.MEMORY, client))
-        self._answers.append((request, buffer))
+        self._answers.append((self._comm.Isend([buffer.whole, MPI.BYTE], dest=0, tag=Tag.MEMORY), buffer))
 
     def load(self, client: int, payload: Vector) -> None:
         """Keep the result of a client's round until it is sent."""
-        channel = self._by_client[client]
-        channel.send.Wait()  # complete already: the server has answered
-        np.copyto(channel.outgoing.vector, payload)
+        send = self._sends[client]
+        if send.started:
+            send.request.Wait()  # complete already: the server has answered
+        np.copyto(send.payload, payload)
+        if (receive := self._lent.pop(client, None)) is not None:
+            self._free.append(receive)
 
     def send(self, header: UpdateHeader) -> None:
         """Send what was loaded for the header's client; returns at once."""
-        channel = self._by_client[header.client]
-        pack_update(channel.outgoing.header, header, channel.outgoing.vector.nbytes)
-        channel.send.Start()
+        send = self._sends[header.client]
+        pack_update(send.header, header, self._payload_bytes)
+        send.request.Start()
+        send.started = True
 
     def fail(self, client: int, text: str) -> None:
         """Report to the server that a client has failed; the server will send a stop."""
-        channel = self._by_client[client]
-        channel.failed = True
-        self._send_last_message(channel, Flag.FAILED)
-        self._comm.send(text, dest=0, tag=tag_of(Tag.FAILURE, client))
+        self._failed.add(client)
+        self._send_last_message(client, Flag.FAILED)
+        self._comm.send(text, dest=0, tag=Tag.FAILURE)
 
     def leave(self, server_gone: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the server has stopped every client, and send the last message of each."""
+        """Wait until the server has sent the stop, and send the rank's last message."""
         backoff = Backoff(50e-6, 5e-3)
-        while not all(channel.stopped for channel in self._channels):
+        while not self.stopped:
             self.orders()
             self._decline_questions()
             if server_gone():
                 raise ServerGone("the server's rank or the launcher is gone")
             backoff.pause(1.0)
         self._decline_questions()
-        for channel in self._channels:
-            if not channel.failed:
-                self._send_last_message(channel, Flag.LEAVING)
-            channel.close()
+        MPI.Request.Waitall([send.request for send in self._sends.values() if send.started])
+        if len(self._failed) < len(self.clients):
+            self._send_last_message(self.clients[0], Flag.LEAVING)
+        self.close()
         MPI.Request.Waitall([request for request, _ in self._answers])  # the server receives them before it leaves
+
+    def close(self) -> None:
+        """Free the requests; no order is on its way."""
+        for receive in self._posted:
+            receive.request.Cancel()
+            receive.request.Wait()
+        receives = (*self._posted, *self._lent.values(), *self._free)
+        for request in [each.request for each in receives] + [each.request for each in self._sends.values()]:
+            request.Free()
 
     def _decline_questions(self) -> None:
         """Answer questions that came too late without a memory: the server waits for every answer."""
-        for client, _ in self.questions():
-            self._answer(client, MessageBuffer(np.empty(0, np.uint8)), Flag.FAILED)
+        while self._unanswered:
+            self._answer(self._unanswered[0], MessageBuffer(np.empty(0, np.uint8)), Flag.FAILED)
 
-    def _send_last_message(self, channel: _ClientChannel, flag: Flag) -> None:
-        channel.send.Wait()
-        pack_update(channel.outgoing.header, UpdateHeader(channel.client, -1, -1, flags=flag))
-        self._comm.Send([channel.outgoing.header, MPI.BYTE], dest=0, tag=tag_of(Tag.UPDATE, channel.client))
+    def _send_last_message(self, client: int, flag: Flag) -> None:
+        header = bytearray(HEADER_BYTES)
+        pack_update(header, UpdateHeader(client, -1, -1, flags=flag))
+        self._comm.Send([header, MPI.BYTE], dest=0, tag=Tag.UPDATE)

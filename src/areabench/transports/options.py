@@ -17,10 +17,11 @@ class RunOptions:
     output: Path | None  # the run file; None: named after the experiment
     cache: Path  # folder of unpacked data sets
     command: str  # as typed, for the run file
-    threads: str  # per process, for the run file
     force: bool  # overwrite an existing run file
     progress: Style
     checkpoint_s: float | None = None  # real seconds between checkpoints; 0: only at a signal; None: no checkpoints
+    remarks: bool = True  # whether to print a warning about the run; one of thousands has none
+    observers: tuple[object, ...] = ()  # objects, or texts that describe them; built by the process that records
 
     def output_for(self, experiment: Experiment) -> Path:
         """The run file: `output`, or one named after the experiment."""

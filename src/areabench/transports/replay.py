@@ -27,6 +27,7 @@ from areabench.progress import ProgressLine
 from areabench.runfile.layout import evaluated_at_once, metric_rows
 from areabench.runfile.read import Run
 from areabench.runfile.schema import METRIC, SNAPSHOT
+from areabench.threads import limited_threads
 from areabench.transports.simulator import LaneEnd, play_alone, play_lanes
 
 
@@ -98,6 +99,7 @@ class Replayed:
     averages: Models | None
 
 
+@limited_threads()
 def replay_run(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayResult:
     """Replay a run from its event log, or simulate it again if it has none; then compare the metrics too."""
     kept = run.experiment.record.events

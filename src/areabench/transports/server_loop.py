@@ -29,7 +29,7 @@ from areabench.runfile.record import Recorder
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.signals import CheckpointTriggers
 
-_FLAGS_OF_UPDATES = (Flag.NONE, Flag.OVERRUN)  # before the end every other message is a failure
+_OVERRUN = int(Flag.OVERRUN)  # before the end every message with a higher flag is a failure
 _SPIN_S = 200e-6  # where no other rank wants the core
 _STOP_LIMIT_S = 60.0  # how long a client may continue to compute after it was told to stop
 _HASTY_STOP_LIMIT_S = 10.0  # the same where a signal has stopped the run
@@ -62,11 +62,7 @@ class ServerLink(Protocol):
     """The server's end of the wire."""
 
     def arrivals(self) -> Sequence[Update]:
-        """All updates that are here now; each is lent until `rearm`."""
-        ...
-
-    def rearm(self, client: int) -> None:
-        """The client's update has been used: receive its next message."""
+        """The updates that are here now, all lent until the next call."""
         ...
 
     def order(self, order: Order) -> None:
@@ -133,6 +129,8 @@ class RealTimeServer:
         self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors.triggers)
         self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
         self.idle_s = 0.0  # slept because there was nothing to do, in seconds of the experiment
+        self.serving_s = 0.0  # from each look that found something until all of it was handled, log included
+        self._looked_s = 0.0  # when the last look for messages ended
         self.timings = Timings(self._clients)
         self._left: set[int] = set()  # clients that have sent their last message, or are lost
         self._stops_sent = False
@@ -153,19 +151,30 @@ class RealTimeServer:
 
     def run(self) -> Status:
         """Serve until the run ends, stop the clients and take in what is in flight; returns how the run ended."""
-        conductor, clock, tasks, backoff = self._conductor, self._clock, self._memory_tasks, self._backoff
+        clock, tasks, backoff = self._clock, self._memory_tasks, self._backoff
         clock.start()
+        self._looked_s = clock.now_s()
         self._send_first_orders()
-        while not (ended := conductor.ended(clock.now_s()) or self._stopped_by_signal()):
+        self.serving_s = clock.now_s() - self._looked_s
+        while not (ended := self._ended()):
             # All three are called: a stream of updates must not delay a step by the clock or a checkpoint.
             if self._serve_arrivals() | self._step_if_due() | tasks.advance(clock.now_s()):
                 backoff.reset()
                 self._recorder.relieve()
             elif not self._use_spare_moment():
                 self._pause()
+                continue
+            self.serving_s += clock.now_s() - self._looked_s
         if ended.state in (State.STOPPED, State.FAILED):
             return self._end_in_haste(ended)
         return self._end(ended)
+
+    def _ended(self) -> Status | None:
+        """How the run ended, if it has: by an event, by the clock or by a signal."""
+        conductor, triggers, now_s = self._conductor, self._monitors.triggers, self._clock.now_s()
+        if now_s > conductor.calm_until_s and (ended := conductor.ended(now_s)):
+            return ended
+        return self._stopped_by_signal() if triggers.stop_signal or triggers.continued else None
 
     def stop_clients(self, limit_s: float | None = None) -> None:
         """Tell every client to stop, and take in what is in flight until each has sent its last message."""
@@ -180,8 +189,6 @@ class RealTimeServer:
             for update in self._link.arrivals():
                 self._take_late_message(update)
             self._link.recall.answer()  # to a request that was given up
-            for client, _ in self._link.unreadable():
-                self._link.rearm(client)
             self._drop_clients(self._link.lost())
             if time.perf_counter() > end_s:
                 missing = sorted(set(range(self._clients)) - self._left)
@@ -204,16 +211,16 @@ class RealTimeServer:
     def _serve_arrivals(self) -> bool:
         """Handle all updates that are here. None starves: none is taken twice before the others."""
         arrivals, found_s = self._link.arrivals(), self._clock.now_s()
+        self._looked_s = found_s
         unreadable, lost = self._link.unreadable(), self._link.lost()
         for client, reason in unreadable:
             self._conductor.refuse(client, reason, found_s)
-            self._link.rearm(client)
         if lost:
             self._handle_lost_clients(lost)
-        failed = [update.header.client for update in arrivals if update.header.flags not in _FLAGS_OF_UPDATES]
+        failed = [update.header.client for update in arrivals if update.header.flags > _OVERRUN]
         self._left.update(failed)
         for update in arrivals:
-            if update.header.client not in failed:
+            if update.header.flags <= _OVERRUN:
                 self._handle_update(update, found_s)
         if failures := [self._failure_text(client) for client in failed]:  # a client waits until its text is taken
             raise ClientFailure(failures[0])
@@ -221,15 +228,14 @@ class RealTimeServer:
 
     def _handle_update(self, update: Update, found_s: float) -> None:
         """Answer an update, or count it as discarded where an earlier one of the same poll has ended the run."""
-        now_s = self._clock.now_s()
-        if self._conductor.ended(now_s):
-            self._conductor.discard(update, now_s)
-        else:
-            used = self._conductor.updates
-            self._conductor.update(update, now_s, now_s - found_s)
-            if self._conductor.updates > used:  # the times of a refused update may be anything
-                self.timings.add(update.header, *self._conductor.handling)
-        self._link.rearm(update.header.client)
+        conductor, now_s = self._conductor, self._clock.now_s()
+        if now_s > conductor.calm_until_s and conductor.ended(now_s):
+            conductor.discard(update, now_s)
+            return
+        used = conductor.updates
+        conductor.update(update, now_s, now_s - found_s)
+        if conductor.updates > used:  # the times of a refused update may be anything
+            self.timings.add(update.header, now_s - found_s, conductor.service_s)
 
     def _handle_lost_clients(self, lost: Sequence[int]) -> None:
         """Continue without these clients, or fail where this is one of several runs that need all ranks."""
@@ -250,21 +256,20 @@ class RealTimeServer:
         client = update.header.client
         if update.header.flags & (Flag.LEAVING | Flag.FAILED):
             self._left.add(client)
-            if Flag.FAILED in update.header.flags:
+            if update.header.flags == Flag.FAILED:
                 self._late_failures.append(self._failure_text(client))
             return
         self._conductor.discard(update, self._clock.now_s())
-        self._link.rearm(client)
 
     def _failure_text(self, client: int) -> str:
         return f"client {client} failed:\n{self._link.failure(client)}"
 
     def _step_if_due(self) -> bool:
         """Make the server step whose time has come; returns whether there was one."""
-        now_s = self._clock.now_s()
-        if now_s < self._conductor.timer_s or self._conductor.ended(now_s):
+        conductor, now_s = self._conductor, self._clock.now_s()
+        if now_s <= conductor.calm_until_s or now_s < conductor.timer_s or conductor.ended(now_s):
             return False
-        self._conductor.timer(now_s)
+        conductor.timer(now_s)
         return True
 
     def _use_spare_moment(self) -> bool:
@@ -283,8 +288,6 @@ class RealTimeServer:
     def _stopped_by_signal(self) -> Status | None:
         """The status if a signal has stopped the run: it continues until its checkpoint is written or time is up."""
         triggers, tasks = self._monitors.triggers, self._memory_tasks
-        if not triggers.stop_signal and not triggers.continued:
-            return None
         now_s, real_s = self._clock.now_s(), time.perf_counter()
         first = triggers.continued or not self._stop_by_s
         if first and self._monitors.signals_mean_losses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from areabench.runfile.checkpoint import Checkpoint
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Recorder
+from areabench.threads import threads_in_force
 from areabench.transports.clock import sharpen_sleep
 from areabench.transports.mpi_run import RankContext, ResumePoint
 from areabench.transports.mpi_server import MpiServerLink, send_memories
@@ -60,10 +62,10 @@ def _new_run(context: RankContext) -> ServerRun:
     solve_ahead(scenario, progress, options.cache)
     modules = to_text(loaded(experiment))
     provenance = gather_provenance(
-        "mpi", options.command, options.threads, experiment.seed, context.world.library, hosts, modules,
+        "mpi", options.command, threads_in_force(os.environ), experiment.seed, context.world.library, hosts, modules,
         scenario.data_digest,
     )  # fmt: skip
-    recorder = open_recorder(scenario, options)
+    recorder = open_recorder(scenario, options, live=False)
     recorder.begin(provenance, scenario.client_table(context.placement, hosts))
     return ServerRun(context, recorder, progress)
 
@@ -104,7 +106,8 @@ class ServerRun:
     def serve(self) -> Status:
         """Run to the end and evaluate; raises AbortRequired where ranks are left that no longer listen."""
         try:
-            status = record_run(self._recorder, self._context.scenario, self._progress, self._play)
+            remarks = self._context.options.remarks
+            status = record_run(self._recorder, self._context.scenario, self._progress, self._play, remarks=remarks)
         except ClientsLost as error:
             raise AbortRequired(f"{error}; all ranks are ended") from error
         if self._left_behind:
@@ -183,6 +186,7 @@ class ServerRun:
             overruns=server.timings.overruns,
             compute_s=server.timings.compute_s,
             idle_s=server.idle_s,
+            serving_s=server.serving_s,
             footprints=footprints,
             start_up_s=start_up_s,
             lost=server.lost,

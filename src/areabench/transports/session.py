@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,14 +33,17 @@ from areabench.runfile.checkpoint import (
     require_checkpoint,
     write_checkpoint,
 )
+from areabench.runfile.observed import ObservedRecorder
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run
 from areabench.runfile.record import Earlier, Recorder
+from areabench.threads import limited_threads, threads_in_force
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import CheckpointTriggers
 from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 
 
+@limited_threads()
 def simulate(experiment: Experiment, options: RunOptions) -> Status:
     """One run in the simulator."""
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
@@ -50,6 +55,7 @@ def simulate(experiment: Experiment, options: RunOptions) -> Status:
     return _simulate(scenario, recorder, progress, options)
 
 
+@limited_threads()
 def resume_simulation(run: Run, options: RunOptions, folders: Sequence[str] = ()) -> Status:
     """Continue a simulated run from its checkpoint in the same file; the result is that of a run without a stop.
 
@@ -67,7 +73,12 @@ def _simulator_provenance(scenario: Scenario, options: RunOptions) -> Provenance
     """The provenance of a simulated run whose parts have been built, so that the modules that it names are loaded."""
     seed, modules = scenario.experiment.seed, to_text(loaded(scenario.experiment))
     return gather_provenance(
-        "simulator", options.command, options.threads, seed, modules=modules, data_digest=scenario.data_digest
+        "simulator",
+        options.command,
+        threads_in_force(os.environ),
+        seed,
+        modules=modules,
+        data_digest=scenario.data_digest,
     )
 
 
@@ -91,7 +102,7 @@ def _simulate(
         simulator = Simulator(scenario, recorder, progress, pause if triggers.enabled else None)
         if checkpoint is not None:
             simulator.resume(checkpoint)
-        return record_run(recorder, scenario, progress, simulator.run)
+        return record_run(recorder, scenario, progress, simulator.run, remarks=options.remarks)
 
 
 def resumable(run: Run) -> None:
@@ -131,6 +142,7 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     return Recorder.continued(run, earlier, provenance, clients)
 
 
+@limited_threads()
 def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path], options: RunOptions) -> list[Status]:
     """Simulate experiments that `group_lanes` put together in one pass, one run file each."""
     if len(experiments) == 1:
@@ -156,8 +168,11 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     ]
 
 
-def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status]) -> Status:
-    """Run, evaluate the snapshots, and leave the file with a status whatever happens."""
+def record_run(
+    recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status], *, remarks: bool = True
+) -> Status:
+    """Run, evaluate the snapshots, and leave the file with a status whatever happens; `remarks`: warn where due."""
+    remark = ""
     problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
     try:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -166,8 +181,11 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
             if ended := status.state in ENDED:  # else there is no time: the resumed run does it
                 progress.close("evaluating the snapshots")
                 versions = recorder.versions().tolist()
+                found = evaluate_blocks(problem, recorder.model_blocks(), versions, loss_every)
+                if versions[:1] == [0]:
+                    remark = scenario.first_loss_remark(float(found[0].train_loss[0]))
                 recorder.metrics(
-                    evaluate_blocks(problem, recorder.model_blocks(), versions, loss_every),
+                    found,
                     evaluate_blocks(problem, recorder.average_blocks(), range(len(versions)), loss_every),
                 )
             progress.close()
@@ -190,6 +208,8 @@ def record_run(recorder: Recorder, scenario: Scenario, progress: ProgressLine, r
     recorder.close()
     if ended:
         discard_checkpoint(recorder.path)
+    if remark and remarks:
+        print(f"areabench: {recorder.path}: {remark}", file=sys.stderr)
     return status
 
 
@@ -205,12 +225,14 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
         progress.close()
 
 
-def open_recorder(scenario: Scenario, options: RunOptions) -> Recorder:
-    """A new run file for a scenario."""
+def open_recorder(scenario: Scenario, options: RunOptions, *, live: bool = True) -> Recorder:
+    """A new run file for a scenario; `live`: observers are told of snapshots as they are taken."""
     experiment, problem = scenario.experiment, scenario.problem
-    output = options.output_for(experiment)
+    output, kind = options.output_for(experiment), ObservedRecorder if options.observers else Recorder
     dimension, dtype = problem.dimension, problem.dtype
-    recorder = Recorder(output, to_toml(experiment), dimension, dtype, force=options.force, record=experiment.record)
+    recorder = kind(output, to_toml(experiment), dimension, dtype, force=options.force, record=experiment.record)
+    if isinstance(recorder, ObservedRecorder):
+        recorder.observe(options.observers, scenario, live=live)
     discard_checkpoint(output)  # of a run that is overwritten; the file is locked now
     return recorder
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, Recording, divergence
@@ -22,13 +24,17 @@ from areabench.engine.lanes import LaneClient, LanePass, Part
 from areabench.engine.messages import INTERRUPTS, USUAL, Flag, Order, Update, UpdateHeader
 from areabench.engine.scenario import ClientPool, Scenario
 from areabench.engine.server import Removal
-from areabench.engine.state import Tally
+from areabench.engine.state import FirstOrders, Tally
 from areabench.experiment.parse import to_toml
 from areabench.problems.base import Metrics, Problem
 from areabench.runfile.checkpoint import Checkpoint, Pending
 from areabench.runfile.layout import Held
 from areabench.runfile.record import Recorder
+from areabench.threads import limited_threads
 from areabench.timing.delays import RoundTime
+
+_NOTHING = Flag.NONE  # looking a flag up takes as long as a short call
+_AT_ONCE = 1024  # clients that are looked up together
 
 
 class Flight(NamedTuple):
@@ -43,7 +49,47 @@ class Flight(NamedTuple):
     made: int  # local steps that the update is made of
     order: Order
     begun_s: float
-    round_time: RoundTime
+    time: RoundTime | None = None  # None: that of a plain round, whose local steps are equally long
+
+    @property
+    def round_time(self) -> RoundTime:
+        """The time of the round."""
+        return self.time or RoundTime(self.delay_s, self.made)
+
+
+class FirstFlights:
+    """The updates that answer the orders of the start, in flight: arrays, until the turn of each has come."""
+
+    def __init__(self, orders: FirstOrders, durations_s: NDArray[np.float64]) -> None:
+        self._orders, self._durations_s = orders, durations_s
+        self._places = np.full(int(orders.clients.max()) + 1, -1)  # by client; -1: it is not among them any more
+        self._places[orders.clients] = np.arange(len(durations_s))
+        self._in_turn = self._by_time()
+
+    def _by_time(self) -> Iterator[int]:
+        places = np.argsort(self._durations_s, kind="stable")  # ties by sequence number
+        for first in range(0, len(places), _AT_ONCE):
+            yield from self._orders.clients[places[first : first + _AT_ONCE]].tolist()
+
+    def next(self) -> Flight | None:
+        """The one whose turn it is."""
+        return next(filter(None, map(self.take, self._in_turn)), None)
+
+    def take(self, client: int) -> Flight | None:
+        """That of a client, whosever turn it is."""
+        if client >= len(self._places) or (place := int(self._places[client])) < 0:
+            return None
+        self._places[client] = -1
+        return self._flight(client, place)
+
+    def _flight(self, client: int, place: int) -> Flight:
+        order, duration_s = self._orders.of(client), float(self._durations_s[place])
+        return Flight(duration_s, place + 1, duration_s, order.local_steps, order, 0.0)
+
+    def rest(self) -> Iterator[Flight]:
+        """All that are still among them, and stay there."""
+        clients = np.flatnonzero(self._places >= 0)
+        return map(self._flight, clients.tolist(), self._places[clients].tolist())
 
 
 class Simulator:
@@ -59,51 +105,66 @@ class Simulator:
         stop, faults = scenario.experiment.stop, scenario.experiment.faults
         watch = VirtualWatch(stop, scenario.problem) if stop.has_target else NoTarget()
         self._scenario, self._progress = scenario, progress
-        self._delays = scenario.delays()
+        self._delays, self._plain_rounds = scenario.delays(), scenario.plain_rounds
         self._clients = ClientPool(scenario)
         self._heap: list[Flight] = []
-        self._interrupted = 0  # flights in it that belong to no round any more
+        self._interrupted = 0  # flights in the heap that belong to no round any more
         self._rounds: dict[int, Flight] = {}  # by client
         self._now_s, self._sequence = 0.0, 0
+        self._first: FirstFlights | None = None  # all but the next one of these are not in the heap
+        self._last_first = 0  # their highest sequence number
         self._pause = pause
         self._resumed = False
         self._losses = sorted(zip(faults.lost_at_s, faults.lost, strict=True), reverse=True)  # the next one last
         self._conductor = Conductor(
             scenario.experiment, scenario.server(), scenario.criterion(), recorder, watch, self._deliver, self._clock,
-            scenario.shapes.payload,
+            scenario.shapes.payload, self._deliver_first if scenario.plain_rounds else None,
         )  # fmt: skip
 
+    @limited_threads()
     def run(self) -> Status:
         """Simulate to the end, or until `pause`, called before every event, returns a status; returns how it ended."""
-        conductor, heap, pause = self._conductor, self._heap, self._pause
+        conductor, heap, pause, progress = self._conductor, self._heap, self._pause, self._progress
         if not self._resumed:
             conductor.start()
         while True:
-            arrival_s, timer_s = heap[0].time_s if heap else math.inf, max(conductor.timer_s, self._now_s)
-            loss_s = self._losses[-1][0] if self._losses else math.inf
-            following_s = min(arrival_s, timer_s, loss_s)
-            if following_s == math.inf:
-                conductor.require_progress()
-            if ended := conductor.ended(following_s):
-                return conductor.finish(ended)
-            if pause is not None and (stopped := pause(self)):
-                return stopped
-            self._now_s = following_s
-            if loss_s == following_s:
-                self._lose(self._losses.pop()[1])
-            elif timer_s < arrival_s:
-                conductor.timer(timer_s)
-            else:
+            if heap and heap[0].time_s <= conductor.calm_until_s and not self._losses:  # nearly always
+                if pause is not None and (stopped := pause(self)):
+                    return stopped
                 self._arrive(heapq.heappop(heap))
+            elif ended := self._next_event():
+                return ended
             if self._interrupted:
                 self._drop_interrupted()
-            self._progress(self._now_s, conductor.updates)
+            progress(self._now_s, conductor.updates)
+
+    def _next_event(self) -> Status | None:
+        """Let happen what comes next: an arrival, a step by the clock, a loss or the end, whose status is returned."""
+        conductor, heap, losses = self._conductor, self._heap, self._losses
+        arrival_s, timer_s = heap[0].time_s if heap else math.inf, max(conductor.timer_s, self._now_s)
+        loss_s = losses[-1][0] if losses else math.inf
+        following_s = min(arrival_s, timer_s, loss_s)
+        if following_s == math.inf:
+            conductor.require_progress()
+        if ended := conductor.ended(following_s):
+            return conductor.finish(ended)
+        if self._pause is not None and (stopped := self._pause(self)):
+            return stopped
+        self._now_s = following_s
+        if loss_s == following_s:
+            self._lose(losses.pop()[1])
+        elif timer_s < arrival_s:
+            conductor.timer(timer_s)
+        else:
+            self._arrive(heapq.heappop(heap))
+        return None
 
     def checkpoint(self, held: Held) -> Checkpoint:
         """The state of the run, for a checkpoint."""
+        flights = chain(self._rounds.values(), self._first.rest() if self._first else ())
         pending = tuple(
-            Pending(flight.time_s, flight.sequence, flight.delay_s, client, flight.made)
-            for client, flight in self._rounds.items()
+            Pending(flight.time_s, flight.sequence, flight.delay_s, flight.order.client, flight.made)
+            for flight in flights
             if flight.time_s < math.inf
         )
         memories = {number: client.memory for number, client in self._clients.items() if client.memory is not None}
@@ -144,33 +205,51 @@ class Simulator:
 
     def _arrive(self, flight: Flight) -> None:
         """Compute the round of an update that arrives now."""
-        order = flight.order
-        client = self._clients[order.client]
-        del self._rounds[order.client]
-        made, delay_s = flight.made if client.trains else 0, flight.delay_s
-        header = UpdateHeader(order.client, client.round, order.version, delay_s, delay_s, 0.0, 0.0, Flag.NONE, made)
-        payload = client.work(order, flight.made)
-        self._conductor.update(Update(header, payload), self._now_s)
+        time_s, sequence, delay_s, made, order, _, _ = flight
+        number, self._now_s = order.client, time_s
+        del self._rounds[number]
+        if sequence <= self._last_first:
+            self._board_first()
+        client = self._clients[number]
+        trained = made if client.trains else 0
+        header = UpdateHeader(number, client.round, order.version, delay_s, delay_s, 0.0, 0.0, _NOTHING, trained)
+        self._conductor.update(Update(header, client.work(order, made)), time_s)
+        client.settle()
+
+    def _deliver_first(self, orders: FirstOrders) -> None:
+        """Clients get the orders of the start."""
+        durations_s = [self._delays.next_s(client) for client in orders.clients.tolist()]
+        self._first = FirstFlights(orders, np.array(durations_s, np.float64))
+        self._sequence = self._last_first = len(orders.clients)
+        self._board_first()
+
+    def _board_first(self) -> None:
+        """The next of the first updates to arrive takes its place among the others."""
+        assert self._first is not None
+        if flight := self._first.next():
+            self._rounds[flight.order.client] = flight
+            heapq.heappush(self._heap, flight)
+        else:
+            self._first, self._last_first = None, 0
 
     def _deliver(self, order: Order) -> None:
         """A client gets an order, or is interrupted."""
-        client, waits = order.client, False
-        if order.flags not in USUAL:
-            if order.flags in INTERRUPTS:
+        client, now_s, flags = order.client, self._now_s, order.flags
+        if self._plain_rounds and flags in USUAL:
+            time, duration_s, made = None, self._delays.next_s(client), order.local_steps
+        else:
+            if flags in INTERRUPTS:
                 self._interrupt(order)
                 return
-            if Flag.AGAIN in order.flags:
+            if Flag.AGAIN in flags:
                 self._clients[client].take_back()
-            waits = Flag.WAITS in order.flags
-        order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
-        now_s, duration_s = self._now_s, time.duration_s
-        if waits:
-            self._rounds[client] = Flight(math.inf, 0, math.inf, 0, order, now_s, time)
-            return
+            order, time = self._scenario.begin_round(self._delays, order, self._conductor.round_of(client))
+            duration_s, made = time.duration_s, time.local_steps
+            if Flag.WAITS in flags:
+                self._rounds[client] = Flight(math.inf, 0, math.inf, 0, order, now_s, time)
+                return
         self._sequence += 1
-        self._rounds[client] = flight = Flight(
-            now_s + duration_s, self._sequence, duration_s, time.local_steps, order, now_s, time
-        )
+        self._rounds[client] = flight = Flight(now_s + duration_s, self._sequence, duration_s, made, order, now_s, time)
         heapq.heappush(self._heap, flight)
 
     def _interrupt(self, order: Order) -> None:
@@ -183,11 +262,15 @@ class Simulator:
         self._sequence += 1
         elapsed_s = now_s - flight.begun_s
         made = flight.round_time.steps_in(elapsed_s)
-        self._rounds[client] = contacted = Flight(now_s, self._sequence, elapsed_s, made, *flight[4:])
+        self._rounds[client] = contacted = Flight(
+            now_s, self._sequence, elapsed_s, made, flight.order, flight.begun_s, flight.round_time
+        )
         heapq.heappush(self._heap, contacted)
 
     def _end_round(self, client: int) -> Flight | None:
         """End the round of a client, if there is one, before its update has arrived."""
+        if self._first and (first := self._first.take(client)):
+            return first
         flight = self._rounds.pop(client, None)
         self._interrupted += flight is not None and flight.time_s < math.inf
         return flight
@@ -195,8 +278,10 @@ class Simulator:
     def _drop_interrupted(self) -> None:
         """Drop the next arrivals that belong to no round any more."""
         while self._heap and self._rounds.get(self._heap[0].order.client) is not self._heap[0]:
-            heapq.heappop(self._heap)
+            dropped = heapq.heappop(self._heap)
             self._interrupted -= 1
+            if dropped.sequence <= self._last_first:
+                self._board_first()
 
     def _clock(self) -> float:
         return self._now_s
@@ -307,6 +392,7 @@ def play_alone(scenario: Scenario, progress: Callable[[float, int], None]) -> La
     return recorder.ends(Simulator(scenario, recorder, progress).run())[0]
 
 
+@limited_threads()
 def play_lanes(lanes: LanePass, progress: Callable[[float, int], None]) -> list[LaneEnd | None]:
     """Simulate all lanes to the end; returns how each ended, None for a lane that must be run again alone."""
     return LaneSimulator(lanes, progress).run()
@@ -340,6 +426,9 @@ class LaneSimulator:
             conductor.start()
         while self._running:
             arrival_s = self._heap[0][0] if self._heap else math.inf
+            if arrival_s <= self._calm_until_s:  # nearly always
+                self._arrive(*heapq.heappop(self._heap))
+                continue
             timer_s = max(min([conductor.timer_s for conductor in self._running.values()]), self._now_s)
             following_s = min(arrival_s, timer_s)
             for place, conductor in list(self._running.items()):
@@ -355,6 +444,11 @@ class LaneSimulator:
                 self._arrive(*heapq.heappop(self._heap))
         return [end for place in range(len(self._conductors)) for end in ends[place]]
 
+    @property
+    def _calm_until_s(self) -> float:
+        """Until when nothing but arrivals is to be expected."""
+        return min([conductor.calm_until_s for conductor in self._running.values()])
+
     def _step(self, timer_s: float) -> None:
         """Step by the clock where it is time."""
         for conductor in self._running.values():
@@ -363,6 +457,7 @@ class LaneSimulator:
 
     def _arrive(self, time_s: float, _sequence: int, delay_s: float, number: int) -> None:
         """A client's updates arrive at the servers of all parts."""
+        self._now_s = time_s
         orders, client = self._at_work.pop(number), self._client(number)
         if len(self._running) < len(orders):
             # A part that has ended gives no more orders; its lanes are computed with the others and not used.
@@ -397,6 +492,7 @@ class LaneSimulator:
         return self._now_s
 
 
+@limited_threads()
 def evaluate_lanes(problem: Problem, ends: Sequence[LaneEnd], loss_every: int) -> list[Metrics]:
     """Metrics of all snapshots of all lanes, evaluated together."""
     if not ends:

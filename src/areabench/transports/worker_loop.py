@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from heapq import heappop, heappush
+from typing import Protocol
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client, LocalRound
@@ -25,15 +23,17 @@ _LONGEST_POLL_S = 5e-3  # how long a rank may take to notice an order
 _SHORTEST_POLL_S = 20e-6
 _QUICK_REPLY_S, _QUICK_WITH_CORES_S = 0.5e-3, 5e-3
 _CROWDED = Cores(spare=False, yielded=False)
+_OVERRUN = int(Flag.OVERRUN)
+_REPLY, _FIRST, _CALL = Flag.REPLY, Flag.FIRST, Flag.NONE  # flags of nearly all orders
 
 
 class WorkerLink(Protocol):
     """A worker rank's end of the wire, for all clients that it hosts."""
 
     def orders(self, *, wait: bool = False) -> Sequence[Order]:
-        """All orders that are here now; with `wait`, the first that come, without a sleep.
+        """Orders that are here now; with `wait`, the first that come, without a sleep.
 
-        A model is lent until its client's payload is loaded.
+        A model is lent until its client's payload is loaded, or another order of the client is here.
         """
         ...
 
@@ -50,20 +50,16 @@ class WorkerLink(Protocol):
         """Whether the server has sent a stop, as far as `orders` has seen."""
         ...
 
-    def questions(self) -> Sequence[tuple[int, int]]:
-        """The clients that were asked for their memory since the last call, each with the round that is asked about."""
-        ...
-
-    def answer(self, client: int, memory: Vector) -> None:
-        """Send the memory of a client that was asked for it."""
+    def answer(self, question: Order, memory: Vector) -> None:
+        """Send the memory of a client that was asked for it; questions are answered in their order."""
         ...
 
 
 class ClientRoundFailure(RunFailure):
-    """An exception in a client's round."""
+    """An exception in a client's round, made while it is handled: the server must be told whose it was."""
 
-    def __init__(self, client: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, client: int) -> None:
+        super().__init__(traceback.format_exc())
         self.client = client
 
 
@@ -78,27 +74,22 @@ class HostedClient:
     begin_round: Callable[[Order, int], tuple[Order, RoundTime]]  # its local steps, and how long they take
     stepwise: bool = False  # whether it makes its local steps one at a time, so that it can be interrupted
     sent_s: float = 0.0
-    current: ActiveRound | None = None  # that is computed or being computed, and not sent yet
+    current: ActiveRound | None = None  # whose order was seen, and that is not sent yet
 
 
-class PendingOrder(NamedTuple):
-    """An order whose round is not computed yet, and when it was seen."""
-
-    order: Order
-    seen_s: float
-
-
-@dataclass
+@dataclass(slots=True)
 class ActiveRound:
-    """A round that is not sent yet."""
+    """A client's round, from when its order is seen until its update is sent."""
 
     order: Order
     number: int
     begun_s: float  # when its delay began
     time: RoundTime
     reply_s: float
+    waits: bool = False  # to be contacted, however long its delay is over
+    begun: bool = False
     compute_s: float = 0.0
-    steps: LocalRound | None = None  # None: the local steps are over, and the payload is loaded
+    steps: LocalRound | None = None  # under way; None: not begun, or the payload is loaded
     made: int = 0  # local steps of that payload
     behind: bool = False  # whether some of it was computed only after its time
 
@@ -110,13 +101,8 @@ class ActiveRound:
         return self.begun_s + self.time.step_end_s(self.steps.work.steps)
 
 
-class Due(NamedTuple):
-    """When a client's round is due; compares by time, then by client. Old entries of a client are skipped."""
-
-    due_s: float
-    client: int
-    round: int
-    steps: int  # local steps made by then; -1 for a whole round
+Queue = list[tuple[float, int, ActiveRound]]
+"""A heap of rounds, ordered by time and then by number. An entry whose round is no longer its client's is skipped."""
 
 
 class Worker:
@@ -135,8 +121,9 @@ class Worker:
         self._behind = False  # whether the last round was computed only after its delay
         self._replied = False  # whether the last order was a reply
         self._reply_s = 0.0  # real time that the last reply took
-        self._pending: deque[PendingOrder] = deque()
-        self._due: list[Due] = []  # a heap
+        self._pending: Queue = []  # rounds that have not begun, by when they are due
+        self._due: Queue = []  # rounds that are computed, or a local step of them, by when that is due
+        self._seen = 0  # orders, and steps that are due: the number of the last entry of a queue
         self._stepwise = any(each.stepwise for each in hosted.values())
         self._active_s = time.perf_counter()  # real time at which something happened last
 
@@ -152,109 +139,117 @@ class Worker:
 
     def _send_and_compute(self) -> bool:
         """Send what is due and begin one round; returns whether there was anything to do."""
-        sent, computed = self._handle_due(), self._begin_next()
-        if computed:
+        sent = bool(self._due) and self._handle_due()
+        if not self._pending:
+            return sent
+        self._begin_next()
+        if self._due:
             self._handle_due()  # the round may be due already
-        return sent or computed
+        return True
 
     def _handle_due(self) -> bool:
         """Send the updates whose delay is over, and make the next local step of rounds that are made in steps."""
         due, handled = self._due, False
-        while due and due[0].due_s <= (now_s := self._clock.now_s()):
-            entry = heapq.heappop(due)
-            hosted = self._hosted[entry.client]
-            current = hosted.current
-            if current is None or current.number != entry.round:
+        while due and due[0][0] <= (now_s := self._clock.now_s()):
+            _, _, current = heappop(due)
+            hosted = self._hosted[current.order.client]
+            if hosted.current is not current:
                 continue  # it was cancelled, or sent when the client was contacted
             handled = True
             if current.steps is None:
-                self._send(hosted, now_s)
-            elif entry.steps == current.steps.work.steps:
+                self._send(hosted, current, now_s)
+            else:
                 self._continue(hosted, current)
                 return True  # look for messages between local steps
         return handled
 
-    def _send(self, hosted: HostedClient, now_s: float, *, contacted: bool = False) -> None:
+    def _send(self, hosted: HostedClient, current: ActiveRound, now_s: float, *, contacted: bool = False) -> None:
         """Send a client's payload, which is loaded, when its delay is over or when the client is contacted."""
-        current = hosted.current
-        assert current is not None
+        order, hosted.current, hosted.sent_s = current.order, None, now_s
         realised_s = now_s - current.begun_s
         drawn_s = realised_s if contacted else current.time.duration_s
-        order, hosted.current, hosted.sent_s = current.order, None, now_s
-        flags = Flag.OVERRUN if current.behind else Flag.NONE
         self._link.send(
             UpdateHeader(
                 order.client, current.number, order.version, drawn_s, realised_s, current.reply_s,
-                current.compute_s, flags, current.made,
+                current.compute_s, _OVERRUN if current.behind else 0, current.made,
             )
         )  # fmt: skip
 
-    def _begin_next(self) -> bool:
-        """Begin the round of the order that came first; returns whether there was one."""
-        if not self._pending:
-            return False
-        self._begin(*self._pending.popleft())
-        return True
-
-    def _begin(self, order: Order, seen_s: float) -> None:
-        """Begin the round of an order: compute all of it, or its first local step."""
-        hosted = self._hosted[order.client]
-        delay_begun_s, reply_s = self._begin_delay(order, seen_s)
-        client, number, begun_s = hosted.client, hosted.client.round, self._clock.now_s()
-        order, round_time = hosted.begin_round(order, number)
-        current = hosted.current = ActiveRound(order, number, delay_begun_s, round_time, reply_s)
-        with self._computing(order.client):
-            if hosted.stepwise and order.local_steps and client.trains:
-                current.steps = client.begin(order)
-                self._continue(hosted, current)
+    def _begin_next(self) -> None:
+        """Begin the round that is due first of those that have not begun."""
+        while self._pending:
+            _, _, current = heappop(self._pending)
+            hosted = self._hosted[current.order.client]
+            if hosted.current is current and not current.begun:
+                self._begin(hosted, current)
                 return
-            current.made = order.local_steps if client.trains else 0
+
+    def _begin(self, hosted: HostedClient, current: ActiveRound) -> None:
+        """Begin a round: compute all of it, or its first local step; send it if its time is over by then."""
+        order, client, begun_s = current.order, hosted.client, self._clock.now_s()
+        current.begun = True
+        if hosted.stepwise and order.local_steps and client.trains:
+            self._begin_steps(hosted, current)
+            return
+        current.made = order.local_steps if client.trains else 0
+        try:
             self._link.load(order.client, client.work(order))
-        current.compute_s = self._clock.now_s() - begun_s
-        self._expect(current)
+        except (Exception, SystemExit) as error:
+            raise ClientRoundFailure(order.client) from error
+        now_s, due_s = self._clock.now_s(), current.begun_s + current.time.duration_s
+        current.compute_s = now_s - begun_s
+        if now_s < due_s or current.waits or self._due:
+            self._expect(current)
+        else:
+            self._behind = current.behind = now_s > due_s
+            self._send(hosted, current, now_s)
+
+    def _begin_steps(self, hosted: HostedClient, current: ActiveRound) -> None:
+        """Begin a round that is made one local step at a time."""
+        try:
+            current.steps = hosted.client.begin(current.order)
+        except (Exception, SystemExit) as error:
+            raise ClientRoundFailure(current.order.client) from error
+        self._continue(hosted, current)
 
     def _continue(self, hosted: HostedClient, current: ActiveRound) -> None:
         """Make the next local step of a round, or end it after the last one."""
         steps, order = current.steps, current.order
         assert steps is not None
         begun_s = self._clock.now_s()
-        with self._computing(order.client):
-            if steps.work.steps < order.local_steps:
+        if steps.work.steps < order.local_steps:
+            try:
                 steps.step()
-                current.compute_s += self._clock.now_s() - begun_s
-                self._expect(current)
-                return
+            except (Exception, SystemExit) as error:
+                raise ClientRoundFailure(order.client) from error
+            current.compute_s += self._clock.now_s() - begun_s
+            self._expect(current)
+            return
         self._load(hosted, current, steps.work)
-        if Flag.WAITS not in order.flags:
-            self._send(hosted, self._clock.now_s())
+        if not current.waits:
+            self._send(hosted, current, self._clock.now_s())
 
     def _load(self, hosted: HostedClient, current: ActiveRound, work: Work) -> None:
         """End the local steps of a round with `work`, and load its payload."""
         steps, order = current.steps, current.order
         assert steps is not None
-        with self._computing(order.client):
+        try:
             self._link.load(order.client, hosted.client.finish(order, work, computed=steps.work.steps))
+        except (Exception, SystemExit) as error:
+            raise ClientRoundFailure(order.client) from error
         current.steps, current.made = None, work.steps
 
     def _expect(self, current: ActiveRound) -> None:
         """Note when a round that was computed, or a local step of it, is due; one that waits is never due."""
-        due_s, steps = current.due_s, current.steps
+        due_s = current.due_s
         self._behind = self._clock.now_s() > due_s
         current.behind = current.behind or self._behind
-        if steps is None and Flag.WAITS in current.order.flags:
-            return
-        made = -1 if steps is None else steps.work.steps
-        heapq.heappush(self._due, Due(due_s, current.order.client, current.number, made))
+        if current.steps is not None or not current.waits:
+            self._enqueue(self._due, due_s, current)
 
-    @contextmanager
-    def _computing(self, client: int) -> Iterator[None]:
-        """Compute for a client; the server must be told whose failure it was."""
-        try:
-            yield
-        except ClientRoundFailure:
-            raise
-        except (Exception, SystemExit) as error:
-            raise ClientRoundFailure(client, traceback.format_exc()) from error
+    def _enqueue(self, queue: Queue, due_s: float, current: ActiveRound) -> None:
+        self._seen += 1
+        heappush(queue, (due_s, self._seen, current))
 
     def _begin_delay(self, order: Order, seen_s: float) -> tuple[float, float]:
         """When the delay of an order's round begins, and how long its reply took (NaN where it is no reply).
@@ -263,7 +258,7 @@ class Worker:
         delay of a first order runs from the start, because ranks that share cores take a while to see it.
         """
         sent_s, flags = self._hosted[order.client].sent_s, order.flags
-        self._replied = Flag.REPLY in flags
+        self._replied = flags is _REPLY or Flag.REPLY in flags
         if self._replied:
             self._reply_s = self._clock.real_s(seen_s - sent_s)
             return sent_s, seen_s - sent_s
@@ -272,38 +267,45 @@ class Worker:
         return (0.0 if Flag.FIRST in flags else seen_s), math.nan
 
     def _take_orders(self) -> bool:
-        """Take the orders that are here and answer questions about memories; returns whether there were orders."""
+        """Take the orders that are here, in their order; returns whether there were any."""
         orders = self._link.orders(wait=self._waits_in_mpi())
-        for client, number in self._link.questions():
-            memory = self._hosted[client].client.memory_at(number)
-            assert memory is not None
-            self._link.answer(client, memory)
         for order in orders:
-            if order.flags is Flag.CANCEL:
+            flags = order.flags
+            if flags is _REPLY or flags is _FIRST or flags is _CALL:
+                self._take(order)
+            elif flags is Flag.CANCEL:
                 self._cancel(order)
-            elif order.flags is Flag.CONTACT:
+            elif flags is Flag.CONTACT:
                 self._contact(order)
+            elif flags is Flag.RECALL:
+                self._recall(order)
             else:
-                if Flag.AGAIN in order.flags:  # now, not when its turn comes: the server counts on it from here
+                if Flag.AGAIN in flags:  # now, not when its turn comes: the server counts on it from here
                     self._hosted[order.client].client.take_back()
-                self._pending.append(PendingOrder(order, self._clock.now_s()))
+                self._take(order, waits=Flag.WAITS in flags)
         return bool(orders)
 
-    def _take_pending(self, client: int) -> PendingOrder | None:
-        """The order of a client whose round has not begun, if there is one; it is pending no more."""
-        for place, pending in enumerate(self._pending):
-            if pending.order.client == client:
-                del self._pending[place]
-                return pending
-        return None
+    def _take(self, order: Order, *, waits: bool = False) -> None:
+        """Draw how long the round of an order takes; it begins when no other is due before it."""
+        hosted = self._hosted[order.client]
+        delay_begun_s, reply_s = self._begin_delay(order, self._clock.now_s())
+        number = hosted.client.round
+        order, round_time = hosted.begin_round(order, number)
+        current = hosted.current = ActiveRound(order, number, delay_begun_s, round_time, reply_s, waits)
+        self._enqueue(self._pending, delay_begun_s + round_time.duration_s, current)
+
+    def _recall(self, question: Order) -> None:
+        """Answer a question about a client's memory."""
+        memory = self._hosted[question.client].client.memory_at(question.version)
+        assert memory is not None
+        self._link.answer(question, memory)
 
     def _cancel(self, order: Order) -> None:
         """Drop a client's round, wherever it is: not begun, under way, or sent. The memory is that from before it."""
-        hosted, pending = self._hosted[order.client], self._take_pending(order.client)
+        hosted = self._hosted[order.client]
         current, hosted.current = hosted.current, None
-        if pending is not None:
-            begun, _ = hosted.begin_round(pending.order, hosted.client.round)
-            hosted.client.cancel(begun)
+        if current is not None and not current.begun:
+            hosted.client.cancel(current.order)
         elif current is not None and current.steps is not None:
             hosted.client.cancel(current.order, current.steps.work.steps)
         else:
@@ -312,14 +314,15 @@ class Worker:
     def _contact(self, order: Order) -> None:
         """Send what a client has: the local steps whose time is over. An update that was sent before is the answer."""
         hosted = self._hosted[order.client]
-        if (pending := self._take_pending(order.client)) is not None:
-            self._begin(*pending)
-        current, now_s = hosted.current, self._clock.now_s()
-        if current is None or current.number != order.version:
+        current = hosted.current
+        if current is not None and not current.begun:
+            self._begin(hosted, current)
+        now_s = self._clock.now_s()
+        if current is None or hosted.current is not current or current.number != order.version:
             return
         if (steps := current.steps) is not None:
             self._load(hosted, current, steps.work if current.due_s <= now_s else steps.before)
-        self._send(hosted, now_s, contacted=True)
+        self._send(hosted, current, now_s, contacted=True)
 
     def _waits_in_mpi(self) -> bool:
         """Whether to wait for a reply inside MPI, which burns the core or yields it at every look.
@@ -338,7 +341,7 @@ class Worker:
         if self._server_gone():
             raise ServerGone("the server's rank or the launcher is gone")
         due, clock = self._due, self._clock
-        due_s = clock.real_s(due[0].due_s - clock.now_s()) if due else math.inf
+        due_s = clock.real_s(due[0][0] - clock.now_s()) if due else math.inf
         if len(due) == len(self._hosted) and not self._stepwise:
             time.sleep(max(0.0, min(due_s, _LONGEST_SLEEP_S)))
             return

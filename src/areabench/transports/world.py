@@ -109,11 +109,6 @@ class World:
         return MPI.Get_library_version().splitlines()[0].strip("\0 ")
 
     @property
-    def highest_tag(self) -> int:
-        """The largest message tag of this MPI."""
-        return int(MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) or 32767)  # the least in the standard
-
-    @property
     def host(self) -> str:
         """This rank's node."""
         return MPI.Get_processor_name()

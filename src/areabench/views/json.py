@@ -67,9 +67,9 @@ def _number(value: float, shorten: Shorten | None) -> float | int | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def summary_record(path: Path, summary: Summary) -> dict[str, Any]:
-    """One run in short."""
-    return {"file": path, **asdict(summary)}
+def summary_record(path: Path, summary: Summary, settings: str) -> dict[str, Any]:
+    """One run in short, and the settings in which it differs from the others."""
+    return {"file": path, **asdict(summary), "settings": settings}
 
 
 def run_record(run: Run) -> dict[str, Any]:

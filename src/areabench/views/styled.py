@@ -6,7 +6,7 @@ rich is not needed to build such a text. `terminal` loads it where a terminal sh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES
@@ -99,8 +99,10 @@ class Heading:
 RULE: tuple[str, ...] = ()  # a row that is a line of dashes
 
 
-def align(rows: Sequence[Sequence[str]], headings: Sequence[Heading] = ()) -> list[Styled]:
-    """The lines of a table: the first column is flush left, the others flush right.
+def align(
+    rows: Sequence[Sequence[str]], headings: Sequence[Heading] = (), flush_left: Collection[int] = (0,)
+) -> list[Styled]:
+    """The lines of a table: the first column, or those of `flush_left`, are flush left, the others flush right.
 
     The first row names the columns; `headings`, if any, are above it and together as wide as the table. A row of
     one cell is not aligned, and may be as long as it likes.
@@ -109,7 +111,7 @@ def align(rows: Sequence[Sequence[str]], headings: Sequence[Heading] = ()) -> li
     widths = [max(len(row[column]) for row in whole) for column in range(len(rows[0]))]
     _widen(widths, headings)
     lines = [_heading_line(headings, widths)] if headings else []
-    return lines + [_line(row, widths, is_first=not number) for number, row in enumerate(rows)]
+    return lines + [_line(row, widths, flush_left, is_first=not number) for number, row in enumerate(rows)]
 
 
 def _widen(widths: list[int], headings: Sequence[Heading]) -> None:
@@ -134,15 +136,16 @@ def _heading_line(headings: Sequence[Heading], widths: Sequence[int]) -> Styled:
     return Styled((_GAP.join(words).rstrip(), TABLE_HEADING))
 
 
-def _line(row: Sequence[str], widths: Sequence[int], *, is_first: bool) -> Styled:
+def _line(row: Sequence[str], widths: Sequence[int], flush_left: Collection[int], *, is_first: bool) -> Styled:
     if not row:
         return Styled(("-" * _across(widths), FAINT))
     if len(row) == 1:
         return Styled((row[0], HEADING))
-    first, *others = zip(row, widths, strict=True)
-    cells: list[str] = [first[0], " " * (first[1] - len(first[0]))]
-    for cell, width in others:
-        cells += [_GAP, " " * (width - len(cell)), cell]
+    cells: list[str] = []
+    for column, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        padding = " " * (width - len(cell))
+        cells += [_GAP] if column else []
+        cells += [cell, padding] if column in flush_left else [padding, cell]
     while not cells[-1].strip():  # no spaces at the end of a line
         cells.pop()
     return Styled(("".join(cells), TABLE_HEADING)) if is_first else Styled(*cells)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from areabench.errors import harmless
-from areabench.progress import Style
-from areabench.views.styled import Styled
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from areabench.progress import Style
 
 Colours = Literal["standard", "256", "truecolor"]
 
@@ -43,6 +43,8 @@ class Output:
             sys.stdout.write(harmless(text))
             return
         from rich.text import Text  # only a terminal with colours needs rich
+
+        from areabench.views.styled import Styled
 
         parts = text.parts if isinstance(text, Styled) else ((text, ""),)
         shown = Text.assemble(*((harmless(part), style) for part, style in parts))
@@ -81,6 +83,8 @@ def _depth(environment: Mapping[str, str]) -> Colours:
 
 def decided_style(choice: str, environment: Mapping[str, str], *, is_terminal: bool) -> Style:
     """How progress is shown for a value of `--progress`; a live line needs a terminal that can write over it."""
+    from areabench.progress import Style  # no answer needs it
+
     if choice == "auto":
         choice = "always" if is_terminal and not is_dumb(environment) else "never"
     if choice != "always":

@@ -15,18 +15,9 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import Cause, Diagnosis
 from areabench.engine.events import Kind
-from areabench.experiment.labels import describe_setting
+from areabench.experiment.labels import default_remarks, describe_setting
 from areabench.experiment.parse import to_toml
 from areabench.experiment.records import Experiment
-from areabench.results.comparison import (
-    ArrivalOrder,
-    DataComparison,
-    Pair,
-    RunComparison,
-    Shift,
-    Trajectory,
-    is_within,
-)
 from areabench.runfile.read import Run, Summary
 from areabench.views.styled import (
     BAD,
@@ -48,10 +39,24 @@ from areabench.views.styled import (
 )
 
 if TYPE_CHECKING:
+    from areabench.engine.data import DataSummary
     from areabench.results.advice import Findings, Theorem1, Theorem2  # loads methods and problems
+    from areabench.results.comparison import (
+        ArrivalOrder,
+        DataComparison,
+        Pair,
+        RunComparison,
+        Shift,
+        Trajectory,
+    )
     from areabench.results.methods import ListedMethod
 
 QUANTILES = (50, 95, 99)  # percent
+_MOST_CLASSES = 20  # of which samples are counted
+NO_STEPS = (
+    "the server made no step, so the model is the one at the start: lengthen the run ([stop]), or let the server step "
+    "sooner ([aggregation])"
+)
 LabelledText = tuple[str, str]  # label and text
 
 
@@ -64,12 +69,36 @@ def size(count: float) -> str:
 
 
 def experiment_text(experiment: Experiment) -> Styled:
-    """An experiment as TOML."""
+    """An experiment as TOML, with comments on what defaults do."""
     return joined(_toml_lines(experiment))
 
 
 def _toml_lines(experiment: Experiment) -> list[Styled]:
-    return [_toml_line(line) for line in to_toml(experiment).splitlines()]
+    remarks, lines, section_name = default_remarks(experiment), [], ""
+    for line in to_toml(experiment).splitlines():
+        section_name = line.strip("[]") if line.startswith("[") else section_name
+        remark = remarks.get(f"{section_name}.{line.partition(' = ')[0]}")
+        lines.append(Styled(_toml_line(line), *([(f"  # {remark}", FAINT)] if remark else [])))
+    return lines
+
+
+def data_text(data: DataSummary | None) -> Styled:
+    """What data are like, as comments of TOML."""
+    if data is None:
+        return Styled("")
+    kept = "" if data.filled is None else f", sparse with {data.filled:.3%} of them kept"
+    inputs = f"inputs of a model from {data.lowest:.6g} to {data.highest:.6g}"
+    lines = [
+        f"{data.name}: {data.train_samples:,} training and {data.test_samples:,} test samples",
+        f"{data.features:,} features, {data.type}{kept}; {inputs}",
+    ]
+    if data.classes:
+        counts = [f"{each.name} ({each.train:,} + {each.test:,})" for each in data.classes[:_MOST_CLASSES]]
+        more = ", ..." if len(data.classes) > _MOST_CLASSES else ""
+        lines.append(f"{len(data.classes)} classes, with training + test samples: {', '.join(counts)}{more}")
+    else:
+        lines.append(f"targets from {data.lowest_target:.6g} to {data.highest_target:.6g}")
+    return Styled("\n", joined(Styled((f"# {line}", FAINT)) for line in lines))
 
 
 def _toml_line(line: str) -> Styled:
@@ -100,12 +129,15 @@ def methods_text(methods: Sequence[ListedMethod], *, keys: bool) -> Styled:
 # ---------------------------------------------------------------------------------------------------- runs
 
 
-def summary_table(summaries: Sequence[Summary], target: float) -> Styled:
-    """One line per run."""
+def summary_table(summaries: Sequence[Summary], target: float, files: Sequence[str], settings: Sequence[str]) -> Styled:
+    """One line per run; `settings` are the keys in which the runs differ, in words."""
     heading = [
-        "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness", "status"
+        "file", "method", "alpha", "accuracy %", "loss", f"time to {target:g} %", "updates", "steps", "mean staleness",
+        "status", "settings",
     ]  # fmt: skip
-    return joined(align([heading, RULE, *(_summary_row(summary) for summary in summaries)]))
+    cells = [[file, *_summary_row(one), word] for file, one, word in zip(files, summaries, settings, strict=True)]
+    kept = slice(None if any(settings) else -1)
+    return joined(align([heading[kept], RULE, *(row[kept] for row in cells)], flush_left=(0, 1, 10)))
 
 
 def _summary_row(summary: Summary) -> list[str]:
@@ -140,7 +172,8 @@ def _status(run: Run) -> Styled:
         if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
             others += f", {count:,} {kind.text}"
     state = Styled(state_word(status.state.text), f": {status.reason}")
-    return section("status", [state, f"{counts}{others}; ended at {status.end_s:.3f} s"])
+    lines = [state, f"{counts}{others}; ended at {status.end_s:.3f} s"]
+    return section("status", [*lines, *([Styled((NO_STEPS, DOUBTFUL))] if status.is_without_steps else [])])
 
 
 def _snapshots(run: Run) -> Styled:
@@ -156,7 +189,7 @@ def _snapshots(run: Run) -> Styled:
             number(metrics[row]["test_accuracy"], 2),
             "-" if np.isnan(metrics[row]["squared_distance"]) else f"{metrics[row]['squared_distance']:.4g}",
         ]
-        for row in np.unique(np.linspace(0, len(metrics) - 1, 7).astype(int))
+        for row in dict.fromkeys(np.linspace(0, len(metrics) - 1, 7).astype(int).tolist())
     ]
     heading = ["time s", "version", "train loss", "accuracy %", "squared distance"]
     return section(f"snapshots ({len(index):,} in all)", align([heading, RULE, *rows]))
@@ -179,9 +212,15 @@ def _used_updates(run: Run) -> Styled:
         ("computing (ms)", "compute_s", 1e3, 3),
         ("service (ms)", "service_s", 1e3, 3),
     ):
-        rows.append([name, *(f"{value:.{digits}f}" for value in np.percentile(scale * measured[column], QUANTILES))])
+        rows.append([name, *(f"{value:.{digits}f}" for value in _percentiles(scale * measured[column]))])
     overruns = int(np.count_nonzero(updates["flags"] & 1))
     return section("updates", [*align(rows), f"{overruns:,} of {len(updates):,} were not ready when due"])
+
+
+def _percentiles(values: NDArray[Any]) -> NDArray[np.float64]:
+    """The values at QUANTILES; np.percentile would load masked arrays, which takes a tenth of the time of `show`."""
+    last = len(values) - 1
+    return np.asarray(np.interp(np.array(QUANTILES) / 100 * last, np.arange(last + 1), np.sort(values)))
 
 
 def measured_columns(updates: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -227,9 +266,9 @@ def diagnosis_text(found: Diagnosis) -> Styled:
 
 def _verdict(found: Diagnosis) -> Styled:
     """The verdict's first word is its cause."""
-    styles = {Cause.DELAYS: GOOD, Cause.SERVER: DOUBTFUL, Cause.COMPUTING: DOUBTFUL, Cause.MACHINE: DOUBTFUL}
+    styles = {Cause.DELAYS: GOOD, Cause.VIRTUAL: "", Cause.NOTHING: ""}
     cause, colon, advice = found.advice.partition(":")
-    return Styled((cause, styles.get(found.cause, "")), colon, advice)
+    return Styled((cause, styles.get(found.cause, DOUBTFUL)), colon, advice)
 
 
 def _updates(found: Diagnosis) -> str:
@@ -281,8 +320,10 @@ def _overruns(found: Diagnosis) -> str:
 def _load(found: Diagnosis) -> str:
     parts = []
     if not math.isnan(found.server_load):
-        starved = f" (short of a core {_share(found.server_starved)})" if found.server_starved > _STARVED else ""
-        parts.append(f"server busy {_share(found.server_load)}{starved}")
+        times = [("polling", found.server_polling), ("serving", found.server_serving)]
+        times += [("short of a core", found.server_starved)] if found.server_starved > _STARVED else []
+        known = ", ".join(f"{name} {_share(share)}" for name, share in times if not math.isnan(share))
+        parts.append(f"server busy {_share(found.server_load)}" + (f" ({known})" if known else ""))
     if found.busiest_rank > 0:
         parts.append(f"rank {found.busiest_rank}, the busiest, computes {_share(found.busiest_load)}")
     if not math.isnan(found.core_load):
@@ -318,6 +359,8 @@ class Tolerances:
 
 def holds(found: RunComparison, within: Tolerances) -> bool:
     """Whether updates and final loss are both within their tolerances."""
+    from areabench.results.comparison import is_within
+
     return is_within(found.updates, within.updates) and is_within(found.loss.final, within.loss)
 
 
@@ -406,6 +449,8 @@ def _trajectory(trajectory: Trajectory, digits: int) -> str:
 
 
 def _check_line(name: str, pair: Pair, percent: float) -> Styled:
+    from areabench.results.comparison import is_within
+
     answer = ("yes", GOOD) if is_within(pair, percent) else ("NO", BAD)
     return Styled(f"{name} within {percent:g} %: ", answer, f" ({_difference(pair)})")
 

@@ -48,13 +48,17 @@ def own_data(settings: OwnPart, cache: Path) -> Dataset:
     data = call("data", settings, cache=cache)
     if not isinstance(data, Dataset):
         refuse("data", settings, f"returned {type(data).__name__}", "let it return areabench.extend.Dataset")
-    if not isinstance(data.classes, int | np.integer) or data.classes < 1:
+    least = 0 if getattr(data.train_labels, "dtype", np.dtype(np.int64)).kind == "f" else 1
+    if not isinstance(data.classes, int | np.integer) or data.classes < least:
         refuse("data", settings, f"gave classes = {data.classes!r}", "give the number of classes, a whole number >= 1")
     for part in ("train", "test"):
         if wrong := _wrong_samples(data, part):
             refuse("data", settings, f"gave {wrong}", "see docs/extending.md for what a data set holds")
     if not isinstance(data.scale, int | float | np.floating) or not math.isfinite(data.scale):
         refuse("data", settings, f"gave the scale {data.scale!r}", "give a finite number, such as 1.0")
+    kind = np.int64 if data.classes else np.float64
+    labels = [part.astype(kind, copy=False) for part in (data.train_labels, data.test_labels)]
+    data = replace(data, train_labels=labels[0], test_labels=labels[1])
     for array in (data.train_features, data.train_labels, data.test_features, data.test_labels):
         array.flags.writeable = False
     return data
@@ -69,9 +73,12 @@ def _wrong_samples(data: Dataset, part: str) -> str:
         return f"{part}_features of type {features.dtype} and {features.shape[1]} columns"
     if (bad := features.size - np.count_nonzero(np.isfinite(features))) != 0:
         return f"{part}_features of which {bad:,} are not finite (NaN or infinite)"
-    if not isinstance(labels, np.ndarray) or labels.dtype != np.int64 or labels.shape != (len(features),):
+    kinds = "iu" if data.classes else "iuf"
+    if not isinstance(labels, np.ndarray) or labels.dtype.kind not in kinds or labels.shape != (len(features),):
         kind = labels.dtype if isinstance(labels, np.ndarray) else type(labels).__name__
-        return f"{part}_labels of type {kind} and shape {np.shape(labels)} for {len(features)} samples, not int64"
+        return f"{part}_labels of type {kind} and shape {np.shape(labels)} for {len(features)} samples, not integers"
+    if not data.classes:
+        return "" if np.isfinite(labels).all() else f"{part}_labels of which some are not finite (NaN or infinite)"
     if labels.min() < 0 or labels.max() >= data.classes:
         return f"{part}_labels from {labels.min()} to {labels.max()}, not 0 to classes - 1 = {data.classes - 1}"
     return ""
@@ -359,7 +366,7 @@ _CHANGES = (("number", "nothing"), ("array", "number"), ("number", "array"), ("n
 
 def own_problem(settings: OwnPart, clients: Clients, seed: int, held: ClientData | None) -> Problem:
     """The problem that the user's function makes; `held` is its data, if the experiment has some."""
-    given = {} if held is None else {"data": held.data, "parts": held.parts}
+    given = {} if held is None else {"data": held.data, "parts": list(held.parts)}
     problem = call("problem", settings, clients=clients.count, local_steps=clients.local_steps, seed=seed, **given)
 
     def reject(trouble: str, remedy: str) -> NoReturn:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from areabench.engine.plugins.modules import HARMLESS
 from areabench.errors import UserError
+from areabench.experiment.fields import PASSED, Passed
 from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
 from areabench.experiment.records import Experiment
 
@@ -35,6 +36,11 @@ def scenario_of(experiment: Experiment, path: Path, cache: Path, trusted: Sequen
 def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] = ()) -> None:
     """A UserError if the experiment of run file `source` names code that is not among the `trusted` paths and files."""
     unknown = unvouched(experiment, trusted)
+    if passed := [path for path in unknown if path.startswith(f"{PASSED}:")]:
+        raise UserError(
+            f"{source}: was made with {', '.join(map(repr, passed))}, which Python code had passed as objects; pass "
+            "them again, to areabench.replay(RUN, method=..., problem=..., data=..., split=..., delays=...)"
+        )
     if unknown:
         raise UserError(
             f"{source}: would import and call {', '.join(map(repr, unknown))}, which this run file names; if you "
@@ -72,6 +78,8 @@ def _remedy(path: str, folders: Sequence[str]) -> str:
 
 
 def _is_trusted(path: str, trusted: Sequence[str]) -> bool:
+    if isinstance(path, Passed):
+        return True
     module = path.partition(":")[0]
     files = [trusted_file(each) for each in trusted]
     return path in trusted or module in HARMLESS or module in [file.stem for file in files if file is not None]

@@ -135,12 +135,15 @@ def _draw_cycle(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_excess(axes: Axes, found: Diagnosis) -> None:
     """By how much cycles are longer than their delays, and why; up to the dashed line a run is delay-bound."""
-    entries = {
-        "all": (found.excess_server_s + found.excess_compute_s + found.excess_machine_s, "0.55"),
-        "server": (found.excess_server_s, _BLUE),
+    parts = {
+        "polling": (found.excess_polling_s, _GREEN),
+        "serving": (found.excess_server_s, _BLUE),
         "computing": (found.excess_compute_s, _ORANGE),
-        "machine": (found.excess_machine_s, _PINK),
+        "late wake-ups": (found.excess_machine_s, _PINK),
     }
+    if math.isnan(found.excess_polling_s):  # it is in the server's part
+        parts = {"server": parts.pop("serving"), **parts}
+    entries = {"all": (float(np.nansum([value for value, _ in parts.values()])), "0.55"), **parts}
     bars = {name: (100 * value / found.mean_drawn_s, colour) for name, (value, colour) in entries.items()}
     _draw_bars(axes, bars, "share of the mean delay (%)", 100 * TOLERANCE)
     axes.set_title("Longer than the delay, by what it is due to", loc="left", fontsize="small")
@@ -148,8 +151,14 @@ def _draw_excess(axes: Axes, found: Diagnosis) -> None:
 
 def _draw_loads(axes: Axes, found: Diagnosis) -> None:
     """How busy server, ranks and cores were."""
-    bars = {"server": (found.server_load, _BLUE), "busiest rank": (found.busiest_load, _ORANGE)}
-    _draw_bars(axes, {**bars, "cores": (found.core_load, _PINK)}, "share of the time (%)", 100.0)
+    bars = {
+        "server": (found.server_load, "0.55"),
+        "polling": (found.server_polling, _GREEN),
+        "serving": (found.server_serving, _BLUE),
+        "busiest rank": (found.busiest_load, _ORANGE),
+        "cores": (found.core_load, _PINK),
+    }
+    _draw_bars(axes, bars, "share of the time (%)", 100.0)
     axes.set_title("Load", loc="left", fontsize="small")
 
 

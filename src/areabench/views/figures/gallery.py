@@ -1,7 +1,8 @@
 """The public figures: one function each, from an open run or sweep to a figure; `areabench.figures` has their names.
 
 `width` is in inches, or "column" (3.3) or "page" (6.9); `titled=False` leaves the title to a caption. `step_sizes` has
-the step size to draw of a method; of the others it is the best one. `page` counts the settings of a sweep from 0.
+the step size to draw of a method; of the others it is the best one. `spread` is the 95 % interval of the mean, or the
+range over trials. `page` counts the settings of a sweep from 0.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from areabench.results.comparison import compare_runs
 from areabench.results.diagnosis import diagnosis_of
 from areabench.results.grouping import Page, arrange
 from areabench.results.label_counts import recorded_labels
+from areabench.results.statistics import SpreadName
 from areabench.runfile.read import Run
 from areabench.sweeps.read import Sweep, read_result
 from areabench.views.figures.diagnosis import draw_diagnosis, draw_participation
@@ -25,7 +27,8 @@ from areabench.views.figures.labels import draw_labels
 from areabench.views.figures.runs import draw_comparison, draw_runs
 from areabench.views.figures.style import Width, inches
 from areabench.views.figures.style import save as save_as
-from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness, draw_time_to_target
+from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
+from areabench.views.figures.targets import draw_profiles, draw_reach_curves, draw_time_to_target
 from areabench.views.figures.timelines import draw_timeline
 
 Runs = Run | Sequence[Run]
@@ -81,20 +84,26 @@ def quality_over_time(
     step_sizes: Mapping[str, float] | None = None,
     target: float = 80.0,
     *,
+    spread: SpreadName = "interval",
     page: int | None = None,
     width: Width = "page",
     titled: bool = True,
 ) -> Figure:
-    """Accuracy and loss over time: the mean over trials as a line, least to greatest as a band."""
-    drawn = draw_curves(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
+    """Accuracy and loss over time: the mean over trials as a line, its spread as a band."""
+    drawn = draw_curves(_page(sweep, page), step_sizes or {}, target, spread, width_in=inches(width))
     return _entitled(drawn, titled)
 
 
 def step_size_sensitivity(
-    sweep: Sweep | Runs, *, page: int | None = None, width: Width = "page", titled: bool = True
+    sweep: Sweep | Runs,
+    *,
+    spread: SpreadName = "interval",
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
 ) -> Figure:
     """Accuracy and loss at the end over the step size, with the step sizes that diverged."""
-    return _entitled(draw_sensitivity(_page(sweep, page), width_in=inches(width)), titled)
+    return _entitled(draw_sensitivity(_page(sweep, page), spread, width_in=inches(width)), titled)
 
 
 def staleness(
@@ -123,6 +132,34 @@ def time_to_target(
     return _entitled(drawn, titled)
 
 
+def reached_over_time(
+    sweep: Sweep | Runs,
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    page: int | None = None,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
+    """The share of trials that have reached a test accuracy over time, with censoring (Kaplan and Meier)."""
+    drawn = draw_reach_curves(_page(sweep, page), step_sizes or {}, target, width_in=inches(width))
+    return _entitled(drawn, titled)
+
+
+def performance_profile(
+    sweeps: Sweep | Sequence[Sweep],
+    step_sizes: Mapping[str, float] | None = None,
+    target: float = 80.0,
+    *,
+    width: Width = "page",
+    titled: bool = True,
+) -> Figure:
+    """In which share of all settings a method is within a factor of the shortest median time to a test accuracy."""
+    several = [sweeps] if isinstance(sweeps, Sweep) else sweeps
+    pages = [page for sweep in several for page in arrange(sweep.results, sweep.tuned_keys)]
+    return _entitled(draw_profiles(pages, step_sizes or {}, target, width_in=inches(width)), titled)
+
+
 # ---------------------------------------------------------------------------------------------------- shared
 
 
@@ -136,7 +173,7 @@ def _several(runs: Runs) -> Sequence[Run]:
 def _page(source: Sweep | Runs, number: int | None) -> Page:
     """What to draw of a sweep, or of some runs: the page of this number, or the only one."""
     results = source.results if isinstance(source, Sweep) else [read_result(run.path) for run in _several(source)]
-    pages = arrange(results)
+    pages = arrange(results, source.tuned_keys if isinstance(source, Sweep) else ())
     if not pages:
         raise UserError("no run of this sweep is done; run it with `areabench sweep` first")
     if number is None and len(pages) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Literal, ParamSpec
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -139,6 +140,17 @@ def save(figure: Figure, path: Path) -> None:
         with mpl.rc_context(_SETTINGS):
             figure.savefig(path, dpi=_DOTS_PER_INCH, metadata=_DATES.get(path.suffix.lower()))
     except (OSError, ValueError) as error:
+        raise UserError(f"{path}: the plot cannot be written: {error}") from error
+
+
+def save_pages(figures: Iterable[Figure], path: Path) -> None:
+    """Write figures as the pages of one PDF."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with mpl.rc_context(_SETTINGS), PdfPages(path, metadata=_DATES[".pdf"]) as pages:
+            for figure in figures:
+                pages.savefig(figure)
+    except OSError as error:
         raise UserError(f"{path}: the plot cannot be written: {error}") from error
 
 

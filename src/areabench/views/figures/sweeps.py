@@ -10,18 +10,25 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, Row, choose
-from areabench.results.statistics import Floats, Quantity, Reach, band, mean_and_p95, reach_of, staleness_shares
+from areabench.results.statistics import (
+    Band,
+    Floats,
+    Quantity,
+    Spread,
+    SpreadName,
+    band,
+    mean_and_p95,
+    staleness_shares,
+)
 from areabench.views.figures.style import (
     LIMIT_LINE,
     entitle,
-    is_narrow,
     label_axes,
     label_log_axis,
     legend,
@@ -46,7 +53,7 @@ class Pick:
         """The method, its step size, and how many trials are left out."""
         if self.cell is None:
             return f"{self.contender.label}: not run"
-        label = f"{self.contender.label}, α = {self.cell.step_size:g}"
+        label = f"{self.contender.label}, α = {self.cell.point}"
         if not self.cell.diverged:
             return label
         some = f"{self.cell.diverged} of {len(self.cell.results)}" if self.cell.finite else "all"
@@ -89,9 +96,10 @@ def _paper_panels(rows: int, columns: int, width_in: float, least_in: float) -> 
     return figure, axes[:, :columns]
 
 
-def quality_panels(page: Page, what: str, width_in: float | None = None) -> tuple[Figure, Any]:
+def quality_panels(page: Page, what: str, spread: SpreadName, width_in: float | None = None) -> tuple[Figure, Any]:
     """Panels with a column for accuracy and one for loss, as far as they were measured."""
-    heading = f"{what}: mean, and range over trials" if _several_trials(page) else what
+    words = {"interval": "mean and its 95 % interval", "range": "mean, and range over trials"}[spread]
+    heading = f"{what}: {words}" if _several_trials(page) else what
     columns = max(len(page.quantities), 1)
     return panels(page, columns, 4.0 * columns + 2.5, heading, None if width_in is None else (width_in, 2.5))
 
@@ -132,14 +140,21 @@ _LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more th
 
 
 @styled
-def draw_curves(page: Page, wished: Mapping[str, float], target: float, *, width_in: float | None = None) -> Figure:
-    """Accuracy and loss over time: the mean as a line, the range over trials as a band; `target` in percent."""
-    figure, axes = quality_panels(page, "Quality over time", width_in)
+def draw_curves(
+    page: Page,
+    wished: Mapping[str, float],
+    target: float,
+    spread: SpreadName = "interval",
+    *,
+    width_in: float | None = None,
+) -> Figure:
+    """Accuracy and loss over time: the mean over trials as a line, its spread as a band; `target` in percent."""
+    figure, axes = quality_panels(page, "Quality over time", spread, width_in)
     for row, row_axes in zip(page.rows, axes, strict=True):
         picks = picks_of(row, wished)
         handles = [Line2D([], [], **line_style(pick.contender), label=pick.label) for pick in picks]
         for quantity, panel in zip(page.quantities, row_axes, strict=False):
-            _draw_lines(panel, picks, quantity)
+            _draw_lines(panel, picks, quantity, spread)
             finish(panel, quantity, "time (s)")
             if quantity == "test_accuracy" and not is_empty(panel):
                 panel.axhline(target, **LIMIT_LINE, zorder=1, gid="target")
@@ -148,17 +163,26 @@ def draw_curves(page: Page, wished: Mapping[str, float], target: float, *, width
     return figure
 
 
-def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity) -> None:
+def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: SpreadName) -> None:
     """Bands below all lines, so that none hides a line; markers of two lines at different times."""
     for index, pick in enumerate(picks):
         results = pick.cell.finite if pick.cell else ()
-        shown = band(results, quantity)
+        shown = band(results, quantity, spread)
         style = line_style(pick.contender)
         if len(results) > 1:
             look = {"color": style["color"], "alpha": 0.18, "linewidth": 0, "zorder": 2}
-            axes.fill_between(shown.time_s, shown.low, shown.high, **look)
+            _draw_within(axes, shown, band(results, quantity, "range"), look)
         marked = mark_every(len(shown.time_s), index / len(picks))
         axes.plot(shown.time_s, shown.mean, **style, markevery=marked, zorder=3)
+
+
+def _draw_within(axes: Axes, shown: Band, trials: Band, look: Mapping[str, Any]) -> None:
+    """A band that moves the limits of the axes as far as the trials go: the interval of two or three is very wide."""
+    limits = axes.dataLim.frozen()
+    axes.fill_between(shown.time_s, shown.low, shown.high, **look)
+    axes.dataLim.set(limits)
+    ends = [np.clip(end, trials.low, trials.high) for end in (shown.low, shown.high)]
+    axes.update_datalim([(time_s, value) for end in ends for time_s, value in zip(shown.time_s, end, strict=True)])
 
 
 # ---------------------------------------------------------------------------------------------------- staleness
@@ -230,26 +254,27 @@ _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
 
 
 @styled
-def draw_sensitivity(page: Page, *, width_in: float | None = None) -> Figure:
-    """Final accuracy and loss over the step size: mean and range over trials; what diverged at the top edge."""
-    figure, axes = quality_panels(page, "Final quality over step size", width_in)
+def draw_sensitivity(page: Page, spread: SpreadName = "interval", *, width_in: float | None = None) -> Figure:
+    """Final accuracy and loss over the step size: mean and spread over trials; what diverged at the top edge."""
+    figure, axes = quality_panels(page, "Final quality over step size", spread, width_in)
     for row, row_axes in zip(page.rows, axes, strict=True):
         for quantity, panel in zip(page.quantities, row_axes, strict=False):
-            _draw_finals(panel, row, quantity, 9 if width_in is None else 5)
+            _draw_finals(panel, row, quantity, spread)
+            label_log_axis(panel.xaxis, 9 if width_in is None else 5)  # as many labels as there is room for
         handles = [Line2D([], [], **line_style(one), label=one.label) for one in row.contenders]
         legend(row_axes[-1], handles + _divergence_handles(row))
     return figure
 
 
-def _draw_finals(axes: Axes, row: Row, quantity: Quantity, labels: int) -> None:
-    """One panel; `labels` is the most that there is room for across."""
+def _draw_finals(axes: Axes, row: Row, quantity: Quantity, spread: SpreadName) -> None:
     step_sizes = [cell.step_size for cell in _cells(row)]
     axes.set_xscale("log")
     axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)  # first: one point gives no limits by itself
     for contender, factor in _side_by_side(row):
-        _draw_contender(axes, contender, quantity, factor)
+        finals = [(cell.step_size * factor, final) for cell in contender.cells if (final := cell.final(quantity))]
+        if finals:
+            _draw_contender(axes, contender, finals, spread)
     finish(axes, quantity, "step size α", "final ")
-    label_log_axis(axes.xaxis, labels)
     if any(cell.diverged for cell in _cells(row)):
         _draw_divergence(axes, row)
 
@@ -270,16 +295,18 @@ def _side_by_side(row: Row) -> Iterator[tuple[Contender, float]]:
         yield contender, float(np.exp(width * ((index + 0.5) / count - 0.5)))
 
 
-def _draw_contender(axes: Axes, contender: Contender, quantity: Quantity, factor: float) -> None:
-    finals = [(cell.step_size * factor, final) for cell in contender.cells if (final := cell.final(quantity))]
-    if not finals:
-        return
+def _draw_contender(
+    axes: Axes, contender: Contender, finals: Sequence[tuple[float, Spread]], spread: SpreadName
+) -> None:
     mean = np.array([final.mean for _, final in finals])
-    below = mean - [final.minimum for _, final in finals]
-    above = [final.maximum for _, final in finals] - mean
-    reach = np.maximum((below, above), 0.0)  # a mean may be rounded beyond its range
+    ends = np.array([final.ends(spread) for _, final in finals])
+    reach = np.maximum((mean - ends[:, 0], ends[:, 1] - mean), 0.0)  # a mean may be rounded beyond its range
     step_sizes = [step_size for step_size, _ in finals]
+    limits = axes.dataLim.frozen()
     axes.errorbar(step_sizes, mean, yerr=reach, **line_style(contender), elinewidth=1.0, capsize=2.0)
+    axes.dataLim.set(limits)
+    least, greatest = [final.minimum for _, final in finals], [final.maximum for _, final in finals]
+    axes.update_datalim(list(zip(step_sizes * 2, np.clip(ends.T, least, greatest).ravel(), strict=True)))
 
 
 # ---------------------------------------------------------------------------------------------------- divergence
@@ -322,68 +349,3 @@ def _make_room(axes: Axes, share: float) -> None:
     raised = transform.inverted().transform(np.array([low + (high - low) / (1 - share)]))
     axes.set_ylim(bottom, float(raised[0]))
     axes.add_patch(Rectangle((0, 1 - share), 1, share, color="0.95", linewidth=0, zorder=2.5, transform=axes.transAxes))
-
-
-# ---------------------------------------------------------------------------------------------------- time to a target
-
-
-@styled
-def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, *, width_in: float) -> Figure:
-    """One row of bars per rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
-    horizon_s = page.experiment.stop.horizon_s
-    if horizon_s is None or "test_accuracy" not in page.quantities:
-        raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
-    figure, axes = panels(page, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
-    count = max(len(row.contenders) for row in page.rows)
-    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(page.rows))
-    for row, (panel,) in zip(page.rows, axes, strict=True):
-        _draw_row(panel, row, wished, target, horizon_s)
-    legend(axes[-1 if is_narrow(figure) else 0][0], _handles())
-    return figure
-
-
-def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, horizon_s: float) -> None:
-    picks = picks_of(row, wished)
-    label_axes(axes, "time (s)", "")
-    axes.grid(visible=False, axis="y")
-    for place, pick in enumerate(picks):
-        _draw_bar(axes, place, pick, target, horizon_s)
-    axes.axvline(horizon_s, **LIMIT_LINE, zorder=1)
-    axes.set_yticks(range(len(picks)), [pick.label.replace("\n", " ") for pick in picks])
-    axes.set_ylim(len(picks) - 0.4, -0.6)
-    axes.set_xlim(0, 1.22 * horizon_s)
-    axes.set_xticks([tick for tick in axes.get_xticks() if tick <= horizon_s])
-
-
-def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: float) -> None:
-    """One method: bar, dots, and how many trials reached the target."""
-    found = reach_of(pick.cell.results if pick.cell else (), target)
-    times_s = np.array(found.times_s)
-    colour, is_there = method_style(pick.contender.method.name).colour, np.isfinite(times_s)
-    if np.isfinite(found.median_s):
-        axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
-    elif len(times_s):
-        axes.barh(place, horizon_s, height=0.6, facecolor="none", edgecolor=colour, hatch="////", alpha=0.5, zorder=2)
-    spread = place + np.linspace(-0.2, 0.2, len(times_s)) if len(times_s) > 1 else np.array([float(place)])
-    dots = spread[: len(times_s)]
-    axes.plot(times_s[is_there], dots[is_there], "o", color=colour, markersize=2.6, zorder=3)
-    beyond = np.full(int((~is_there).sum()), horizon_s)
-    axes.plot(beyond, dots[~is_there], ">", color=colour, markerfacecolor="white", markersize=4.0, zorder=3)
-    axes.text(1.03 * horizon_s, place, reached_words(found), va="center", fontsize="small", color="0.25")
-
-
-def reached_words(found: Reach) -> str:
-    """How many trials reached the target."""
-    unknown = f", {found.unknown} unknown" if found.unknown else ""
-    return f"{found.reached} of {len(found.times_s)}{unknown}"
-
-
-def _handles() -> list[Line2D | Patch]:
-    return [
-        Patch(color="0.65", label="median"),
-        Patch(facecolor="none", edgecolor="0.65", hatch="////", label="median beyond"),
-        Line2D([], [], marker="o", color="0.35", linestyle="none", markersize=2.6, label="a trial"),
-        Line2D([], [], marker=">", color="0.35", markerfacecolor="white", linestyle="none", markersize=4.0,
-               label="not reached"),
-        Line2D([], [], **LIMIT_LINE, label="horizon"),
-    ]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from areabench.engine.events import Kind
 from areabench.engine.plugins.trust import command_on, unvouched
 from areabench.errors import UserError
 from areabench.experiment.labels import describe_data
-from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import DataSettings, SplitSettings
 from areabench.experiment.records import Experiment
 from areabench.results.diagnosis import diagnosis_of
@@ -27,7 +26,7 @@ from areabench.runfile.read import Run, open_run
 from areabench.views.report.records import Detail, Labels, NamedValue, Numbers, Participation, Timeline
 from areabench.views.report.series import PlacedSeries
 from areabench.views.report.sources import SIMULATOR
-from areabench.views.text import diagnosis_text
+from areabench.views.text import diagnosis_text, experiment_text
 
 MOST_DETAILS = 12
 _MOST_ENTRIES = 256  # bars of clients
@@ -43,6 +42,12 @@ class Window:
 
     begin_s: float = 0.0
     end_s: float = float("inf")
+
+
+def clock_words(transports: Iterable[str]) -> str:
+    """The time of some runs, in words."""
+    words = {"virtual time" if transport == SIMULATOR else "real time" for transport in transports}
+    return " and ".join(sorted(words, reverse=True)) or "time"
 
 
 def chosen(places: Sequence[PlacedSeries]) -> list[tuple[int, Path]]:
@@ -82,7 +87,7 @@ def _detail(run: Run, series: int, timeline: Timeline | str) -> Detail:
             NamedValue(each.name, str(getattr(run.provenance, each.name))) for each in fields(run.provenance)
         ),
         commands=tuple(_commands(run)),
-        experiment=to_toml(run.experiment),
+        experiment=str(experiment_text(run.experiment)),
     )
 
 
@@ -131,6 +136,7 @@ def _drawn(run: Run, updates: NDArray[Any], of: int, window: Window) -> Timeline
     begin_s, until_s = window.begin_s, float(updates["time_s"][-1])
     step_s, version = steps_shown(run.events_array, updates["base_version"], Window(begin_s, until_s))
     return Timeline(
+        clock=clock_words([run.provenance.transport]),
         begin_s=begin_s,
         until_s=until_s - begin_s,
         run_s=run.status.end_s,

@@ -5,19 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from string import Template
 
-from areabench.views.report.details import Window, chosen, details_of, labels_of
+from areabench.experiment.labels import default_remarks, method_label
+from areabench.results.statistics import SpreadName
+from areabench.views.report.details import Window, chosen, clock_words, details_of, labels_of
 from areabench.views.report.records import ReportPage, to_json
-from areabench.views.report.series import Arranged, arranged, series_of
+from areabench.views.report.series import Arranged, arranged, profile_of, series_of
 from areabench.views.report.sources import Sources
 from areabench.views.styled import counted
 
 SCRIPTS = (
-    "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "clients.js", "picture.js",
-    "timeline.js", "table.js", "run.js", "page.js",
+    "basics.js", "chart.js", "cursor.js", "panels.js", "strips.js", "target.js", "ranking.js", "clients.js",
+    "picture.js", "timeline.js", "table.js", "run.js", "page.js",
 )  # fmt: skip
 STYLES = ("page.css",)
 _WHOLE = Window()
@@ -27,25 +30,38 @@ _WHOLE = Window()
 
 
 def build_report(
-    sources: Sources, cache: Path, target: float = 80.0, title: str = "", window: Window = _WHOLE, version: str = ""
+    sources: Sources,
+    cache: Path,
+    target: float = 80.0,
+    title: str = "",
+    window: Window = _WHOLE,
+    version: str = "",
+    spread: SpreadName = "interval",
 ) -> ReportPage:
     """Everything that the page shows.
 
-    `target` is a test accuracy in percent, timelines show the window of the runs, and `version` is that of areabench.
+    `target` is a test accuracy in percent, timelines show the window of the runs, `version` is that of areabench, and
+    bands show the spread.
     """
     found = arranged(sources)
     runs = chosen(found.places)
+    series = tuple(series_of(found.places, sources, target, spread))
     return ReportPage(
         title=title or _title(sources),
         subtitle=_subtitle(sources, found),
         version=version,
         target=target,
+        spread=spread,
+        notes=tuple(_tuning_notes(sources)),
         settings=found.settings,
-        series=tuple(series_of(found.places, sources, target)),
+        series=series,
+        profile=tuple(profile_of(series)),
         absent=sources.absent,
         labels=tuple(labels_of(found.pages, cache)),
         details=tuple(details_of(runs, window)),
         not_detailed=len(sources.trials) - len(runs),
+        clock=clock_words(trial.transport for trial in sources.trials),
+        remarks=tuple(_remarks(found)),
     )
 
 
@@ -56,6 +72,13 @@ def _title(sources: Sources) -> str:
     return ", ".join(dict.fromkeys(titles))
 
 
+def _tuning_notes(sources: Sources) -> Iterator[str]:
+    for sweep in sources.sweeps:
+        if sweep.tuning is not None:
+            yield f"{sweep.plan.name} shows {sweep.tuning.sentence}"
+            yield from sweep.tuning.notes
+
+
 def _subtitle(sources: Sources, found: Arranged) -> str:
     """How much of what."""
     methods = len({place.contender.method.name for place in found.places})
@@ -64,6 +87,17 @@ def _subtitle(sources: Sources, found: Arranged) -> str:
     words = [counts_text(sources), counted(methods, "method")]
     words += [" and ".join(times.get(each, each) for each in transports)] if transports else []
     return " · ".join(words)
+
+
+def _remarks(found: Arranged) -> Iterator[str]:
+    """What defaults do, each once: sentences that name the methods."""
+    methods: dict[str, dict[str, None]] = {}
+    for place in found.places:
+        for key, words in default_remarks(place.cell.experiment).items():
+            methods.setdefault(f"{key}: {words}.", {})[method_label(place.contender.method.name)] = None
+    everybody = {method_label(place.contender.method.name) for place in found.places}
+    for sentence, names in methods.items():
+        yield sentence if set(names) == everybody else f"{', '.join(names)}: {sentence}"
 
 
 def counts_text(sources: Sources) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from areabench.results.statistics import Spread
+from areabench.results.statistics import PairedDifference, Spread, SpreadName
 from areabench.views.json import plain
 
 Numbers = NDArray[Any]
@@ -34,12 +34,13 @@ _TIME, _EXACT = {"shorten": _time}, {"shorten": _exact}  # for fields of records
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """A quantity along an axis: the mean over trials and their range, which has no entries where there is one trial."""
+    """A quantity along an axis: the mean over trials and its spread, which has no entries where there is one trial."""
 
     x: Numbers
     mean: Numbers
     low: Numbers
     high: Numbers
+    limits: tuple[float, float]  # of the trials: the spread of few trials may be much wider
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,37 @@ class Histogram:
     most: int
 
 
+@dataclass(frozen=True, eq=False)
+class Stair:
+    """A share in percent that stays the same until the next place; its interval is empty where there is none."""
+
+    x: Numbers
+    share: Numbers
+    low: Numbers
+    high: Numbers
+    ended: Numbers  # where a trial was watched no longer
+
+
+@dataclass(frozen=True)
+class ProfileLine:
+    """In which share of settings a method's time to the target is at most `x` times the best."""
+
+    label: str
+    method: str
+    colour: str
+    variant: int
+    line: Stair
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A series beside the best mean of its rates and setting, in one quality."""
+
+    mark: str  # best, tied or empty
+    is_reference: bool  # has the best mean
+    difference: PairedDifference | None  # from the best mean
+
+
 @dataclass(frozen=True)
 class Series:
     """Trials of one method at one step size, rates and setting: a line, a bar, a row of the table."""
@@ -103,13 +135,14 @@ class Series:
     trials: int
     planned: int
     diverged: int
-    may_be_best: bool  # all planned trials are there and ended, and none diverged
+    ranks: dict[str, Ranked]  # by quality: accuracy, loss and rho
     states: tuple[NamedCount, ...]
     verdicts: tuple[NamedCount, ...]
     accuracy: Spread | None
     loss: Spread | None
     outcomes: tuple[TrialOutcome, ...]
     target_s: float  # median over the trials, infinite unless more than half reached the target
+    reached: Stair | None  # share of trials that have reached the target, over time
     updates: float  # mean over trials
     server_steps: float
     staleness: Histogram | None
@@ -156,6 +189,7 @@ class Participation:
 class Timeline:
     """A window of the event log: `end_s` and its companions have one entry per update, `step_s` one per server step."""
 
+    clock: str  # virtual or real time
     begin_s: float = field(metadata=_EXACT)  # all other times are relative to it
     until_s: float = field(metadata=_TIME)
     run_s: float  # length of the whole run
@@ -221,12 +255,17 @@ class ReportPage:
     subtitle: str
     version: str  # of areabench
     target: float  # test accuracy in percent
+    spread: SpreadName  # what bands, whiskers and small print show
+    notes: tuple[str, ...]  # how settings were chosen
     settings: tuple[ReportSetting, ...]
     series: tuple[Series, ...]
+    profile: tuple[ProfileLine, ...]  # empty where there is only one setting
     absent: tuple[Absent, ...]
     labels: tuple[Labels, ...]
     details: tuple[Detail, ...]
     not_detailed: int  # runs that are not shown in detail
+    clock: str = "time"  # virtual time, real time, or both
+    remarks: tuple[str, ...] = ()  # what defaults do that the runs rely on
 
 
 def to_json(record: object) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,18 @@ from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page, arrange, choose
-from areabench.results.statistics import Band, Quantity, band, mean_and_p95, staleness_shares
+from areabench.results.ranking import QUALITIES, standings
+from areabench.results.statistics import (
+    Band,
+    Quantity,
+    ReachCurve,
+    SpreadName,
+    band,
+    mean_and_p95,
+    performance_profiles,
+    reach_curve,
+    staleness_shares,
+)
 from areabench.sweeps.read import Result
 from areabench.views.report.records import (
     Axes,
@@ -25,8 +36,11 @@ from areabench.views.report.records import (
     Histogram,
     Line,
     NamedCount,
+    ProfileLine,
+    Ranked,
     ReportSetting,
     Series,
+    Stair,
     TrialOutcome,
 )
 from areabench.views.report.sources import Sources, Trial, without_seed
@@ -67,7 +81,8 @@ class Arranged:
 def arranged(sources: Sources) -> Arranged:
     """Everything that has a result."""
     trials = {trial.result.path: trial for trial in sources.trials}
-    pages = arrange(trial.result for trial in sources.trials)
+    tuned = dict.fromkeys(key for sweep in sources.sweeps for key in sweep.tuned_keys)
+    pages = arrange((trial.result for trial in sources.trials), tuple(tuned))
     return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
 
 
@@ -83,7 +98,7 @@ def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[
         for contender, cell in ((one, cell) for one in row.contenders for cell in one.cells):
             best = choose(contender, {}) is cell
             for part in _by_remark(trials[result.path] for result in cell.results):
-                inner = Cell(tuple(trial.result for trial in part), len(part))
+                inner = replace(cell, results=tuple(trial.result for trial in part), planned=len(part))
                 yield PlacedSeries(setting, row_index, contender, inner, part, best)
 
 
@@ -97,15 +112,32 @@ def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
 # ---------------------------------------------------------------------------------------------------- numbers
 
 
-def series_of(places: Sequence[PlacedSeries], sources: Sources, target: float) -> Iterator[Series]:
+def series_of(
+    places: Sequence[PlacedSeries], sources: Sources, target: float, spread: SpreadName = "interval"
+) -> Iterator[Series]:
     """The series in the order of their places; `target` in percent."""
     most = int(np.clip(_POINTS // max(len(places), 1), _LEAST_POINTS, _MOST_POINTS))
     planned, names = sources.planned, _names(places)
+    cells = []
     for place in places:
         point = without_seed(place.cell.results[0].experiment)
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
-        cell = replace(place.cell, planned=max(asked, len(place.cell.results)))
-        yield _series(place, cell, names[place.contender.method.name, place.contender.label], target, most)
+        cells.append(replace(place.cell, planned=max(asked, len(place.cell.results)), target=target))
+    for place, cell, ranks in zip(places, cells, _ranks(places, cells), strict=True):
+        name = names[place.contender.method.name, place.contender.label]
+        yield replace(_series(place, cell, name, most, spread), ranks=ranks)
+
+
+def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[str, Ranked]]:
+    """How each series stands among those of its setting and rates."""
+    ranks: list[dict[str, Ranked]] = [{} for _ in places]
+    for key in {(place.setting, place.row) for place in places}:
+        there = [index for index, place in enumerate(places) if (place.setting, place.row) == key]
+        for quality in QUALITIES:
+            found = standings([cells[index] for index in there], quality)
+            for index, one in zip(there, found, strict=True):
+                ranks[index][quality] = Ranked(one.mark, one.is_reference, one.difference)
+    return ranks
 
 
 def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
@@ -115,10 +147,10 @@ def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
     return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
 
 
-def _series(place: PlacedSeries, cell: Cell, label: str, target: float, most: int) -> Series:
+def _series(place: PlacedSeries, cell: Cell, label: str, most: int, spread: SpreadName) -> Series:
     """Diverged trials are counted, not averaged; where all diverged their curves are shown as they are."""
     results = cell.results
-    outcomes = tuple(outcome_of(result, target) for result in results)
+    outcomes = tuple(outcome_of(result, cell.target) for result in results)
     return Series(
         setting=place.setting,
         row=place.row,
@@ -127,24 +159,48 @@ def _series(place: PlacedSeries, cell: Cell, label: str, target: float, most: in
         colour=method_colour(place.contender.method.name),
         variant=place.contender.variant,
         step_size=cell.step_size,
-        remark=place.trials[0].remark,
+        remark=", ".join(filter(None, (cell.tuned, place.trials[0].remark))),
         is_best=place.is_best,
         trials=len(results),
         planned=cell.planned,
         diverged=cell.diverged,
-        may_be_best=cell.is_eligible,
+        ranks={},
         states=_counted(result.status.state.text for result in results),
         verdicts=_counted(trial.verdict for trial in place.trials if trial.verdict),
         accuracy=cell.accuracy,
         loss=cell.loss,
         outcomes=outcomes,
         target_s=median_reached_s(outcomes),
+        reached=_stair(reach_curve(results, cell.target)),
         updates=statistics.fmean(result.status.updates for result in results),
         server_steps=statistics.fmean(result.status.server_steps for result in results),
         staleness=_histogram(cell.finite or results),
-        curves=axes_of(cell.finite or results, most),
+        curves=axes_of(cell.finite or results, most, spread),
         files=tuple(str(result.path) for result in results),
     )
+
+
+def _stair(found: ReachCurve | None) -> Stair | None:
+    if found is None:
+        return None
+    share, low, high = (100 * np.append(each, each[-1]) for each in (found.share, found.low, found.high))
+    return Stair(np.append(found.time_s, found.end_s), share, low, high, found.censored_s)
+
+
+def profile_of(series: Sequence[Series]) -> Iterator[ProfileLine]:
+    """How often each method, at its best step size, is close to the fastest; nothing for a single setting."""
+    best = [one for one in series if one.is_best and one.reached is not None]
+    settings = list(dict.fromkeys((one.setting, one.row) for one in best))
+    first = {one.label: one for one in reversed(best)}
+    if len(settings) < 2:
+        return
+    times_s = np.full((len(settings), len(first)), math.nan)
+    for one in best:
+        place = settings.index((one.setting, one.row)), list(first).index(one.label)
+        times_s[place] = np.fmin(times_s[place], one.target_s)
+    for (label, one), found in zip(first.items(), performance_profiles(times_s), strict=True):
+        line = Stair(found.factor, 100 * found.share, _NOTHING, _NOTHING, _NOTHING)
+        yield ProfileLine(label, one.method, one.colour, one.variant, line)
 
 
 def _counted(words: Iterable[str]) -> tuple[NamedCount, ...]:
@@ -194,27 +250,30 @@ def median_reached_s(outcomes: Sequence[TrialOutcome]) -> float:
 # ---------------------------------------------------------------------------------------------------- curves
 
 
-def axes_of(results: Sequence[Result], most: int) -> Axes:
-    """Mean and range of some trials over time, updates received and server steps, with at most `most` points each."""
+def axes_of(results: Sequence[Result], most: int, spread: SpreadName = "interval") -> Axes:
+    """Mean and spread of some trials over time, updates received and server steps, with at most `most` points each."""
     return Axes(
-        time=_curves(results, lambda result: result.time_s, most),
-        updates=_curves(results, lambda result: result.updates.astype(np.float64), most),
-        aggregations=_curves(results, lambda result: result.server_steps.astype(np.float64), most),
+        time=_curves(results, lambda result: result.time_s, most, spread),
+        updates=_curves(results, lambda result: result.updates.astype(np.float64), most, spread),
+        aggregations=_curves(results, lambda result: result.server_steps.astype(np.float64), most, spread),
     )
 
 
-def _curves(results: Sequence[Result], axis: Abscissa, most: int) -> Curves:
-    return Curves(_line(results, axis, "test_accuracy", most), _line(results, axis, "train_loss", most))
+def _curves(results: Sequence[Result], axis: Abscissa, most: int, spread: SpreadName) -> Curves:
+    lines = [_line(results, axis, quantity, most, spread) for quantity in get_args(Quantity)]
+    return Curves(*lines)
 
 
-def _line(results: Sequence[Result], axis: Abscissa, quantity: Quantity, most: int) -> Line | None:
+def _line(results: Sequence[Result], axis: Abscissa, quantity: Quantity, most: int, spread: SpreadName) -> Line | None:
     along = [_along(result, axis(result), quantity) for result in results if len(axis(result))]
-    shown = band(along, quantity)
-    if not len(shown.time_s):
+    trials = band(along, quantity, "range")
+    if not len(trials.time_s):
         return None
-    kept = thinned(shown, most)
+    kept = thinned(trials, most)
+    limits = (float(trials.low.min()), float(trials.high.max()))
+    shown = trials if spread == "range" or len(results) < 2 else band(along, quantity, spread)
     ranges = (shown.low[kept], shown.high[kept]) if len(results) > 1 else (_NOTHING, _NOTHING)
-    return Line(shown.time_s[kept], shown.mean[kept], *ranges)
+    return Line(shown.time_s[kept], shown.mean[kept], *ranges, limits)
 
 
 def _along(result: Result, x: NDArray[np.float64], quantity: Quantity) -> Result:

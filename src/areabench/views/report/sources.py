@@ -10,7 +10,7 @@ from pathlib import Path
 from areabench.engine.events import ENDED
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.labels import describe_rates, method_label
-from areabench.experiment.records import Experiment
+from areabench.experiment.records import Experiment, Record
 from areabench.runfile.read import open_run
 from areabench.sweeps.plan import Member
 from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
@@ -52,8 +52,8 @@ def without_seed(experiment: Experiment) -> Experiment:
 
 
 def _without_name(experiment: Experiment) -> Experiment:
-    """Without the name and the folders of modules, which change nothing in a run."""
-    return replace(experiment, name="", module_folders=None)
+    """Without the name, the folders of modules and what is recorded, which change nothing in a run."""
+    return replace(experiment, name="", module_folders=None, record=Record())
 
 
 def gather(paths: Sequence[Path], progress: Progress) -> Sources:

@@ -29,11 +29,12 @@ _POWER_OF_TEN = re.compile(r"10+|1|0\.0*1")
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell of a table: a value, bold where it is the best, and what follows it."""
+    """One cell of a table: a value, bold where it is the best, slanted where it is tied, and what follows it."""
 
     value: str = ""
     tail: str = ""
     is_bold: bool = False
+    is_tied: bool = False
     kind: Literal["plain", "method", "step size"] = "plain"  # LaTeX: small capitals, powers of ten
 
 
@@ -61,7 +62,7 @@ class Sheet:
 
 
 def to_text(sheet: Sheet) -> Styled:
-    """For a terminal; the best values carry a star."""
+    """For a terminal; the best values carry a star, tied ones a tilde."""
     rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns]]
     for group in sheet.groups:
         rows += [RULE, *([(_text(group.heading),)] if group.heading else [])]
@@ -78,7 +79,7 @@ def _text(words: str) -> str:
 def _text_entry(entry: Entry) -> Styled:
     if entry.kind == "method":
         return method_word(_text(entry.value))
-    value = (f"{_text(entry.value)}*", BEST) if entry.is_bold else _text(entry.value)
+    value = (f"{_text(entry.value)}*", BEST) if entry.is_bold else _text(entry.value) + "~" * entry.is_tied
     return Styled(value, _text(entry.tail))
 
 
@@ -109,8 +110,8 @@ def markdown(words: str) -> str:
 
 def markdown_entry(entry: Entry) -> str:
     """An entry as Markdown."""
-    value = markdown(entry.value)
-    return (f"**{value}**" if entry.is_bold else value) + markdown(entry.tail)
+    value, around = markdown(entry.value), "**" if entry.is_bold else "*" if entry.is_tied else ""
+    return around + value + around + markdown(entry.tail)
 
 
 def markdown_line(cells: Sequence[str]) -> str:
@@ -170,7 +171,9 @@ def _latex_entry(entry: Entry) -> str:
     value = _latex_step_size(entry.value) if entry.kind == "step size" else latex(entry.value)
     if entry.kind == "method" and value:
         value = rf"\textsc{{{value}}}"
-    return (rf"\textbf{{{value}}}" if entry.is_bold else value) + latex(entry.tail)
+    if entry.is_bold or entry.is_tied:
+        value = rf"\{'textbf' if entry.is_bold else 'textit'}{{{value}}}"
+    return value + latex(entry.tail)
 
 
 def _latex_step_size(value: str) -> str:

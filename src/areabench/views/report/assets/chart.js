@@ -1,14 +1,17 @@
 "use strict";
 // One chart of lines: axes, bands, markers, labels at the ends, a cursor that shows exact values, zoom by dragging.
 
-// chart: { lines, xLabel, yLabel, logX, logY, reference, range, onZoom, whiskers, tops, wholeX }
-// line: { x, mean, low, high, colour, dash, marker, label, name, opacity, faded, shift }; the shift in pixels
+// chart: { lines, xLabel, yLabel, logX, logY, reference, range, onZoom, whiskers, tops, wholeX, wholeY }
+// line: { x, mean, low, high, limits, colour, dash, marker, label, name, opacity, faded, shift }; the shift in pixels
 function lineChart(container, chart) {
   const width = Math.max(260, container.clientWidth || 520);
   const height = Math.round(Math.min(320, Math.max(220, width * 0.56)));
   const lines = chart.lines.filter((line) => line.x.length);
-  const labelled = width >= 430 && lines.length <= 12 && !chart.whiskers;
-  const room = labelled ? Math.min(132, 22 + 6.4 * Math.max(0, ...lines.map((line) => line.label.length))) : 14;
+  const texts = lines.map((line) => wrapped(line.label, LABEL_LETTERS));
+  const beside = 22 + 6.9 * Math.max(0, ...texts.flat().map((text) => text.length));
+  const fits = texts.every((rows) => rows.length <= 2) && 14 * texts.flat().length <= height - 52;
+  const labelled = width >= 430 && !chart.whiskers && fits && beside <= 0.32 * width;
+  const room = labelled ? beside : 14;
   const strip = chart.tops && chart.tops.length ? 20 : 0;
   const frame = { left: 60, right: width - room, top: 12 + strip, bottom: height - 40, width, height, strip };
   const scales = scalesOf(chart, lines, frame);
@@ -25,7 +28,27 @@ function lineChart(container, chart) {
   if (labelled) drawLabels(svg, lines, scales, frame, chart.range);
   drawTops(svg, chart, scales, frame);
   follow(svg, chart, lines, scales, frame);
-  container.replaceChildren(svg);
+  container.replaceChildren(svg, ...(labelled || chart.whiskers || lines.length < 2 ? [] : [keyOf(lines)]));
+}
+
+// The names of the lines, where there is no room beside them.
+function keyOf(lines) {
+  const entries = lines.map((line) => {
+    const sample = shape(
+      "svg",
+      { width: 24, height: 12, "aria-hidden": "true" },
+      shape("path", {
+        d: "M0,6H24",
+        stroke: inkOf(line.colour),
+        "stroke-width": 2,
+        "stroke-dasharray": line.dash || null,
+        opacity: line.opacity || 1,
+      }),
+      marker(line.marker, 12, 6, 3.2, { fill: inkOf(line.colour), opacity: line.opacity || 1 }),
+    );
+    return element("span", { class: "key" }, sample, ` ${line.label}`);
+  });
+  return element("p", { class: "caption keys" }, ...entries);
 }
 
 // ------------------------------------------------------------------------------------------------ scales, axes
@@ -35,7 +58,7 @@ function scalesOf(chart, lines, frame) {
   const extent =
     chart.range || limits((solid.length ? solid : lines).flatMap((line) => [line.x[0], line.x[line.x.length - 1]]));
   const seen = valuesWithin(solid.length ? solid : lines, extent, chart);
-  let [low, high] = limits(seen);
+  let [low, high] = chart.wholeY || limits(seen);
   if (chart.logY && !(low > 0)) [low, high] = [0.1, 1]; // nothing is in view
   if (chart.reference && !chart.logY)
     [low, high] = [Math.min(low, chart.reference.y), Math.max(high, chart.reference.y)];
@@ -61,7 +84,12 @@ function limits(values) {
 function valuesWithin(lines, extent, chart) {
   const inside = (line) => (value, index) =>
     isNumber(value) && (!chart.logY || value > 0) && line.x[index] >= extent[0] && line.x[index] <= extent[1];
-  return lines.flatMap((line) => [line.mean, line.low, line.high].flatMap((values) => values.filter(inside(line))));
+  // A band widens the axis no further than the trials go.
+  const within = (line) => (value) => Math.min(Math.max(value, line.limits[0]), line.limits[1]);
+  return lines.flatMap((line) => [
+    ...line.mean.filter(inside(line)),
+    ...[line.low, line.high].flatMap((values) => values.map(within(line)).filter(inside(line))),
+  ]);
 }
 
 function drawAxes(svg, chart, scales, frame) {
@@ -125,7 +153,7 @@ function drawLines(svg, chart, lines, scales, frame) {
     ),
   );
   const inside = shape("g", { "clip-path": `url(#${clip})` });
-  lines.forEach((line) => inside.append(...(chart.whiskers ? whiskers(line, scales) : band(line, scales))));
+  lines.forEach((line) => inside.append(...(chart.whiskers ? whiskers(line, scales, chart) : band(line, scales, chart))));
   lines.forEach((line, index) => inside.append(lineOf(line, scales, index / lines.length, chart)));
   svg.append(inside);
 }
@@ -141,7 +169,7 @@ function lineOf(line, scales, shift, chart) {
   group.append(shape("path", { d: pathOf(line, scales, chart), "stroke-dasharray": line.dash || null, ...look }));
   const marks = line.x.length <= 15 || chart.whiskers ? 1 : Math.floor(line.x.length / 7);
   for (let index = marks > 1 ? Math.floor(shift * marks) : 0; index < line.x.length; index += marks) {
-    if (!isNumber(line.mean[index]) || (chart.logY && line.mean[index] <= 0)) continue;
+    if (!line.marker || !isNumber(line.mean[index]) || (chart.logY && line.mean[index] <= 0)) continue;
     group.append(
       marker(line.marker, scales.x(line.x[index]) + (line.shift || 0), scales.y(line.mean[index]), 3.2, {
         fill: inkOf(line.colour),
@@ -167,19 +195,21 @@ function pathOf(line, scales, chart) {
   return path;
 }
 
-function band(line, scales) {
+function band(line, scales, chart) {
   if (!line.low.length) return [];
+  const onAxis = (value) => scales.y(chart.logY ? Math.max(value, line.limits[0] / 10) : value);
   const points = (values) =>
-    values.map((value, index) => `${scales.x(line.x[index]).toFixed(1)},${scales.y(value).toFixed(1)}`);
+    values.map((value, index) => `${scales.x(line.x[index]).toFixed(1)},${onAxis(value).toFixed(1)}`);
   const outline = [...points(line.high), ...points(line.low).reverse()];
   return [shape("path", { d: `M${outline.join("L")}z`, fill: inkOf(line.colour), opacity: 0.16 })];
 }
 
-function whiskers(line, scales) {
+function whiskers(line, scales, chart) {
   if (!line.low.length) return [];
+  const onAxis = (value) => scales.y(chart.logY ? Math.max(value, line.limits[0] / 10) : value);
   return line.x.map((x, index) =>
     shape("path", {
-      d: `M${scales.x(x) + (line.shift || 0)},${scales.y(line.low[index])}V${scales.y(line.high[index])}`,
+      d: `M${scales.x(x) + (line.shift || 0)},${onAxis(line.low[index])}V${onAxis(line.high[index])}`,
       stroke: inkOf(line.colour),
       "stroke-width": 1.3,
       fill: "none",
@@ -198,33 +228,34 @@ function drawLabels(svg, lines, scales, frame, range) {
       return {
         line,
         y: Math.min(frame.bottom, Math.max(frame.top, scales.y(line.mean[last]))) || frame.top,
-        x: scales.x(line.x[last]),
+        rows: wrapped(line.label, LABEL_LETTERS),
       };
     })
     .sort((one, other) => one.y - other.y);
   places.forEach((place, index) => {
-    if (index) place.y = Math.max(place.y, places[index - 1].y + 14);
+    if (index) place.y = Math.max(place.y, places[index - 1].y + 14 * places[index - 1].rows.length);
   });
-  const excess = places.length ? places[places.length - 1].y - frame.bottom : 0;
-  if (excess > 0) {
-    for (let index = places.length - 1, most = frame.bottom; index >= 0; index -= 1, most -= 14)
-      places[index].y = Math.min(places[index].y, most);
+  for (let index = places.length - 1, most = frame.bottom + 14; index >= 0; index -= 1) {
+    most -= 14 * places[index].rows.length;
+    places[index].y = Math.min(places[index].y, most);
   }
-  for (const { line, y } of places) {
-    svg.append(
-      shape(
-        "text",
-        { x: frame.right + 8, y: y + 4, class: "end-label", fill: inkOf(line.colour) },
-        fitted(line.label, frame),
-      ),
-    );
+  for (const { line, y, rows } of places) {
+    const words = rows.map((row, index) => shape("tspan", { x: frame.right + 8, dy: index ? 14 : 0 }, row));
+    svg.append(shape("text", { y: y + 4, class: "end-label", fill: inkOf(line.colour) }, ...words));
   }
 }
 
-// A label cut to the room beside the lines; legend and tooltips have all of it.
-function fitted(label, frame) {
-  const most = Math.floor((frame.width - frame.right - 10) / 7);
-  return label.length > most ? `${label.slice(0, most - 1)}…` : label;
+const LABEL_LETTERS = 20; // in a row of a label beside the lines
+
+// A text in rows of at most so many letters, unless a word is longer; ` = ` does not end a row.
+function wrapped(text, most) {
+  const rows = [""];
+  for (const word of text.replace(/ = /g, "\u00a0=\u00a0").split(" ")) {
+    const last = rows[rows.length - 1];
+    if (last && last.length + 1 + word.length > most) rows.push(word);
+    else rows[rows.length - 1] = last ? `${last} ${word}` : word;
+  }
+  return rows;
 }
 
 // Step sizes at which trials diverged: crosses above the data.

@@ -14,9 +14,22 @@ const state = {
 };
 const PANELS = [
   { id: "summary", title: "Summary", draw: () => summaryPanel() },
+  {
+    id: "differences",
+    title: "Differences from the best",
+    draw: () => differencesPanel(ofSetting()),
+    when: () => data.series.some((one) => one.trials > 1),
+  },
   { id: "absent", title: "Failed and missing runs", draw: () => absentPanel(), when: () => data.absent.length },
   { id: "curves", title: "Accuracy and loss", draw: () => curvesPanel(shown()) },
   { id: "target", title: "Time to target", draw: () => targetPanel(shown()) },
+  {
+    id: "reached",
+    title: "Trials that reached the target",
+    draw: () => reachedPanel(shown()),
+    when: () => data.series.some((one) => one.reached && one.trials > 1),
+  },
+  { id: "profile", title: "Performance profile", draw: () => profilePanel(), when: () => data.profile.length },
   { id: "sensitivity", title: "Step-size sensitivity", draw: () => sensitivityPanel(ofSetting()) },
   { id: "staleness", title: "Staleness", draw: () => stalenessPanel(shown()) },
   { id: "run", title: "One run", draw: () => runPanel() },
@@ -24,15 +37,15 @@ const PANELS = [
 ].filter((panel) => !panel.when || panel.when());
 
 // Panels that a change does not concern keep their state.
-const SHOWN = ["controls", "curves", "target", "staleness"];
+const SHOWN = ["controls", "curves", "target", "reached", "staleness"];
 const CONCERNS = {
   sort: ["summary"],
   run: ["run"],
   axis: ["curves"],
   range: ["curves"],
   steps: SHOWN,
-  hidden: [...SHOWN, "summary", "sensitivity"],
-  setting: [...SHOWN, "sensitivity", "labels"],
+  hidden: [...SHOWN, "summary", "differences", "profile", "sensitivity"],
+  setting: [...SHOWN, "differences", "sensitivity", "labels"],
 };
 const EVERYTHING = new Set(["controls", ...PANELS.map((panel) => panel.id)]);
 

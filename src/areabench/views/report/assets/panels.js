@@ -2,10 +2,11 @@
 // Quality over time, updates or aggregations, and final quality over the step size.
 
 const AXES = {
-  time: { word: "Wall-clock time", label: "time (s)" },
+  time: { word: `${data.clock[0].toUpperCase()}${data.clock.slice(1)}`, label: `${data.clock} (s)` },
   updates: { word: "Updates received", label: "updates received" },
   aggregations: { word: "Aggregations", label: "server steps (aggregations)" },
 };
+const SPREADS = { interval: "the 95 % interval of the mean", range: "the range over trials" };
 const QUANTITIES = {
   test_accuracy: { word: "test accuracy (%)", log: false },
   train_loss: { word: "training loss", log: true },
@@ -88,9 +89,9 @@ function curveChart(series, quantity) {
   };
 }
 
-// Whether all that is drawn of a line, the band too, has a place on a logarithmic axis.
+// Whether a line and its trials have a place on a logarithmic axis.
 function positive(line) {
-  const drawn = [...line.mean, ...line.low].filter(isNumber);
+  const drawn = [...line.mean, ...(line.low.length ? [line.limits[0]] : [])].filter(isNumber);
   return drawn.length > 0 && drawn.every((value) => value > 0);
 }
 
@@ -128,7 +129,7 @@ function axisControl() {
 function curvesCaption(series) {
   const words = [];
   if (series.some((one) => one.trials > 1))
-    words.push("Lines are means over the trials that did not diverge, bands their range.");
+    words.push(`Lines are means over the trials that did not diverge, bands ${SPREADS[data.spread]}.`);
   if (series.some((one) => one.diverged === one.trials)) words.push("Thin lines diverged.");
   return words.length ? element("p", { class: "caption" }, words.join(" ")) : null;
 }
@@ -148,7 +149,7 @@ function sensitivityPanel(all) {
     element(
       "p",
       { class: "caption" },
-      "Final quality: mean over the trials that did not diverge, whiskers their range. " +
+      `Final quality: mean over the trials that did not diverge, whiskers ${SPREADS[data.spread]}. ` +
         "Crosses on top: step sizes at which all trials (bold) or some (thin) diverged.",
     ),
   ];
@@ -197,8 +198,9 @@ function stepLine(group, quantity, shift) {
   return {
     x: there.map((one) => one.step_size),
     mean: there.map((one) => one[quantity].mean),
-    low: several ? there.map((one) => one[quantity].minimum) : [],
-    high: several ? there.map((one) => one[quantity].maximum) : [],
+    low: several ? there.map((one) => endsOf(one[quantity])[0] ?? one[quantity].mean) : [],
+    high: several ? there.map((one) => endsOf(one[quantity])[1] ?? one[quantity].mean) : [],
+    limits: limits(there.flatMap((one) => [one[quantity].minimum, one[quantity].maximum])),
     colour: first.colour,
     dash: dashOf(first),
     marker: markerOf(first),

@@ -87,7 +87,7 @@ class TimelinePicture {
       pen.stroke();
       pen.fillText(timeText(tick, this.view[1] - this.view[0]), shifted(tick), height - 22);
     }
-    pen.fillText("time (s)", (LEFT + width - 14) / 2, height - 7);
+    pen.fillText(`${this.line.clock} (s)`, (LEFT + width - 14) / 2, height - 7);
   }
 
   drawBars(seen) {

@@ -5,7 +5,7 @@ function columns() {
   const many = (pick) => new Set(data.series.map(pick)).size > 1;
   const first = (spread) => (spread ? spread.mean : null);
   return [
-    { name: "Method", sort: (one) => one.label, cell: methodCell, left: true },
+    { name: "Method", sort: (one) => one.label, cell: methodCell, left: true, folded: true },
     { name: "Step size α", sort: (one) => one.step_size, cell: (one) => format(one.step_size) },
     many((one) => one.setting) && {
       name: "Setting",
@@ -19,12 +19,18 @@ function columns() {
       sort: (one) => one.row,
       cell: (one) => data.settings[one.setting].rates[one.row],
       left: true,
+      folded: true,
     },
-    many((one) => one.remark) && { name: "Which", sort: (one) => one.remark, cell: (one) => one.remark, left: true },
+    many((one) => one.remark) && { name: "Which", sort: (one) => one.remark, cell: (one) => one.remark, left: true, folded: true },
     { name: "Trials", sort: (one) => one.trials, cell: trialsCell },
-    { name: "Accuracy %", sort: (one) => first(one.accuracy), cell: (one) => spreadCell(one.accuracy, 2), best: -1 },
-    { name: "Loss", sort: (one) => first(one.loss), cell: (one) => spreadCell(one.loss, 3), best: 1 },
-    { name: `Time to ${format(data.target)} %`, sort: timeOf, cell: timeCell, best: 1, all: reachedByAll },
+    {
+      name: "Accuracy %",
+      sort: (one) => first(one.accuracy),
+      cell: (one) => spreadCell(one.accuracy, 2),
+      rank: "accuracy",
+    },
+    { name: "Loss", sort: (one) => first(one.loss), cell: (one) => spreadCell(one.loss, 3), rank: "loss" },
+    { name: `Time to ${format(data.target)} %`, sort: timeOf, cell: timeCell, rank: "rho" },
     { name: "Updates", sort: (one) => one.updates, cell: (one) => whole(one.updates) },
     { name: "Server steps", sort: (one) => one.server_steps, cell: (one) => whole(one.server_steps) },
     {
@@ -46,10 +52,6 @@ function timeOf(one) {
   return mainOutcome(one).kind === "reached" ? one.target_s : null;
 }
 
-function reachedByAll(one) {
-  return one.outcomes.every((outcome) => outcome.kind === "reached");
-}
-
 function timeCell(one) {
   const main = mainOutcome(one);
   if (main.kind === "reached")
@@ -65,13 +67,14 @@ function spreadCell(spread, decimals) {
   if (!spread) return "–";
   const shown = spread.mean < 100 ? decimals : 1;
   const mean = fixed(spread.mean, shown);
-  if (spread.minimum === spread.maximum) return mean;
-  return element(
-    "span",
-    {},
-    mean,
-    element("small", {}, ` ${fixed(spread.minimum, shown)} – ${fixed(spread.maximum, shown)}`),
-  );
+  const [low, high] = endsOf(spread);
+  if (!isNumber(low) || low === high) return mean;
+  return element("span", {}, mean, element("small", {}, ` ${fixed(low, shown)} – ${fixed(high, shown)}`));
+}
+
+// Where the interval or the range begins and ends.
+function endsOf(spread) {
+  return data.spread === "range" ? [spread.minimum, spread.maximum] : [spread.low, spread.high];
 }
 
 function trialsCell(one) {
@@ -100,7 +103,7 @@ function summaryPanel() {
   if (!data.series.length) return [notice("No run of this sweep has ended.")];
   const list = columns();
   const shown = data.series.filter((one) => !state.hidden.has(one.label));
-  const body = element("tbody", {}, ...sorted(shown, list).map((one) => tableRow(one, list, shown)));
+  const body = element("tbody", {}, ...sorted(shown, list).map((one) => tableRow(one, list)));
   const table = element(
     "table",
     { id: "summary-table" },
@@ -110,6 +113,7 @@ function summaryPanel() {
   return [
     element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Summary of the runs" }, table),
     summaryCaption(),
+    data.remarks.length ? element("p", { class: "caption", id: "defaults" }, data.remarks.join(" ")) : null,
   ];
 }
 
@@ -132,7 +136,7 @@ function headerCell(column) {
         "data-column": column.name,
         on: { click: () => change({ sort: { name: column.name, direction: next } }, `[data-column="${column.name}"]`) },
       },
-      `${column.name}${arrow}`,
+      `${column.name.replace(" %", "\u00a0%")}${arrow}`,
     ),
   );
 }
@@ -149,8 +153,7 @@ function sorted(series, list) {
   });
 }
 
-function tableRow(one, list, shown) {
-  const rivals = shown.filter((other) => other.setting === one.setting && other.row === one.row);
+function tableRow(one, list) {
   return element(
     "tr",
     { title: one.files.join("\n") },
@@ -158,29 +161,25 @@ function tableRow(one, list, shown) {
       const classes = [
         column.left && "left",
         column.wide && "wide",
-        column.best && isBest(one, rivals, column) && "best",
+        column.folded && "folded",
+        column.rank && one.ranks[column.rank].mark,
       ].filter(Boolean);
-      return element("td", { class: classes.join(" ") || null }, column.cell(one));
+      const title = column.rank ? rankWords(one.ranks[column.rank]) : null;
+      return element("td", { class: classes.join(" ") || null, title }, column.cell(one));
     }),
   );
 }
 
-// Means over the successful trials would flatter a series: only one in which all succeeded can be the best.
-function isBest(one, rivals, column) {
-  const judged = (other) => other.may_be_best && (!column.all || column.all(other)) && isNumber(column.sort(other));
-  if (!judged(one) || rivals.length < 2) return false;
-  const value = column.best * column.sort(one);
-  return rivals.every((other) => !judged(other) || value <= column.best * column.sort(other));
-}
-
 function summaryCaption() {
-  const words = ["Accuracy and loss are those at the end of a run. Bold: the best for its rates and setting, among rows with all trials and none diverged."];
+  const words = ["Accuracy and loss are those at the end of a run."];
   if (data.series.some((one) => one.trials > 1))
     words.push(
-      "Means over trials, with their range in small print; diverged, failed and missing runs are never averaged in. Times are medians, " +
-        "in which trials that did not reach the target count as later than the others.",
+      "Bold: the best for its rates and setting, and all others are outside the noise. Underlined: tied, that is with the best mean " +
+        "or not outside the noise around it. Rows with a missing or diverged trial are not compared.",
+      `Means over trials, with ${SPREADS[data.spread]} in small print; diverged, failed and missing runs are never averaged in. ` +
+        "Times are medians, in which trials that did not reach the target count as later than the others.",
     );
-  return element("p", { class: "caption" }, words.join(" "));
+  return element("p", { class: "caption" }, [...words, ...data.notes.map((note) => `${note}.`)].join(" "));
 }
 
 // ------------------------------------------------------------------------------------------------ failed, missing

@@ -26,7 +26,7 @@ function targetPanel(series) {
       "div",
       { class: "strips" },
       ...inside.map((one) => targetRow(one, most, inside)),
-      scaleRow([0, most], `time to ${format(data.target)} % test accuracy (s)`),
+      scaleRow([0, most], `${data.clock} to ${format(data.target)} % test accuracy (s)`),
     ),
   );
   return [...rows, outcomeKey(series)];

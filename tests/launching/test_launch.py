@@ -11,8 +11,8 @@ from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.errors import UserError
-from areabench.launch.families import Family
-from areabench.launch.mpirun import (
+from areabench.launching.families import Family
+from areabench.launching.mpirun import (
     FaultTolerance,
     ask_launcher,
     find_mpirun,
@@ -56,7 +56,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def uses(monkeypatch: pytest.MonkeyPatch, family: Family | None) -> None:
     """Make mpi4py one of a family."""
-    monkeypatch.setattr("areabench.launch.mpirun.mpi4py_family", lambda: family)
+    monkeypatch.setattr("areabench.launching.mpirun.mpi4py_family", lambda: family)
 
 
 def test_the_mpirun_beside_python_comes_first(machine: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_mpirun_that_is_no_program(machine: Path) -> None:
 def test_an_mpirun_that_does_not_answer(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = stand_in(machine / "path", OPEN_MPI)
     path.write_text("#!/bin/sh\nexec /bin/sleep 100\n", encoding="utf-8")
-    monkeypatch.setattr("areabench.launch.mpirun._VERSION_LIMIT_S", 0.1)
+    monkeypatch.setattr("areabench.launching.mpirun._VERSION_LIMIT_S", 0.1)
     with pytest.raises(UserError, match=r"mpirun --version: no answer within 0.1 s; install MPI again"):
         mpirun_command(2, [])
 
@@ -144,7 +144,7 @@ def test_more_ranks_than_a_machine_takes() -> None:
 
 def test_no_mpi4py(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(machine / "path", OPEN_MPI)
-    monkeypatch.setattr("areabench.launch.mpirun.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.launching.mpirun.find_spec", lambda name: None)
     with pytest.raises(UserError, match="mpi4py is not installed; install it with"):
         mpirun_command(2, [])
 

@@ -13,7 +13,7 @@ from tests.support.texts import quadratic
 
 from areabench.cli.main import main
 from areabench.engine.events import State
-from areabench.launch.mpirun import FileStamp, LauncherExit, file_stamp, settle
+from areabench.launching.mpirun import FileStamp, LauncherExit, file_stamp, settle
 from areabench.runfile.layout import mark, pack_status
 from areabench.runfile.lock import lock
 from areabench.runfile.read import open_run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
@@ -32,6 +32,13 @@ ONE_MACHINE = {  # messages go through memory: looking for networks takes Open M
 
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID")  # where mpirun may take other machines too
+
+
+def set_mpi_defaults(environment: MutableMapping[str, str], *, one_machine: bool) -> None:
+    """Tune MPI, before it is loaded or started; what the user has set stays."""
+    alone = one_machine and not any(variable in environment for variable in ALLOCATIONS)
+    for variable, value in {**MPI_DEFAULTS, **(ONE_MACHINE if alone else {})}.items():
+        environment.setdefault(variable, value)
 
 
 class Family(StrEnum):

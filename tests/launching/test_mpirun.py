@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from areabench.launch import mpirun
-from areabench.launch.mpirun import LauncherExit, supervise
+from areabench.launching import mpirun
+from areabench.launching.mpirun import LauncherExit, supervise
 
 _LOOP = "echo up > {up}; while :; do sleep 0.02; done"
 PATIENT = "trap 'echo usr1 >> {heard}; exit 4' USR1; " + _LOOP
@@ -21,8 +21,8 @@ DEAF = "trap 'echo usr1 >> {heard}' USR1; trap 'echo term >> {heard}; exit 5' TE
 DEAFER = "trap '' USR1 TERM; " + _LOOP
 SUPERVISOR = """
 import sys
-from areabench.launch.mpirun import supervise
-ending = supervise(["/bin/sh", "-c", sys.argv[1]], live=False)
+from areabench.launching.mpirun import supervise
+ending = supervise(["/bin/sh", "-c", sys.argv[1]])
 print(ending.shell_code, ending.signal)
 """
 
@@ -88,25 +88,25 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(mpirun, "_KILL_DELAY_S", 0.05)
     up = tmp_path / "up"
     tell = f"(while [ ! -e {up} ]; do sleep 0.02; done; kill -TERM {os.getpid()}) & " + DEAFER.format(up=up)
-    ending = supervise(["/bin/sh", "-c", tell], live=False)
+    ending = supervise(["/bin/sh", "-c", tell])
     assert ending == LauncherExit(-signal.SIGKILL, signal.SIGTERM)
     assert ending.shell_code == 137
 
 
 def test_signal_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert supervise(["/bin/sh", "-c", "exit 3"], live=False) == LauncherExit(3)
+    assert supervise(["/bin/sh", "-c", "exit 3"]) == LauncherExit(3)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_launcher_that_stays_without_ranks_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """It starts a process, waits for its end, and stays."""
-    monkeypatch.setattr("areabench.launch.mpirun._LAUNCHER_END_S", 1)
+    monkeypatch.setattr("areabench.launching.mpirun._LAUNCHER_END_S", 1)
     script = "import subprocess, sys, time; subprocess.run([sys.executable, '-c', 'import time; time.sleep(1.5)']); "
-    assert supervise([sys.executable, "-c", script + "time.sleep(100)"], live=False) == LauncherExit(0)
+    assert supervise([sys.executable, "-c", script + "time.sleep(100)"]) == LauncherExit(0)
 
 
 def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.launch.mpirun._LAUNCHER_END_S", 1)
+    monkeypatch.setattr("areabench.launching.mpirun._LAUNCHER_END_S", 1)
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
-    assert supervise([sys.executable, "-c", script], live=False) == LauncherExit(3)
+    assert supervise([sys.executable, "-c", script]) == LauncherExit(3)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 import textwrap
 import time
@@ -17,10 +19,10 @@ import pytest
 from areabench.cli import doctor as commands
 from areabench.cli.doctor import findings_text
 from areabench.cli.main import main
-from areabench.launch import doctor as machine
-from areabench.launch import doctor as mpi
-from areabench.launch.doctor import Finding, Mark, ProgramEnd, ProgramResult, run_limited, to_record
-from areabench.launch.families import Family
+from areabench.launching import doctor as machine
+from areabench.launching import doctor as mpi
+from areabench.launching.doctor import Finding, Mark, ProgramEnd, ProgramResult, run_limited, to_record
+from areabench.launching.families import Family
 from areabench.views.json import to_json
 
 OPEN_MPI = "mpirun (Open MPI) 5.0.11"
@@ -44,8 +46,8 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without launcher, whose mpi4py uses Open MPI; returns the folder on the path."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python" / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr("areabench.launch.mpirun.mpi4py_family", lambda: Family.OPEN_MPI)
-    monkeypatch.setattr("areabench.launch.mpirun.find_spec", lambda name: object())
+    monkeypatch.setattr("areabench.launching.mpirun.mpi4py_family", lambda: Family.OPEN_MPI)
+    monkeypatch.setattr("areabench.launching.mpirun.find_spec", lambda name: object())
     return tmp_path / "path"
 
 
@@ -212,6 +214,18 @@ def test_threads(threads: str, ranks: int, mark: Mark, remedy: str) -> None:
     assert finding.remedy.startswith(remedy)
 
 
+def test_bytecode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("sys.pycache_prefix", None)
+    missing = machine.check_bytecode(["alone", "no_such_package"])
+    assert missing.mark == Mark.WARN
+    assert missing.remedy.endswith(f" -m compileall -q {tmp_path / 'alone'}`")
+    subprocess.run(shlex.split(missing.remedy.strip("`")), check=True, env={})
+    assert machine.check_bytecode(["alone"]) == Finding("bytecode", Mark.OK, "kept for alone")
+
+
 def test_a_timer_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_late_s", lambda: 0.004)
     finding = machine.check_sleep()
@@ -302,8 +316,8 @@ def test_a_program_that_takes_too_long() -> None:
 def test_a_machine_without_mpi(
     bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("areabench.launch.mpirun.find_spec", lambda name: None)
-    monkeypatch.setattr("areabench.launch.families.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.launching.mpirun.find_spec", lambda name: None)
+    monkeypatch.setattr("areabench.launching.families.find_spec", lambda name: None)
     monkeypatch.setenv("AREABENCH_CACHE", str(tmp_path / "cache"))
     assert main(["doctor", "--runs", str(bare.parent / "runs")]) == 1
     printed = capsys.readouterr()

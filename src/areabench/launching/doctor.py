@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import resource
+import shlex
 import shutil
 import signal
 import statistics
@@ -23,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +32,15 @@ import psutil
 
 from areabench import __version__
 from areabench.errors import UserError
-from areabench.launch.families import (
+from areabench.launching.families import (
     Family,
     family_in,
     is_wheel,
     mpi4py_folder,
     version_in,
 )
-from areabench.launch.limits import SHARED, few_descriptors, little_shared_memory
-from areabench.launch.mpirun import (
+from areabench.launching.limits import SHARED, few_descriptors, little_shared_memory
+from areabench.launching.mpirun import (
     Launcher,
     ask_launcher,
     find_launcher,
@@ -46,9 +48,9 @@ from areabench.launch.mpirun import (
     right_launcher,
 )
 from areabench.problems.datasets import mnist_folder
+from areabench.threads import VARIABLES
 from areabench.transports.clock import sharpen_sleep
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _SLEEP_S, _SLEEPS = 1e-3, 50
 _LATE_S = 1e-3  # a sleep that is later than this blurs delays of a few milliseconds
 _RANK_BYTES = 60e6  # what a rank takes with numpy, h5py and MPI
@@ -127,7 +129,7 @@ def check_mpi4py() -> Finding:
 def find_library(environment: Mapping[str, str]) -> Library | ProgramResult:
     """The library that mpi4py loads, asked in another process; the result of that process where it found none."""
     asked = {**environment, "MPI4PY_RC_INITIALIZE": "0"}
-    ended = run_limited([sys.executable, "-m", "areabench.launch.doctor_ranks", "facts"], asked, FACTS_LIMIT_S)
+    ended = run_limited([sys.executable, "-m", "areabench.launching.doctor_ranks", "facts"], asked, FACTS_LIMIT_S)
     answers = _answers(ended)
     return Library(answers[0]["library"], answers[0]["path"]) if answers else ended
 
@@ -197,7 +199,7 @@ def check_scheduler(environment: Mapping[str, str]) -> Finding:
 def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIMIT_S) -> Finding:
     """Start two ranks and have them exchange messages."""
     try:
-        command = rank_command(2, ["-m", "areabench.launch.doctor_ranks", "message"])
+        command = rank_command(2, ["-m", "areabench.launching.doctor_ranks", "message"])
     except UserError as error:
         return Finding("two ranks", Mark.FAIL, f"not started: {str(error).partition(';')[0]}", "fix the lines above")
     return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)
@@ -247,7 +249,7 @@ def check_cores(cores: int, ranks: int) -> Finding:
 
 def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Finding:
     """Whether the threads of all ranks fit the cores; areabench sets 1 where nothing is set."""
-    values = {name: environment.get(name, "1") for name in _THREADS}
+    values = {name: environment.get(name, "1") for name in VARIABLES.values()}
     text = ", ".join(f"{name}={value}" for name, value in values.items())
     invalid = [name for name, value in values.items() if not value.isdecimal() or int(value) < 1]
     if invalid:
@@ -260,7 +262,18 @@ def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Fin
 
 
 def _exports() -> str:
-    return "`export " + " ".join(f"{name}=1" for name in _THREADS) + "`"
+    return "`export " + " ".join(f"{name}=1" for name in VARIABLES.values()) + "`"
+
+
+def check_bytecode(packages: Sequence[str] = ("numpy", "mpi4py", "areabench")) -> Finding:
+    """Whether ranks find the bytecode of what they import; Python keeps it unless it must not, or cannot."""
+    files = {name: Path(found.origin) for name in packages if (found := find_spec(name)) and found.origin}
+    missing = [name for name, file in files.items() if not Path(cache_from_source(str(file))).exists()]
+    if not missing:
+        return Finding("bytecode", Mark.OK, f"kept for {', '.join(files)}")
+    text = f"none for {', '.join(missing)}: each rank compiles what it imports, for 0.1 s or more of a core"
+    folders = shlex.join(str(files[name].parent) for name in missing)
+    return Finding("bytecode", Mark.WARN, text, f"`{shlex.quote(sys.executable)} -m compileall -q {folders}`")
 
 
 def check_sleep() -> Finding:

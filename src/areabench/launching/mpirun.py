@@ -27,10 +27,10 @@ from typing import NamedTuple
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
 from areabench.host import Handlers, restore_handlers, set_handlers
-from areabench.launch.families import Family, family_in, mpi4py_family, version_in
-from areabench.launch.start import FOLDER
-from areabench.launch.watch import StartWatch, end_ranks, say
-from areabench.progress import relay, write_coloured, write_live
+from areabench.launching.families import Family, family_in, mpi4py_family, version_in
+from areabench.launching.start import FOLDER
+from areabench.launching.watch import StartWatch, end_ranks, say
+from areabench.progress import relay
 from areabench.transports.signals import LISTENING, STOP_SIGNALS
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
@@ -206,9 +206,14 @@ class LauncherExit(NamedTuple):
 
 
 def supervise(
-    command: Sequence[str], *, live: bool, coloured: bool = False, ranks: int = 0, limit_s: float = math.inf
+    command: Sequence[str],
+    *,
+    write: Callable[[str], None] | None = None,
+    ranks: int = 0,
+    limit_s: float = math.inf,
+    quiet: bool = False,
 ) -> LauncherExit:
-    """Start mpirun and wait for its end; with `live`, show its progress lines, in colour if `coloured`.
+    """Start mpirun and wait for its end; `write`, if given, shows its progress lines.
 
     It has its own session, because an interrupt from the keyboard would reach it too and end its ranks at once. Its
     `ranks` are watched until the run has begun, if they are all on this machine (0: they are not).
@@ -219,7 +224,8 @@ def supervise(
         mpirun = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE if live else None,
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=subprocess.PIPE if write else None,
             text=True,
             errors="replace",
             start_new_session=True,
@@ -230,8 +236,8 @@ def supervise(
             forwarder.attach(mpirun, (lambda: (folder / LISTENING).exists()) if ranks else lambda: True)
             watch = _LauncherWatch(mpirun, StartWatch(mpirun.pid, ranks, folder, limit_s) if ranks else None)
             watch.start()
-            if mpirun.stderr is not None:
-                relay(mpirun.stderr, write_coloured if coloured else write_live)
+            if mpirun.stderr is not None and write is not None:
+                relay(mpirun.stderr, write)
             code = mpirun.wait()
             watch.join()
         if code < 0:  # killed: its ranks may still run, and write

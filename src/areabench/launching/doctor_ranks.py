@@ -1,4 +1,4 @@
-"""What the doctor starts: `python -m areabench.launch.doctor_ranks facts` alone, `... message` on two ranks."""
+"""What the doctor starts: `python -m areabench.launching.doctor_ranks facts` alone, `... message` on two ranks."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from areabench.errors import OutputFailure
 from areabench.host import Process, is_alive, start_ticks, this_machine
-from areabench.launch.start import FOLDER, LIMIT, SPOKEN, rank_step
+from areabench.launching.start import FOLDER, LIMIT, SPOKEN, rank_step
 from areabench.transports.signals import BEGUN, LISTENING
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")  # of Open MPI, of any PMIx, of MPICH

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from areabench.errors import UserError
-from areabench.launch import families as mpi_family
-from areabench.launch.families import (
+from areabench.launching import families as mpi_family
+from areabench.launching.families import (
     Family,
     StartedBy,
     family_in,

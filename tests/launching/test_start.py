@@ -14,18 +14,18 @@ import pytest
 
 from areabench.errors import UserError
 from areabench.host import Process, start_ticks
-from areabench.launch import mpirun, watch
-from areabench.launch.families import StartedBy
-from areabench.launch.mpirun import supervise
-from areabench.launch.start import FOLDER, LIMIT, SPOKEN, StartLimit, rank_step, reporter, start_limit_s
-from areabench.launch.watch import StartWatch, end_ranks, rank_of
+from areabench.launching import mpirun, watch
+from areabench.launching.families import StartedBy
+from areabench.launching.mpirun import supervise
+from areabench.launching.start import FOLDER, LIMIT, SPOKEN, StartLimit, rank_step, reporter, start_limit_s
+from areabench.launching.watch import StartWatch, end_ranks, rank_of
 from areabench.transports.signals import BEGUN, LISTENING
 
 # A rank whose MPI_Init waits with Python's lock held, as mpi4py's does: PyDLL does not release it.
 BLOCKED = """
 import ctypes
-from areabench.launch.families import StartedBy
-from areabench.launch.start import StartLimit
+from areabench.launching.families import StartedBy
+from areabench.launching.start import StartLimit
 with StartLimit(StartedBy("mpirun", None, "SIZE", 3, 0), 1) as limit:
     {before}
     ctypes.PyDLL(None).sleep(60)
@@ -201,7 +201,7 @@ def started(part: str) -> list[str]:
 
 def test_mpirun_is_ended_where_a_rank_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_OWN_END_S", 0.2)
-    ending = supervise(started("os.environ['PMI_RANK'] == '1' and (time.sleep(1), os._exit(0))"), live=False, ranks=2)
+    ending = supervise(started("os.environ['PMI_RANK'] == '1' and (time.sleep(1), os._exit(0))"), ranks=2)
     assert ending.reason.startswith("rank 1 (PID ")
     assert ending.signal == 0
 
@@ -212,7 +212,7 @@ def test_mpirun_is_ended_some_time_after_the_server(tmp_path: Path, monkeypatch:
     begun = "open(os.environ['AREABENCH_LAUNCH'] + '/begun', 'w')"
     noted = f"open('{tmp_path}/' + str(os.getpid()), 'w')"
     part = f"{noted}; {begun}; time.sleep(1); os.environ['PMI_RANK'] == '0' and os._exit(0)"
-    ending = supervise(started(part), live=False, ranks=2)
+    ending = supervise(started(part), ranks=2)
     assert (ending.code, ending.reason) == (0, "")
     assert [start_ticks(int(path.name)) for path in tmp_path.iterdir()] == [None, None]
 
@@ -220,7 +220,7 @@ def test_mpirun_is_ended_some_time_after_the_server(tmp_path: Path, monkeypatch:
 def test_no_rank_outlives_an_mpirun_that_is_killed(tmp_path: Path) -> None:
     noted = f"open('{tmp_path}/' + str(os.getpid()), 'w')"
     part = f"{noted}; os.environ['PMI_RANK'] == '1' and (time.sleep(1), os.kill(os.getppid(), 9))"
-    ending = supervise(started(part), live=False, ranks=2)
+    ending = supervise(started(part), ranks=2)
     assert ending.code == -signal.SIGKILL
     assert [start_ticks(int(path.name)) for path in tmp_path.iterdir()] == [None, None]
 
@@ -246,5 +246,5 @@ def test_a_signal_ends_ranks_that_do_not_listen_yet(tmp_path: Path) -> None:
     part = f"open({str(tmp_path / 'up')!r}, 'a')"
     tell = f"while not os.path.exists({str(tmp_path / 'up')!r}): pass\nos.kill({os.getpid()}, 15)\n"
     script = RANKS.format(part=part).replace("for rank in ranks:", tell + "for rank in ranks:")
-    ending = supervise([sys.executable, "-c", script], live=False, ranks=2)
+    ending = supervise([sys.executable, "-c", script], ranks=2)
     assert (ending.signal, ending.code) == (signal.SIGTERM, -signal.SIGTERM)  # SIGUSR1 would have ended it otherwise

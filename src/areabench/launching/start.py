@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from areabench.errors import UserError
-from areabench.launch.families import StartedBy
+from areabench.launching.families import StartedBy
 
 FOLDER = "AREABENCH_LAUNCH"  # names the folder in which the ranks of one launch leave a file for each step they make
 LIMIT = "AREABENCH_START_LIMIT"

@@ -15,9 +15,9 @@ from tests.support.texts import quadratic
 from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.host import spare_home
-from areabench.launch import doctor
-from areabench.launch.doctor import Mark
-from areabench.launch.limits import check_limits, few_descriptors, little_shared_memory
+from areabench.launching import doctor
+from areabench.launching.doctor import Mark
+from areabench.launching.limits import check_limits, few_descriptors, little_shared_memory
 from areabench.problems.datasets import default_cache
 
 
@@ -61,7 +61,7 @@ def test_a_launch_is_refused_before_mpirun_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.toml").write_text(quadratic("horizon_s = 1.0"), encoding="utf-8")
-    monkeypatch.setattr("areabench.cli.run.mpirun_command", lambda *_: ["/bin/false"])
+    monkeypatch.setattr("areabench.launching.run.mpirun_command", lambda *_: ["/bin/false"])
     monkeypatch.setattr(resource, "getrlimit", lambda _: (32, 32))
     assert main(["launch", str(tmp_path / "a.toml"), "-o", str(tmp_path / "a.h5")]) == 2
     expected = "areabench: 32 open files allowed, mpirun needs 36 for 3 ranks; `ulimit -n 36` or more\n"

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from areabench.errors import ServerGone, SilentExit, UserError, one_line
-from areabench.launch.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
-from areabench.launch.start import SPOKEN, StartLimit, rank_step, reporter, start_limit_s
+from areabench.launching.families import StartedBy, foreign_launcher, lone_ranks, mpi4py_family
+from areabench.launching.start import SPOKEN, StartLimit, rank_step, reporter, start_limit_s
+from areabench.transports.clock import lengthened_sleep
 
 if TYPE_CHECKING:
     from areabench.transports.world import World
@@ -64,7 +65,8 @@ def _start(started: StartedBy | None, report: Callable[[str], None]) -> World:
     with StartLimit(started, start_limit_s(os.environ)) as limit:
         report(rank_step(started.rank if started is not None else 0))
         try:
-            from areabench.transports.world import World
+            with lengthened_sleep():  # Open MPI sleeps for 100 µs at a time until the last of the ranks is here
+                from areabench.transports.world import World
         except (ImportError, RuntimeError) as error:  # no mpi4py, or none of the libraries that it tries
             raise UserError(
                 f"MPI cannot be used: {one_line(error)}; install it with `make install`, or use `areabench simulate`"
@@ -101,6 +103,6 @@ def _end_after(limit_s: int, started: StartedBy | None) -> None:
 
 def _right_launcher() -> str:
     """What to type instead of a launcher that does not fit."""
-    from areabench.launch.mpirun import right_launcher
+    from areabench.launching.mpirun import right_launcher
 
     return right_launcher()

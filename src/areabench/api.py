@@ -1,0 +1,336 @@
+"""Runs from Python: simulate, launch, sweep and replay, and experiments to run.
+
+An experiment is the path of its file, TOML text, a dict of its sections, or an `Experiment`; whichever it is, it is
+checked in the same way, and `overrides` change it: `seed=3`, `split="iid"`, `method={"step_size": 0.1}`. A section
+whose `name` changes is replaced as a whole. With `output=None` no file is left: the run lives as long as its `Run`.
+
+`observers` are told of events and snapshots (`areabench.observers`): objects, or texts such as `csv=FOLDER`; those of a
+launch live on rank 0 and are texts, ready ones, or `module:function`.
+
+`progress` is a live line on a terminal and a bar in a notebook; False shows none, True shows it elsewhere too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from areabench.engine.events import State
+from areabench.errors import ConfigError, RunFailure, UserError
+from areabench.experiment.fields import Passed
+from areabench.experiment.parse import Location, anchored, to_toml
+from areabench.experiment.parse import read_experiment as read_tables
+from areabench.experiment.records import Experiment
+from areabench.experiment.tables import grid_of, part_name, passed_parts, tables_of
+from areabench.experiment.toml import read_text, read_toml
+from areabench.experiment.traces import check_trace
+from areabench.host import own_cores
+from areabench.problems.datasets import default_cache
+from areabench.progress import ProgressLine, Style, in_notebook
+from areabench.runfile.export import ExportForm, beside, run_columns, write_columns
+from areabench.runfile.read import Run, open_run
+from areabench.sweeps.file import check_sweep, merged, read_sweep_file
+from areabench.sweeps.plan import SweepPlan, plan_sweep
+from areabench.sweeps.read import EXPORT, Sweep, open_sweep
+from areabench.threads import VARIABLES
+from areabench.transports.options import RunOptions
+
+if TYPE_CHECKING:
+    from areabench.transports.replay import ReplayResult
+
+ExperimentSource = str | Path | Mapping[str, Any] | Experiment
+
+_IN_MEMORY = Path("in memory")  # the path of a run without a file
+
+
+def read_experiment(experiment: ExperimentSource, /, **overrides: Any) -> Experiment:
+    """The experiment, with its overrides, checked and with all defaults filled in."""
+    table, source, folder = _read(experiment)
+    for key in ("sweep", "extends"):
+        if key in table:
+            raise ConfigError(f"{source}: {key}: this is a sweep, not one experiment; use areabench.sweep")
+    found = read_tables(anchored(merged(table, tables_of(overrides)), folder), Location(source))
+    check_trace(found)
+    return found
+
+
+def simulate(
+    experiment: ExperimentSource,
+    /,
+    *,
+    output: str | Path | None = None,
+    force: bool = False,
+    observers: Sequence[object] = (),
+    progress: bool | None = None,
+    **overrides: Any,
+) -> Run:
+    """Make one run in virtual time, in this process, and open it; `force` overwrites an existing file."""
+    from areabench.transports.session import simulate as simulate_run
+
+    chosen = read_experiment(experiment, **overrides)
+    with _run_file(output) as path:
+        simulate_run(chosen, _options("simulate", path, observers, force=force, progress=progress))
+        return _opened(path, output)
+
+
+def launch(
+    experiment: ExperimentSource,
+    /,
+    *,
+    ranks: int | None = None,
+    output: str | Path | None = None,
+    force: bool = False,
+    observers: Sequence[object] = (),
+    progress: bool | None = None,
+    **overrides: Any,
+) -> Run:
+    """Make one run in real time on MPI ranks of this machine, and open it; one rank per client and one for the server.
+
+    What the ranks print on stderr goes to that of this process. A run that fails raises a RunFailure.
+    """
+    from areabench.launching.run import launch_run
+
+    chosen = read_experiment(experiment, **overrides)
+    if passed := passed_parts(chosen):
+        raise UserError(
+            f"{', '.join(map(repr, passed))}: an object of this process cannot be sent to MPI ranks; put the function "
+            "into a module, and pass it from there"
+        )
+    with TemporaryDirectory(prefix="areabench-") as folder, _run_file(output) as path, _environment_of_ranks():
+        file = Path(folder, "experiment.toml")
+        file.write_text(to_toml(chosen), encoding="utf-8")
+        options = _options("launch", path, observers, force=force, progress=progress)
+        code = launch_run(chosen, file, options, ranks, quiet=True)
+        if code == 130:
+            raise KeyboardInterrupt
+        if not path.exists() or code in (1, 2):
+            raise RunFailure(_failure(path, code))
+        return _opened(path, output)
+
+
+def sweep(
+    experiment: ExperimentSource,
+    /,
+    *,
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    trials: int | None = None,
+    output: str | Path | None = None,
+    jobs: int | None = None,
+    transport: Literal["simulator", "mpi"] = "simulator",
+    ranks: int | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+    **overrides: Any,
+) -> Sweep:
+    """Run a sweep, or an experiment over a grid, and read it; with `output`, a folder, it continues what is there.
+
+    `grid` is a dict of `section.key` and list of values, or several of them. `jobs` processes run at a time, as many as
+    there are cores; an object that another process could not import keeps all runs in this one.
+    """
+    from areabench.sweeps.run import SweepOptions, run_sweep, with_code_checked
+
+    plan = _planned(experiment, grid, trials, overrides)
+    alone = any(passed_parts(member) for member in plan.experiments)
+    if alone and transport == "mpi":
+        raise UserError("an object of this process cannot be sent to MPI ranks; put the function into a module")
+    count = 0 if alone else jobs or len(own_cores())
+    sweep_options = SweepOptions(count, transport, force, _style(progress), ranks=ranks)
+    with _sweep_folder(output) as folder, _environment_of_ranks():
+        options = _options("sweep", folder, force=True, progress=False)
+        report = run_sweep([with_code_checked(plan)], [folder], sweep_options, options)
+        if report.interrupted:
+            raise KeyboardInterrupt
+        if report.stopped:
+            raise RunFailure(report.stopped)
+        return open_sweep(folder)
+
+
+def replay(
+    run: Run | str | Path, /, *, trust: Sequence[str | Path] = (), progress: bool | None = None, **parts: Any
+) -> ReplayResult:
+    """Replay a run and compare it bit for bit; `parts` are the objects that it was made with, by section.
+
+    `trust` names modules that the run file names and that may be called, by import path or by file.
+    """
+    from areabench.engine.plugins.modules import changes
+    from areabench.engine.plugins.trust import scenario_of
+    from areabench.transports.replay import replay_run
+
+    recorded = run if isinstance(run, Run) else open_run(run)
+    experiment = _with_parts(recorded, parts)
+    scenario = scenario_of(experiment, recorded.path, _cache(), [str(each) for each in trust])
+    for changed in changes(recorded.provenance.modules, experiment):
+        warnings.warn(f"{recorded.path}: {changed}", stacklevel=2)
+    scenario.check_data(recorded.provenance.data_digest, recorded.path)
+    line = ProgressLine("replay", recorded.status.end_s, _style(progress))
+    try:
+        return replay_run(recorded, scenario, line)
+    finally:
+        line.close()
+        if recorded is not run:
+            recorded.close()
+
+
+def export(
+    source: Run | Sweep | str | Path,
+    /,
+    folder: str | Path | None = None,
+    *,
+    to: ExportForm = "parquet",
+    force: bool = False,
+) -> list[Path]:
+    """Write a run or a sweep as plain tables for other programs, one file each, and return the paths.
+
+    A run has events, metrics and clients; a sweep has runs, metrics and its table. Without `folder` they are written
+    beside the run file, or into `export` in the sweep's folder.
+    """
+    from areabench.results.table import table_columns
+
+    if isinstance(source, str | Path):
+        opened = open_sweep(source) if Path(source).is_dir() else open_run(source)
+        paths = export(opened, folder, to=to, force=force)
+        if isinstance(opened, Run):
+            opened.close()
+        return paths
+    if isinstance(source, Run):
+        chosen = beside(source.path) if folder is None else Path(folder)
+        return write_columns(run_columns(source), chosen, to, force=force)
+    chosen = source.folder / EXPORT if folder is None else Path(folder)
+    return write_columns({**source.columns(), "table": table_columns(source)}, chosen, to, force=force)
+
+
+# ---------------------------------------------------------------------------------------------------- experiments
+
+
+def _read(experiment: ExperimentSource) -> tuple[dict[str, Any], str, Path]:
+    """The tables of an experiment, what its errors call it, and the folder of its relative paths."""
+    if isinstance(experiment, Mapping | Experiment):
+        return tables_of(experiment), "experiment", Path.cwd()
+    if _is_toml(experiment):
+        return read_toml(str(experiment), "experiment"), "experiment", Path.cwd()
+    path = Path(experiment)
+    return read_toml(read_text(path), str(path)), str(path), path.parent
+
+
+def _is_toml(experiment: str | Path) -> bool:
+    """Whether this is TOML text, and not the path of a file."""
+    return isinstance(experiment, str) and ("\n" in experiment or "=" in experiment)
+
+
+def _planned(
+    experiment: ExperimentSource,
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    trials: int | None,
+    overrides: Mapping[str, Any],
+) -> SweepPlan:
+    """The runs of a sweep."""
+    grids = [grid_of(each) for each in ([grid] if isinstance(grid, Mapping) else grid)]
+    changes = tables_of(overrides)
+    if grids or trials is not None:
+        changes["sweep"] = ({"grid": grids} if grids else {}) | ({"trials": trials} if trials is not None else {})
+    if isinstance(experiment, str | Path) and not _is_toml(experiment):
+        path = Path(experiment)
+        return plan_sweep(read_sweep_file(path, changes=changes), path.stem)
+    table, source, folder = _read(experiment)
+    whole = anchored(merged(table, changes), folder)
+    return plan_sweep(check_sweep(whole, Location(source)), str(whole.get("name", "sweep")))
+
+
+def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
+    """The experiment of a run, with the objects that it was made with."""
+    table = tables_of(run.experiment)
+    for section, part in parts.items():
+        if not isinstance(table.get(section), dict):
+            raise UserError(f"{section}: the run has no such section; pass method, problem, data, split or delays")
+        name, given = table[section]["name"], part_name(part)
+        table[section]["name"] = Passed(name, given.function) if isinstance(given, Passed) else Passed(name, part)
+    return read_tables(table, Location(str(run.path)))
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+@contextmanager
+def _run_file(output: str | Path | None) -> Iterator[Path]:
+    """The path of the run file; without output, in a folder that is removed when the file has been opened."""
+    if output is not None:
+        yield Path(output)
+        return
+    with TemporaryDirectory(prefix="areabench-") as folder:
+        yield Path(folder, "run.h5")
+
+
+@contextmanager
+def _sweep_folder(output: str | Path | None) -> Iterator[Path]:
+    if output is not None:
+        yield Path(output)
+        return
+    with TemporaryDirectory(prefix="areabench-") as folder:
+        yield Path(folder)
+
+
+def _opened(path: Path, output: str | Path | None) -> Run:
+    run = open_run(path)
+    if output is None:
+        run.path = _IN_MEMORY
+    return run
+
+
+def _failure(path: Path, code: int) -> str:
+    """Why a launch has no run to return."""
+    if path.exists():
+        with open_run(path) as run:
+            if run.status.state == State.FAILED:
+                return f"the run failed: {run.status.reason}"
+    return f"the launch ended with exit code {code}; its lines on stderr say why"
+
+
+# ---------------------------------------------------------------------------------------------------- options
+
+
+def _options(
+    function: str, output: Path, observers: Sequence[object] = (), *, force: bool, progress: bool | None
+) -> RunOptions:
+    command, style = f"areabench.{function}() in Python", _style(progress)
+    return RunOptions(output, _cache(), command, force, style, observers=tuple(observers))
+
+
+def _cache() -> Path:
+    return default_cache(os.environ)
+
+
+def _style(progress: bool | None) -> Style:
+    """How progress is shown: in a notebook or on a terminal unless told otherwise."""
+    from areabench.views.terminal import decided_style
+
+    if progress is not False and in_notebook():
+        return Style.NOTEBOOK
+    choice = {None: "auto", True: "always", False: "never"}[progress]
+    return decided_style(choice, os.environ, is_terminal=sys.stderr is not None and sys.stderr.isatty())
+
+
+@contextmanager
+def _environment_of_ranks() -> Iterator[None]:
+    """Variables for processes that are started here, as the commands set them: one thread each, and MPI's."""
+    from areabench.host import spare_home
+    from areabench.launching.families import set_mpi_defaults
+
+    wanted = dict(os.environ)
+    set_mpi_defaults(wanted, one_machine=True)
+    for variable in VARIABLES.values():
+        wanted.setdefault(variable, "1")
+    if not wanted.get("HOME"):
+        wanted["HOME"] = str(spare_home())
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)

@@ -1,0 +1,91 @@
+"""Linear regression on data, in float64: squared, Huber's or absolute error of a prediction w'a + c.
+
+The model is x = (w, c), the intercept last. Client i descends weight_i·f_i with f_i(x) = mean loss of its samples +
+(nu/2)·|x|² and weight_i = s_i/S (`share`) or n·s_i/S (`exact`). A class, where the data have classes, is its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.experiment.problem_records import Regression
+from areabench.problems.base import Metrics
+from areabench.problems.datasets import Dataset
+from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
+from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.streams import Purpose, stream
+
+_ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
+
+
+class RegressionProblem:
+    """The global objective over a data set that is split over the clients."""
+
+    dtype = FLOAT
+
+    def __init__(
+        self, settings: Regression, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
+    ) -> None:
+        self.settings, self.data, self.parts = settings, data, parts
+        self.local_steps, self.seed = local_steps, seed
+        self.dimension = data.train_features.shape[1] + 1
+        self._weights = client_weights(parts, settings.weighting)
+
+    def start(self) -> Vector:
+        """Independent entries, uniform on (-width, width)."""
+        width = self.settings.start_width
+        return np.asarray(stream(self.seed, Purpose.START).uniform(-width, width, self.dimension))
+
+    def local(self, client: int) -> LocalSubgradient:
+        """Client `client`'s objective, at its first round."""
+        batches = Minibatches(self.seed, client, self.parts[client], self.local_steps, self.settings.batch_size)
+        return LocalSubgradient(self, batches, self._weights[client])
+
+    def inputs(self, rows: NDArray[np.int64] | slice) -> Floats:
+        """Training samples as the model sees them, shape (rows, features)."""
+        return np.asarray(self.data.train_features[rows].astype(FLOAT) * self.data.scale)
+
+    def subgradient(self, model: Vector, rows: NDArray[np.int64]) -> Floats:
+        """A subgradient of the mean over the samples `rows`, with the regulariser."""
+        inputs = self.inputs(rows)
+        slopes = self._slopes(inputs @ model[:-1] + model[-1] - self.data.train_labels[rows]) / len(rows)
+        return np.append(slopes @ inputs, slopes.sum()) + self.settings.regularisation * model
+
+    def _slopes(self, errors: Floats) -> Floats:
+        """The derivative of the loss at each error; 0 at the kink of the absolute value."""
+        match self.settings.loss:
+            case "squared":
+                return errors
+            case "huber":
+                return np.clip(errors, -self.settings.huber_width, self.settings.huber_width)
+            case "absolute":
+                return np.sign(errors)
+
+    def _losses(self, errors: Floats) -> Floats:
+        """The loss of each error: ½r², |r|, or width·|r| - width²/2 where |r| exceeds Huber's width, else ½r²."""
+        match self.settings.loss:
+            case "squared":
+                return np.asarray(0.5 * errors**2)
+            case "huber":
+                slopes = np.abs(self._slopes(errors))
+                return np.asarray(slopes * (np.abs(errors) - 0.5 * slopes))
+            case "absolute":
+                return np.abs(errors)
+
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        """Loss with regulariser over all training samples, if asked for; there is no accuracy."""
+        total = np.full(len(models), 0.0 if with_loss else np.nan)
+        if not models or not with_loss:
+            return Metrics.of(total)
+        points, labels = np.asarray(models, dtype=FLOAT), self.data.train_labels
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
+            for first in range(0, len(labels), _ROWS_AT_ONCE):
+                rows = slice(first, first + _ROWS_AT_ONCE)
+                errors = points[:, :-1] @ self.inputs(rows).T + points[:, -1:] - labels[rows]
+                total += self._losses(errors).sum(axis=1)
+            regulariser = 0.5 * self.settings.regularisation * np.einsum("md,md->m", points, points)
+        return Metrics.of(total / len(labels) + regulariser)

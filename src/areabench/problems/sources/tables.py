@@ -1,0 +1,162 @@
+"""A data set from samples as people have them: test samples drawn, labels numbered, features checked and scaled."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.errors import UserError
+from areabench.experiment.problem_records import File, ScikitLearn
+from areabench.problems.datasets import Dataset, frozen, is_sparse
+from areabench.problems.sources.formats import FileSamples, RawSamples, read_samples
+
+_DRAW_ENTROPY = 0x74657374  # keeps the stream of this draw apart from those of `streams`
+_MANY_CLASSES = 100  # more of them, with fewer than two samples each on average, are numbers to predict
+
+
+def load_file(settings: File) -> Dataset:
+    """The data set of one file, or of one file for training and one for testing."""
+    found = read_samples(Path(settings.file), settings.label)
+    if settings.test_file is not None:
+        found = FileSamples(found.train, read_samples(Path(settings.test_file), settings.label).train)
+    if settings.dense:
+        found = FileSamples(_dense(found.train), found.test and _dense(found.test))
+    data = _dataset(Path(settings.file).name, f"data file {settings.file}", found, settings, settings.task)
+    scale = settings.scale
+    if scale is None:
+        scale = 1 / 255 if data.train_features.dtype == np.uint8 else 1.0
+    return replace(data, scale=scale)
+
+
+def load_scikit_learn(settings: ScikitLearn) -> Dataset:
+    """One of scikit-learn's tables."""
+    try:
+        bunch = getattr(importlib.import_module("sklearn.datasets"), f"load_{settings.set}")()
+    except ImportError as error:
+        raise UserError(
+            f"data `scikit-learn` needs scikit-learn, which cannot be imported ({error}); pip install scikit-learn"
+        ) from error
+    names = getattr(bunch, "target_names", None)
+    labels = bunch.target if names is None else np.asarray(names)[bunch.target]
+    task = "regression" if names is None else "classification"
+    found = FileSamples(RawSamples(bunch.data, labels))
+    return _dataset(settings.set, f"data set {settings.set}", found, settings, task)
+
+
+def _dataset(name: str, source: str, found: FileSamples, settings: File | ScikitLearn, task: str) -> Dataset:
+    """The data set, its features not multiplied by anything; `source` begins an error."""
+    train, test = found.train, found.test
+    if test is None:
+        train, test = _drawn(train, settings.test_share, settings.seed, source)
+    train, test = _of_equal_width(train, test, source)
+    for part in (train, test):
+        _check_features(part.features, source)
+    if settings.standardise:
+        train, test = _standardised(train, test, source)
+    labels, names = _targets(train, test, source) if task == "regression" else _classes(train, test, source)
+    if settings.standardise and task == "regression":
+        known = labels[: len(train.labels)]
+        labels = (labels - known.mean()) / (known.std() or 1.0)
+    features = [_read_only(part.features) for part in (train, test)]
+    train_labels, test_labels = (frozen(each) for each in (labels[: len(train.labels)], labels[len(train.labels) :]))
+    return Dataset(name, features[0], train_labels, features[1], test_labels, len(names), 1.0, names)
+
+
+def _refuse(source: str, trouble: str, remedy: str) -> NoReturn:
+    raise UserError(f"{source}: {trouble}; {remedy}")
+
+
+# ---------------------------------------------------------------------------------------------------- samples
+
+
+def _drawn(samples: RawSamples, share: float, seed: int, source: str) -> tuple[RawSamples, RawSamples]:
+    """Training and test samples, each in the order of the file: files are often sorted by class."""
+    count = len(samples.labels)
+    tested = max(1, round(share * count))
+    if tested >= count:
+        _refuse(source, f"{count} samples leave none to train on with data.test_share = {share}", "take more samples")
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _DRAW_ENTROPY])))
+    order = generator.permutation(count)
+    train, test = np.sort(order[tested:]), np.sort(order[:tested])
+    return tuple(RawSamples(samples.features[rows], samples.labels[rows]) for rows in (train, test))  # type: ignore[return-value]
+
+
+def _of_equal_width(train: RawSamples, test: RawSamples, source: str) -> tuple[RawSamples, RawSamples]:
+    """Both parts with equally many features: LIBSVM text ends at the last one that is not 0."""
+    widths = [part.features.shape[1] for part in (train, test)]
+    if widths[0] == widths[1]:
+        return train, test
+    if not (is_sparse(train.features) and is_sparse(test.features)):
+        _refuse(source, f"has {widths[0]} features to train on and {widths[1]} to test on", "give equally many")
+    wider = [part.features.copy() for part in (train, test)]
+    for features in wider:
+        features.resize(features.shape[0], max(widths))
+    return RawSamples(wider[0], train.labels), RawSamples(wider[1], test.labels)
+
+
+def _dense(samples: RawSamples) -> RawSamples:
+    return RawSamples(samples.features.toarray(), samples.labels) if is_sparse(samples.features) else samples
+
+
+def _read_only(features: Any) -> Any:
+    for array in (features.data, features.indices, features.indptr) if is_sparse(features) else (features,):
+        frozen(array)
+    return features
+
+
+def _check_features(features: Any, source: str) -> None:
+    values = features.data if is_sparse(features) else features
+    if not all(features.shape):
+        _refuse(source, f"has the shape {features.shape}", "give samples with features")
+    if values.dtype.kind not in "uif":
+        _refuse(source, f"has features of type {values.dtype}", "give numbers")
+    if (bad := values.size - np.count_nonzero(np.isfinite(values))) != 0:
+        _refuse(source, f"{bad:,} features are not finite (NaN or infinite)", "fill or drop them")
+
+
+def _standardised(train: RawSamples, test: RawSamples, source: str) -> tuple[RawSamples, RawSamples]:
+    if is_sparse(train.features):
+        _refuse(source, "data.standardise would fill a sparse array", "leave it out, or set data.dense = true")
+    mean, deviation = train.features.mean(axis=0, dtype=np.float64), train.features.std(axis=0, dtype=np.float64)
+    deviation[deviation == 0] = 1.0  # a constant feature becomes 0
+    return tuple(RawSamples((part.features - mean) / deviation, part.labels) for part in (train, test))  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------------------------------------------- labels
+
+
+def _classes(train: RawSamples, test: RawSamples, source: str) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """The numbers of all labels' classes, those of training first, and the classes' names, in order."""
+    labels = _as_numbers(np.concatenate([train.labels, test.labels]))
+    if labels.dtype.kind == "f":
+        odd = labels[labels != np.floor(labels)]  # NaN too
+        if odd.size:
+            _refuse(source, f"has the label {odd[0]:g}, which is no class", 'set data.task = "regression"')
+        labels = labels.astype(np.int64)
+    names, numbers = np.unique(labels, return_inverse=True)
+    if len(names) > max(_MANY_CLASSES, len(labels) / 2):
+        _refuse(source, f"has {len(names):,} classes in {len(labels):,} samples", 'set data.task = "regression"')
+    return numbers.astype(np.int64), tuple(str(name) for name in names)
+
+
+def _targets(train: RawSamples, test: RawSamples, source: str) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """All targets as float64, those of training first, and no classes."""
+    labels = _as_numbers(np.concatenate([train.labels, test.labels]))
+    if labels.dtype.kind not in "uif" or not np.isfinite(labels).all():
+        _refuse(source, f"has targets such as {labels[0]!r} that are not all finite numbers", "correct them")
+    return labels.astype(np.float64), ()
+
+
+def _as_numbers(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as numbers if all of them are, else as texts."""
+    if labels.dtype.kind in "uif":
+        return labels
+    try:
+        return labels.astype(np.float64)
+    except ValueError:
+        return labels

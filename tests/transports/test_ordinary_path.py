@@ -1,0 +1,158 @@
+"""The ordinary path of an update leaves the same behind as the careful one: every event, snapshot and count.
+
+So do first orders that are kept as one, and first updates that are kept as arrays.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.random_experiments import TRACE_FILE, experiments, traces
+
+from areabench.arrays import Vector
+from areabench.engine.conductor import Conductor
+from areabench.engine.events import Event, State, Status
+from areabench.engine.lanes import build_pass
+from areabench.engine.scenario import Scenario, build_scenario
+from areabench.engine.state import Tally
+from areabench.errors import RunFailure
+from areabench.experiment.method_records import Area, AsFedAvg, FedBuff
+from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.records import Experiment, TraceDelays
+from areabench.transports.simulator import LaneEnd, LaneRecorder, Simulator, play_lanes
+
+
+class WholeRecord(LaneRecorder):
+    """Keeps every event as the bytes of its values, and every snapshot."""
+
+    keeps_events = True
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.kept: list[object] = []
+
+    def event(self, event: Event) -> None:
+        self.kept.append([repr(value) for value in map(np.asarray, event)])
+
+    def snapshot(self, time_s: float, version: int, model: Vector, average: Vector | None) -> None:
+        super().snapshot(time_s, version, model, average)
+        self.kept.append((time_s, version, model.tobytes(), None if average is None else average.tobytes()))
+
+
+def counts(tally: Tally) -> list[object]:
+    """All that a tally counts."""
+    return [tally.kinds, tally.staleness.tolist(), tally.served(0).tolist(), tally.last_time_s]
+
+
+def nothing(_time_s: float, _updates: int) -> None:
+    """Show no progress."""
+
+
+def outcome(scenario: Scenario) -> tuple[list[object], list[object], Status | str]:
+    """What a simulated run leaves behind."""
+    recorder = WholeRecord()
+    with np.errstate(all="ignore"):
+        try:
+            ended: Status | str = Simulator(scenario, recorder, nothing).run()
+        except RunFailure as failure:  # as faults.bad_update = "stop" asks for
+            ended = str(failure)
+    return recorder.kept, counts(recorder.tally), ended
+
+
+def with_care(run: Callable[[], object]) -> tuple[object, int]:
+    """The outcome of a run in which every update takes the careful path, and how many did; orders leave one by one."""
+    whole, taken = Conductor.__init__, []
+    careful = Conductor._update_with_care
+
+    def build(self: Conductor, *arguments: object, **named: object) -> None:
+        whole(self, *arguments, **named)  # type: ignore[arg-type]
+        self._straight, self._deliver_first = False, None
+
+    def counted(self: Conductor, *arguments: object) -> None:
+        taken.append(1)
+        careful(self, *arguments)  # type: ignore[arg-type]
+
+    with patch.object(Conductor, "__init__", build), patch.object(Conductor, "_update_with_care", counted):
+        return run(), len(taken)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(experiments(), st.data())
+def test_both_paths_leave_the_same(experiment: Experiment, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if isinstance(experiment.delays, TraceDelays):
+            (folder / TRACE_FILE).write_text(data.draw(traces(experiment.clients.count)), encoding="utf-8")
+        scenario = build_scenario(parse_experiment(to_toml(experiment), "random", (), folder), folder)
+        assert outcome(scenario) == with_care(lambda: outcome(scenario))[0]
+
+
+PLAIN = """
+name = "plain"
+seed = 3
+[problem]
+name = "logistic"
+[data]
+name = "synthetic"
+train_samples = 60
+test_samples = 20
+features = 4
+classes = 3
+[split]
+name = "iid"
+[clients]
+count = 5
+[rates]
+name = "lognormal"
+median = 10.0
+[method]
+name = "area"
+step_size = 0.5
+[aggregation]
+name = "updates"
+updates = 2
+[record]
+events = false
+snapshots = "grid"
+interval_s = 0.25
+[stop]
+horizon_s = 2.0
+"""
+
+
+def test_a_plain_run_takes_the_ordinary_path(tmp_path: Path) -> None:
+    scenario = build_scenario(parse_experiment(PLAIN), tmp_path)
+    with patch.object(Conductor, "_update_with_care", side_effect=AssertionError("an update was handled with care")):
+        ordinary = outcome(scenario)
+    careful, taken = with_care(lambda: outcome(scenario))
+    assert ordinary == careful
+    assert isinstance(ordinary[2], Status)
+    assert ordinary[2].state == State.DONE
+    assert taken == ordinary[2].updates > 50
+
+
+def test_lanes_leave_the_same_on_both_paths(tmp_path: Path) -> None:
+    base = parse_experiment(PLAIN)
+    methods = [kind(step_size=size) for kind in (Area, AsFedAvg, FedBuff) for size in (0.1, 0.5)]
+    runs = [replace(base, method=method) for method in methods]
+    lanes = build_pass(build_scenario(runs[0], tmp_path), runs)
+
+    def left() -> list[object]:
+        return [
+            (counts(end.tally), end.status, [(each[:3], each.models.tobytes()) for each in end.snapshots])
+            for end in play_lanes(lanes, nothing)
+            if isinstance(end, LaneEnd)
+        ]
+
+    ordinary = left()
+    assert len(ordinary) == len(runs)
+    assert ordinary == with_care(left)[0]
