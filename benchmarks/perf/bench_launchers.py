@@ -27,8 +27,8 @@ from bench_mpi import mpirun_of
 from bench_page import describe_machine
 
 from areabench.errors import UserError
-from areabench.launch.families import MPI_DEFAULTS, ONE_MACHINE
-from areabench.launch.mpirun import FaultTolerance, launcher_flags, tolerance_flags
+from areabench.launching.families import MPI_DEFAULTS, ONE_MACHINE
+from areabench.launching.mpirun import FaultTolerance, launcher_flags, tolerance_flags
 
 _COLUMNS = ("launcher", "event", "signals at the other ranks", "MPI raises at the server", "at clients", "they end")
 _RAISED = "raised"

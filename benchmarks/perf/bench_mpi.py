@@ -20,16 +20,29 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench_page import describe_machine, markdown_table
-from mpi_plan import DEPTHS, FULL, PAPER_BYTES, QUICK, Effort, Launch, Measured, Report, plan_launches, report_from
+from bench_page import describe_machine, markdown_table, number
+from mpi_plan import (
+    DEPTHS,
+    FULL,
+    PAPER_BYTES,
+    QUICK,
+    Effort,
+    Launch,
+    Measured,
+    Polled,
+    Report,
+    plan_launches,
+    report_from,
+)
 
 from areabench.errors import UserError
-from areabench.launch.families import MPI_DEFAULTS
-from areabench.launch.mpirun import Launcher, ask_launcher, launcher_flags
+from areabench.launching.families import MPI_DEFAULTS
+from areabench.launching.mpirun import Launcher, ask_launcher, launcher_flags
 
 _MEASURED = tuple(name for depth in DEPTHS for name in (depth, f"{depth}/bare"))
 _CROWD_HEAD = ("clients", "bare", "it waits", *_MEASURED, "others")
 _SIZE_HEAD = ("message", "clients", "bare", "it waits", "bare MB/s", *_MEASURED[:4], "others")
+_POLL_HEAD = ("clients", "nothing is here (us)", "an update is here (us)")
 _LEGEND = """\
 Messages per second that the server receives and answers without delays. Each number is the median of short pieces;
 all columns are measured in turns in one launch. *Bare*: a loop in mpi4py with one persistent receive and one
@@ -55,6 +68,8 @@ def mpi_section(reports: Sequence[Report]) -> str:
     text = f"## {reports[0].library}\n\nMessages of {PAPER_BYTES:,} bytes.\n\n{markdown_table([_CROWD_HEAD, *crowds])}"
     if sizes:
         text += f"\nOther sizes; MB/s count both directions.\n\n{markdown_table([_SIZE_HEAD, *sizes])}"
+    if polls := [poll_row(poll) for report in reports for poll in report.polls]:
+        text += f"\nOne poll of the server, with the clients on two ranks.\n\n{markdown_table([_POLL_HEAD, *polls])}"
     return text
 
 
@@ -73,6 +88,11 @@ def size_row(cell: Measured) -> list[str]:
     return [*row, *_against(cell, style), percent(cell.others)]
 
 
+def poll_row(poll: Polled) -> list[str]:
+    """A row: what a poll takes with this number of clients."""
+    return [f"{poll.clients:,}", f"{1e6 * poll.empty_s:.1f}", f"{1e6 * poll.found_s:.1f}"]
+
+
 def _against(cell: Measured, style: str) -> list[str]:
     """The measurements of areabench, and the ratios to the bare loop."""
     pairs = [(number(median(rates)), percent(ratio(rates, cell.bare[style]))) for rates in cell.depths.values()]
@@ -88,11 +108,6 @@ def ratio(rates: Sequence[float], bare: Sequence[float]) -> float:
     """The median of the ratios to the bare loop of the same turn."""
     pairs = [one / other for one, other in zip(rates, bare, strict=True) if other > 0]
     return median(pairs) if pairs else math.nan
-
-
-def number(value: float) -> str:
-    """A rate as text."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def percent(share: float) -> str:

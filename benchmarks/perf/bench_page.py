@@ -24,6 +24,11 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def number(value: float) -> str:
+    """A rate as text."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def describe_machine() -> str:
     """Processor, versions and date, in one line."""
     found = gather_provenance("simulator", command="", threads="", seed=0)

@@ -11,6 +11,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from bench_page import describe_machine, markdown_table
@@ -27,6 +28,7 @@ from cost_point import (
     memories_bytes,
     models_bytes,
     plan,
+    set_up,
     versions_bytes,
     warm_up,
 )
@@ -48,6 +50,12 @@ update includes making the client. Each client works at least four times on aver
 whole process, with the data and what drawing them takes. Two columns say what the models alone take: those that
 asynchronous clients work on at the same time (on average 0.52·n·d floats for exponential delays), and
 AREA's memories (n·d floats).
+"""
+SET_UP_KINDS = ("20 features", "784 features", "quadratics")
+SET_UP_WORDS = """\
+Processor time from the experiment to the first update, with drawing the data or the functions, the first delays and the
+first orders; without importing areabench. Synthetic data have 10 classes and one sample per client, quadratics 10
+dimensions.
 """
 
 
@@ -110,6 +118,17 @@ def left_out(measured: Sequence[Measured], limit_bytes: float) -> str:
     return "\n".join(words)
 
 
+def set_up_table(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
+    """The section about making clients ready to work; the kinds of problems follow each other."""
+    rows = [("n", *(f"{kind} {unit}" for kind in SET_UP_KINDS for unit in ("s", "MB")))]
+    for first in range(0, len(experiments), len(SET_UP_KINDS)):
+        cells = [
+            (f"{cost.start_s:.2f}", megabytes(cost.peak_bytes)) for cost in costs[first : first + len(SET_UP_KINDS)]
+        ]
+        rows.append((f"{experiments[first].clients.count:,}", *chain.from_iterable(cells)))
+    return f"## Until the first update of AREA\n\n{SET_UP_WORDS}\n{markdown_table(rows)}"
+
+
 def claim(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
     """The section about many clients without client memories."""
     rows = [("method", "updates", "s", "peak MB", "under 1 GB")]
@@ -123,11 +142,15 @@ def claim(experiments: Sequence[Experiment], costs: Sequence[Cost]) -> str:
     return f"{title}\n\n{words}\n\n{markdown_table(rows)}"
 
 
-def page(measured: Sequence[Measured], many: str, limit_bytes: float) -> str:
+def page(measured: Sequence[Measured], sections: Sequence[str], limit_bytes: float) -> str:
     """The whole page."""
     parts = ["# Cost of a simulated update", describe_machine(), INTRODUCTION.rstrip()]
     parts += [f"## {title}\n\n{axis_table(measured, letter).rstrip()}" for letter, title in TITLES.items()]
-    parts += [left_out(measured, limit_bytes).rstrip(), many.rstrip(), "![Cost against n, d and M](cost.png)"]
+    parts += [
+        left_out(measured, limit_bytes).rstrip(),
+        *map(str.rstrip, sections),
+        "![Cost against n, d and M](cost.png)",
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -151,11 +174,12 @@ def run(sizes: Sizes, limit_bytes: float, folder: Path) -> None:
         cache = Path(name)
         measure_apart(warm_up(), cache)
         measured = measure(plan(sizes), limit_bytes, cache)
+        ready = [measure_apart(experiment, cache) for experiment in set_up(sizes)]
         experiments = many_clients(sizes)
         many = claim(experiments, [measure_apart(experiment, cache, whole=True) for experiment in experiments])
     from cost_figure import draw_files  # not before: a point's process starts with the memory of this one
 
-    text = page(measured, many, limit_bytes)
+    text = page(measured, (set_up_table(set_up(sizes), ready), many), limit_bytes)
     draw_files(measured, folder)
     (folder / "cost.md").write_text(text, encoding="utf-8")
     print(text)

@@ -30,6 +30,7 @@ from areabench.experiment.problem_records import (
     Iid,
     Logistic,
     Mnist,
+    Quadratic,
     Synthetic,
 )
 from areabench.experiment.records import Clients, Experiment, Record, Stop
@@ -83,14 +84,16 @@ class Sizes:
     clients: tuple[int, ...] = (128, 1_000, 10_000, 100_000)
     parameters: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)
     local_steps: tuple[int, ...] = (1, 5, 20, 50, 200)
+    set_up: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)  # clients that are made ready to work
     many_clients: int = 10_000  # of the claim that many clients fit into little memory
     methods: tuple[MethodSettings, ...] = METHODS
     samples: int = 100_000
     updates: int = 20_000  # of a run, unless they take long
 
 
-QUICK = Sizes((8, 64), (100,), (5,), 40, METHODS[:2], 200, 50)
+QUICK = Sizes((8, 64), (100,), (5,), (40,), 40, METHODS[:2], 200, 50)
 _FEATURES, _CLASSES, _CLIENTS = 784, 10, 128  # the paper's, on the axes that do not vary them
+_FEW_FEATURES, _QUADRATIC = 20, 10  # the defaults of synthetic data and of quadratics
 _MANY_CLASSES, _FEW_SAMPLES = 100, 512  # many classes keep the data of a large model small
 
 
@@ -107,6 +110,18 @@ def plan(sizes: Sizes) -> list[Point]:
             named = replace(build(value, sizes), name=f"{letter}-{value}-{method.name}", method=method)
             points.append(Point(letter, value, timed(named, sizes.updates)))
     return points
+
+
+def set_up(sizes: Sizes) -> list[Experiment]:
+    """AREA until its first update: per number of clients synthetic data of few and of many features, and quadratics."""
+    experiments = []
+    for clients in sizes.set_up:
+        base = replace(_base(clients), name=f"ready-{clients}", method=METHODS[0])
+        for features in (_FEW_FEATURES, _FEATURES):
+            data = Synthetic(train_samples=clients, test_samples=1, features=features, classes=_CLASSES)
+            experiments.append(replace(base, data=data))
+        experiments.append(replace(base, problem=Quadratic(dimension=_QUADRATIC), data=None, split=None))
+    return experiments
 
 
 def many_clients(sizes: Sizes) -> list[Experiment]:
@@ -228,7 +243,7 @@ def measure_here(experiment: Experiment, cache: Path) -> Cost:
 def measure_whole(experiment: Experiment, cache: Path) -> Cost:
     """Simulate in this process as `areabench simulate` does: run file and evaluation count."""
     begun_s = time.process_time()
-    options = RunOptions(cache / "whole.h5", cache, "", "1", force=True, progress=Style.NONE)
+    options = RunOptions(cache / "whole.h5", cache, "", force=True, progress=Style.NONE)
     status = checked(simulate(experiment, options))
     return Cost(0.0, time.process_time() - begun_s, status.updates, peak_bytes(resource.RUSAGE_SELF))
 

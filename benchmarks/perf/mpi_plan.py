@@ -46,10 +46,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Launch:
-    """One mpirun: a server and a number of clients fill some cells."""
+    """One mpirun: a server and a number of clients fill some cells; or polls are measured, with these many clients."""
 
-    clients: int
+    clients: int  # each on its own rank, except where polls are measured
     cells: tuple[Cell, ...]
+    polls: tuple[int, ...] = ()
 
     @property
     def client_style(self) -> str:
@@ -68,6 +69,7 @@ class Effort:
 
     crowds: tuple[int, ...]  # clients, at the paper's message size
     sizes: dict[int, tuple[int, ...]]  # message sizes, by clients
+    polls: tuple[int, ...]  # clients on two ranks
     duration_s: float
     turns: int
 
@@ -75,10 +77,11 @@ class Effort:
 FULL = Effort(
     crowds=(1, 4, 32, 128),
     sizes={1: (10**3, 10**4, 10**5, 10**6, 10**7, 10**8), 4: (10**3, 10**5, 10**6, 10**7)},
+    polls=(128, 10_000),
     duration_s=0.3,
     turns=7,
 )
-QUICK = Effort(crowds=(1, 2), sizes={1: (10**3, 10**6)}, duration_s=0.05, turns=2)
+QUICK = Effort(crowds=(1, 2), sizes={1: (10**3, 10**6)}, polls=(4, 8), duration_s=0.05, turns=2)
 
 
 def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
@@ -89,7 +92,7 @@ def plan_launches(effort: Effort, *, yields: bool) -> list[Launch]:
         cells = [Cell(PAPER_BYTES, styles, DEPTHS, effort.duration_s, effort.turns)]
         cells += [size_cell(size, styles[:2], effort) for size in effort.sizes.get(clients, ())]
         launches.append(Launch(clients, tuple(cells)))
-    return launches
+    return [*launches, Launch(2, (), effort.polls)]
 
 
 def bare_styles(clients: int, *, yields: bool) -> tuple[str, ...]:
@@ -130,7 +133,7 @@ def launch_from(values: dict[str, Any]) -> Launch:
         Cell(cell["size"], tuple(cell["styles"]), tuple(cell["depths"]), cell["duration_s"], cell["turns"])
         for cell in values["cells"]
     ]
-    return Launch(values["clients"], tuple(cells))
+    return Launch(values["clients"], tuple(cells), tuple(values["polls"]))
 
 
 @dataclass(frozen=True)
@@ -145,17 +148,28 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Polled:
+    """What one poll of the server takes, in seconds; medians."""
+
+    clients: int
+    empty_s: float  # nothing is here
+    found_s: float  # an update is
+
+
+@dataclass(frozen=True)
 class Report:
     """What one launch found."""
 
     library: str
     cells: Sequence[Measured]
+    polls: Sequence[Polled] = ()
 
     def as_values(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return {"library": self.library, "cells": [asdict(cell) for cell in self.cells]}
+        return asdict(self)
 
 
 def report_from(values: dict[str, Any]) -> Report:
     """A report as JSON leaves it."""
-    return Report(values["library"], [Measured(**cell) for cell in values["cells"]])
+    cells, polls = [Measured(**cell) for cell in values["cells"]], [Polled(**poll) for poll in values["polls"]]
+    return Report(values["library"], cells, polls)

@@ -23,12 +23,11 @@ from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
-from mpi_plan import DTYPE, STYLES, Cell, Launch, Measured, Piece, Report, launch_from
+from mpi_plan import DTYPE, PAPER_BYTES, STYLES, Cell, Launch, Measured, Piece, Polled, Report, launch_from
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.client import place
-from areabench.engine.conductor import Handling
 from areabench.engine.evaluation import NoTarget
 from areabench.engine.events import Reason, State, Status
 from areabench.engine.messages import (
@@ -40,7 +39,6 @@ from areabench.engine.messages import (
     Update,
     UpdateHeader,
     pack_update,
-    tag_of,
 )
 from areabench.engine.scenario import Scenario
 from areabench.errors import RunFailure
@@ -240,8 +238,8 @@ def bare_clients(style: str) -> Wire:
         number, comm = world.rank - 1, world.comm
         model = np.empty(piece.dimension, DTYPE)
         incoming, outgoing = MessageBuffer(model), MessageBuffer(model)
-        receive = comm.Recv_init(incoming.whole, source=0, tag=tag_of(Tag.ORDER, number))
-        send = comm.Send_init(outgoing.whole, dest=0, tag=tag_of(Tag.UPDATE, number))
+        receive = comm.Recv_init(incoming.whole, source=0, tag=Tag.ORDER)
+        send = comm.Send_init(outgoing.whole, dest=0, tag=Tag.UPDATE)
         pack_update(outgoing.header, UpdateHeader(number, 0, 0), piece.dimension * DTYPE.itemsize)
         both, flags = [receive, send], incoming.header[2:3]
         receive.Start()
@@ -251,11 +249,49 @@ def bare_clients(style: str) -> Wire:
             type(receive).Startall(both)
             wait_for(both)
         pack_update(outgoing.header, UpdateHeader(number, -1, -1, flags=Flag.LEAVING))
-        comm.Send(outgoing.whole[:HEADER_BYTES], dest=0, tag=tag_of(Tag.UPDATE, number))
+        comm.Send(outgoing.whole[:HEADER_BYTES], dest=0, tag=Tag.UPDATE)
         receive.Free()
         send.Free()
 
     return Wire(_open_server, work)
+
+
+# ---------------------------------------------------------------------------------------------------- polls
+
+_POLLS = 300  # that find an update
+
+
+def play_polls(world: World, clients: int) -> Polled:
+    """What a poll takes with so many clients on the ranks of this world; rank 0 alone measures."""
+    piece = Piece(clients, PAPER_BYTES, 0.0)
+    if world.rank == 0:
+        return measure_polls(MpiServerLink(world, place(clients, world.size), shapes_of(piece)), piece, world)
+    client = IdleClient(piece.dimension)
+    link = MpiWorkerLink(world, place(clients, world.size).hosted(world.rank), shapes_of(piece))
+    hosted = {number: HostedClient(client, begin_at_once) for number in link.clients}  # type: ignore[arg-type]
+    world.together(lambda: None)
+    Worker(link, hosted, RealClock(), world.cores).work()
+    link.leave()
+    return Polled(clients, 0.0, 0.0)
+
+
+def measure_polls(link: MpiServerLink, piece: Piece, world: World) -> Polled:
+    """Give one client after the other an order, and time every poll until its update is here."""
+    model, times_s = np.zeros(piece.dimension, DTYPE), (list[float](), list[float]())
+    world.together(lambda: None)
+    for turn in range(_POLLS):
+        link.order(Order(turn % piece.clients, model, 1.0, 0, 0))
+        here = False
+        while not here:
+            begun_s = time.perf_counter()
+            here = bool(link.arrivals())
+            times_s[here].append(time.perf_counter() - begun_s)
+    link.stop_all()
+    left = 0
+    while left < piece.clients:
+        left += len(link.arrivals())
+    link.close()
+    return Polled(piece.clients, *(float(np.median(each)) for each in times_s))
 
 
 # ---------------------------------------------------------------------------------------------------- the server
@@ -265,10 +301,10 @@ class EchoConductor:
     """Stands in for the conductor: every update is answered with the same model."""
 
     timer_s = math.inf
-    handling = Handling()
+    service_s = 0.0
 
     def __init__(self, piece: Piece, link: ServerLink) -> None:
-        self.updates, self.horizon_s = 0, piece.duration_s
+        self.updates, self.horizon_s, self.calm_until_s = 0, piece.duration_s, piece.duration_s
         self._link, self._clients, self._model = link, piece.clients, np.zeros(piece.dimension, DTYPE)
 
     def start(self) -> None:
@@ -429,7 +465,9 @@ def main() -> None:
     sharpen_sleep()
     world = World()
     try:
-        report = Report(world.library, [fill(world, launch, cell) for cell in launch.cells])
+        cells = [fill(world, launch, cell) for cell in launch.cells]
+        polls = [play_polls(world, clients) for clients in launch.polls]
+        report = Report(world.library, cells, polls)
     except Exception:  # the other ranks would wait forever
         traceback.print_exc()
         world.abort()
