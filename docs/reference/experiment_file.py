@@ -15,11 +15,11 @@ from areabench.experiment.records import Experiment
 _INTRODUCTION = """\
 # The experiment file
 
-One TOML file describes one experiment. Where a section has variants, its `name` chooses one; keys of other variants,
-unknown keys, wrong types and values out of range are refused in one line that says what is allowed. `areabench check
-FILE` prints an experiment with all defaults. `--set section.key=value` overrides one key; to change to a variant with
-other keys, replace the whole section: `--set "split={name = 'iid'}"`. `extends`, `[sweep]` and `[[sweep.grid]]` make a
-[sweep](sweeps.md).
+One TOML file describes one experiment. Where a section has variants, its `name` chooses one; a section without `name`
+is of the default variant, if there is one. Keys of other variants, unknown keys, wrong types and values out of range
+are refused in one line that says what is allowed. `areabench check FILE` prints an experiment with all defaults.
+`--set section.key=value` overrides one key; `--set split.name=iid` changes the variant and drops the keys that only the
+one before had. `extends`, `[sweep]` and `[[sweep.grid]]` make a [sweep](sweeps.md).
 
 ```toml
 name = "first"
