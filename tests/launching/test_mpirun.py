@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from areabench.launching import mpirun
@@ -110,3 +111,14 @@ def test_a_launcher_with_ranks_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("areabench.launching.mpirun._LAUNCHER_END_S", 1)
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(2)']); sys.exit(3)"
     assert supervise([sys.executable, "-c", script]) == LauncherExit(3)
+
+
+def test_dead_ranks_that_mpirun_has_not_collected_count_as_ended() -> None:
+    with subprocess.Popen(["/bin/sh", "-c", "true & sleep 0.1; exec sleep 60"]) as parent:
+        try:
+            child = psutil.Process(parent.pid)
+            while child.name() != "sleep" or [dead.status() for dead in child.children()] != [psutil.STATUS_ZOMBIE]:
+                time.sleep(0.01)
+            assert not mpirun.has_children(parent.pid)
+        finally:
+            parent.kill()

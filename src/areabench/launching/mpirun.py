@@ -299,11 +299,11 @@ class _LauncherWatch(threading.Thread):
 
 
 def has_children(pid: int) -> bool:
-    """Whether a process has any children; also true where the system does not say."""
+    """Whether a process has children that run, not just dead ones to collect; also true where the system does not say."""
     import psutil  # only a launch needs it
 
     try:
-        return bool(psutil.Process(pid).children())
+        return any(child.status() != psutil.STATUS_ZOMBIE for child in psutil.Process(pid).children())
     except psutil.Error:
         return True
 

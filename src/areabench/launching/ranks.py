@@ -53,6 +53,7 @@ def on_ranks(play: Callable[[World], int], started: StartedBy | None) -> int:
         elif not isinstance(error, KeyboardInterrupt):
             traceback.print_exc()
         sys.stderr.flush()
+        _end_after(END_LIMIT_S, started)  # an abort, too, may wait forever
         world.abort()
         if isinstance(error, AbortRequired):  # MPICH's abort may return, and all is said
             os._exit(1)
