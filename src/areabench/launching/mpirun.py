@@ -299,7 +299,7 @@ class _LauncherWatch(threading.Thread):
 
 
 def has_children(pid: int) -> bool:
-    """Whether a process has children that run, not just dead ones to collect; also true where the system does not say."""
+    """Whether a process has children that run, not only dead ones; also true where the system does not say."""
     import psutil  # only a launch needs it
 
     try:
