@@ -88,7 +88,7 @@ $(VENV)/notebooks-installed: $(READY)
 
 $(VENV)/tests-installed: $(READY)
 	@echo "installing areabench, MPI ($(MPI)) and the test tools into $(VENV)"
-	@$(PIP) install --no-compile -c constraints.txt $(MPI_WHEEL) $(TORCH_NEEDS) -e '.[mpi,analysis,digits,parquet,tensorboard,notebooks,docs,dev]'
+	@$(PIP) install --no-compile -c constraints.txt $(MPI_WHEEL) $(TORCH_NEEDS) -e '.[mpi,analysis,privacy,digits,parquet,tensorboard,notebooks,docs,dev]'
 	@touch $(VENV)/installed $(VENV)/notebooks-installed $@
 
 # torch is optional, and installed without its dependencies: they would be the CUDA libraries. On Linux the plain

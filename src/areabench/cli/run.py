@@ -87,7 +87,7 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
             return _report(resume_simulation(recorded, run_options, trusted_folders(trusted)), path)
         refuse_busy(path)
         ranks = recorded.provenance.ranks if options.ranks is None else options.ranks
-        place(recorded.experiment.clients.count, ranks)
+        place(recorded.experiment, ranks)
 
     arguments = ["resume", str(path), *(word for each in trusted for word in (OPTION, each))]
     return start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))

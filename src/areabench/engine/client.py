@@ -1,19 +1,25 @@
 """A client's side of a run, without clock or wire: its data, its memory and its round counter; and its rank on MPI.
 
-Rank 0 is the server. Client i is hosted by worker rank 1 + i mod (worker ranks).
+Rank 0 is the server. Client i is hosted by worker rank 1 + i mod (worker ranks). With [privacy] the last rank is the
+helper.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.engine.messages import Order
+from areabench.engine.messages import Flag, Order
 from areabench.errors import UserError
+from areabench.experiment.records import Experiment
 from areabench.methods.base import Method, Work
+from areabench.privacy.seal import Seal
 from areabench.problems.base import LocalProblem
+
+_FIT_FLAGS = (0, int(Flag.CLIPPED), int(Flag.OUTSIDE))  # by `Fit`
 
 
 class LocalRound:
@@ -48,9 +54,22 @@ class LocalRound:
 class Client:
     """Client i: answers the r-th order with its r-th round of local steps."""
 
-    def __init__(self, method: Method, local: LocalProblem, start: Vector, *, stepwise: bool = False) -> None:
-        """`stepwise` clients make one step at a time, whether they are interrupted or not."""
-        self._method, self._local = method, local
+    def __init__(
+        self,
+        method: Method,
+        local: LocalProblem,
+        start: Vector,
+        *,
+        stepwise: bool = False,
+        cover: Callable[[Vector, int], Vector] | None = None,
+        seal: Seal | None = None,
+    ) -> None:
+        """`stepwise` clients make one step at a time, whether they are interrupted or not.
+
+        `cover` hides the update of a round under its mask, and `seal` hides what the client remembers from the server.
+        """
+        self._method, self._local, self._cover, self._seal = method, local, cover, seal
+        self.flags = 0  # of the last update: whether it fits into the range of [privacy]
         plain = method.begin is None and method.correct is None and not method.momentum
         self._at_once = plain and not stepwise
         self.memory = self._before = method.remember(start)
@@ -83,10 +102,13 @@ class Client:
             self._local.skip(left)
         if not work.steps:
             work = work._replace(local=work.local.copy())  # the transport may use the order's array again
-        payload, memory = self._method.report(self.memory, work)
+        payload, memory, fit = self._method.report(self.memory, work)
+        self.flags = _FIT_FLAGS[fit]
         if memory is not None and memory is not work.local and _lent(memory, order):
             memory = memory.copy()
         self._before, self.memory = self.memory, memory
+        if self._cover is not None:
+            payload = self._cover(payload, self.round)
         self.round, self.trains = self.round + 1, True
         return payload
 
@@ -105,13 +127,17 @@ class Client:
         self._before = self.memory
 
     def memory_at(self, number: int) -> Vector | None:
-        """What the client remembered when its round `number` began: the one to come, or the last one."""
+        """What the client remembered when its round `number` began, the one to come or the last one; sealed."""
         assert number in (self.round, self.round - 1), f"round {number} was asked for, the next is {self.round}"
-        return self.memory if number == self.round else self._before
+        memory = self.memory if number == self.round else self._before
+        return memory if self._seal is None or memory is None else self._seal.close(memory)
 
     def resume(self, rounds: int, local_steps: int, memory: Vector | None) -> None:
-        """Continue after this many rounds, which took the samples of this many local steps."""
+        """Continue after this many rounds, which took the samples of this many local steps, with a sealed memory."""
         self._local.skip(local_steps)
+        if self._seal is not None and memory is not None:
+            assert self.memory is not None
+            memory = self._seal.open(memory, self.memory)
         self.round, self.memory, self._before = rounds, memory, memory
         self.trains = rounds > 0 or self._method.trains_first
 
@@ -125,30 +151,50 @@ def _lent(memory: Vector, order: Order) -> bool:
 
 @dataclass(frozen=True)
 class Placement:
-    """Which of the worker ranks 1 to `workers` hosts which client."""
+    """Which of the worker ranks 1 to `workers` hosts which client, and whether the rank behind them is the helper."""
 
     clients: int
     workers: int
+    has_helper: bool = False
 
     def rank(self, client: int) -> int:
         """The rank that hosts a client."""
         return 1 + client % self.workers
 
     def hosted(self, rank: int) -> range:
-        """The clients that a worker rank hosts; the server's rank hosts none."""
-        return range(rank - 1, self.clients, self.workers) if rank else range(0)
+        """The clients that a worker rank hosts; the server's and the helper's host none."""
+        return range(rank - 1, self.clients, self.workers) if 0 < rank <= self.workers else range(0)
+
+    @property
+    def helper(self) -> int | None:
+        """The helper's rank, if there is one."""
+        return self.workers + 1 if self.has_helper else None
 
 
-def place(clients: int, ranks: int) -> Placement:
+def most_ranks(experiment: Experiment) -> int:
+    """One for each client, the server's, and the helper's where there is one."""
+    return experiment.clients.count + _without_clients(experiment)
+
+
+def _without_clients(experiment: Experiment) -> int:
+    return 1 if experiment.privacy is None else 2
+
+
+def place(experiment: Experiment, ranks: int) -> Placement:
     """All clients on the worker ranks, at least one on each; a UserError says how many ranks fit."""
-    if 2 <= ranks <= clients + 1:
-        return Placement(clients, ranks - 1)
-    if ranks < 2:
-        what = "1 rank, which is the server's, leaves none for the clients; start 2"
+    clients, others = experiment.clients.count, _without_clients(experiment)
+    if others < ranks <= clients + others:
+        return Placement(clients, ranks - others, has_helper=others == 2)
+    apart = "one server" if others == 1 else "one server, one helper"
+    if ranks <= others:
+        whose = "which is the server's, leaves" if ranks == 1 else "the server's and the helper's, leave"
+        what = f"{ranks} rank{'s' * (ranks > 1)}, {whose} none for the clients; start {others + 1}"
     else:
-        what = f"{ranks:,} ranks are more than one server and clients.count = {clients:,} clients can use; start 2"
-    among = f" to {clients + 1:,}" if clients > 1 else ""
+        what = (
+            f"{ranks:,} ranks are more than {apart} and clients.count = {clients:,} clients can use; start {others + 1}"
+        )
+    among = f" to {clients + others:,}" if clients > 1 else ""
     raise UserError(
-        f"{what}{among}: type `mpirun -n {min(clients, 8) + 1} areabench run ...`, or `areabench launch ...`, which "
-        "does it for you, or `areabench simulate ...`, which needs no MPI"
+        f"{what}{among}: type `mpirun -n {min(clients, 8) + others} areabench run ...`, or `areabench launch ...`, "
+        "which does it for you, or `areabench simulate ...`, which needs no MPI"
     )

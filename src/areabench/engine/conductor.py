@@ -120,6 +120,7 @@ class Conductor:
         self.updates = 0
         self.service_s = 0.0  # how long the server took to answer the last update
         self._open_orders = OpenOrders()
+        self._masked = experiment.privacy is not None  # updates have no checksum that anybody could compare
         self._shape = None if payload is None else payload.shape
         plain = payload is None or (payload.ndim == 1 and payload.dtype.kind == "f")
         self._straight = server.answers_at_once and plain  # whether updates may take the ordinary path
@@ -215,7 +216,8 @@ class Conductor:
         if recorder.keeps_events:
             row = (
                 time_s, _UPDATE, client, number, base_version, staleness, iteration, version, step_size, drawn_s,
-                realised_s, reply_s, compute_s, queue_s, service_s, flags, 0, local_steps, digest(payload),
+                realised_s, reply_s, compute_s, queue_s, service_s, flags, 0, local_steps,
+                0 if self._masked else digest(payload),
             )  # fmt: skip
             recorder.event(_make_tuple(Event, row))
         if iteration >= self._iterations:
@@ -260,6 +262,8 @@ class Conductor:
         ):
             return
         said = f"the last update of every client at work was refused: {what}"
+        if reason == Reason.OUTSIDE:
+            raise RunFailure(f"{said}; raise privacy.range, or use a smaller step size")
         if reason != Reason.NOT_FINITE:
             raise RunFailure(f"{said}; start all ranks from one installation")
         self._diverged = said
@@ -283,6 +287,11 @@ class Conductor:
         orders = self._server.lose(client, open_orders, time_s)
         self._note(Kind.LOST, UpdateHeader(client, self._open_orders.rounds.get(client, 0), -1), time_s, math.nan)
         self._send(orders, time_s)
+
+    @property
+    def settled(self) -> bool:
+        """Whether a checkpoint can be taken now."""
+        return self._server.settled
 
     @property
     def over(self) -> bool:
@@ -477,9 +486,14 @@ class Conductor:
                     server.version, step_size, header.drawn_delay_s, header.realised_delay_s, header.reply_s,
                     header.compute_s, 0.0, service_s, header.flags, reason,
                     local_steps=header.local_steps,
-                    digest=_digest(server.model if digest_of is None else digest_of),
+                    digest=self._digest(server.model if digest_of is None else digest_of),
                 )
             )  # fmt: skip
+
+    def _digest(self, content: Update | Vector) -> int:
+        if isinstance(content, Update):
+            return 0 if self._masked else digest(content.payload)
+        return digest(content)
 
     def _check_end(self) -> None:
         """Set the time of the end once an event has ended the run; what arrives later is after the end."""
@@ -512,10 +526,6 @@ class Conductor:
             self._cancelled.setdefault(client, set()).add(open_order.round)
             self._unnoted.append(open_order)
             self._end_round(client, 0, time_s, Flag.NONE)
-
-
-def _digest(content: Update | Vector) -> int:
-    return digest(content.payload if isinstance(content, Update) else content)
 
 
 def divergence(norm: float, bound: float, iteration: int) -> str:

@@ -38,6 +38,7 @@ class Reason(IntEnum):
     BASE_VERSION = 4
     PROTOCOL = 5
     CLIENT = 6
+    OUTSIDE = 7
 
     @property
     def text(self) -> str:
@@ -45,6 +46,7 @@ class Reason(IntEnum):
         return (
             "nothing", "a value that is not finite", "a wrong length", "a wrong round", "a wrong base version",
             "a header of another protocol version", "an unknown client",
+            "a value outside of privacy.range, or not finite",
         )[self]  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def _can_share(experiment: Experiment) -> bool:
     stop, record = experiment.stop, experiment.record
     if not isinstance(experiment.problem, Logistic) or record.events or record.average or stop.has_target:
         return False
-    if experiment.faults.lost or not _has_plain_rounds(experiment):
+    if experiment.faults.lost or experiment.privacy or not _has_plain_rounds(experiment):
         return False
     if isinstance(experiment.data, File | OwnPart):  # the memory of a lane is not known
         return False

@@ -9,6 +9,8 @@
     MEMORY  rank -> server     a header and what a client remembers, when it is asked to recall it; `round` is the
                                number of the question, `base_version` the round that was asked about
             server -> rank     what a client remembers when a run is resumed, a vector alone, before the start
+    MASKS   server -> helper   client and round of each update whose masks the server wants the sum of; nothing: a stop
+            helper -> server   a header and that sum, or the text of a refusal behind it
 
 Headers name the client, because a rank may host several. A stop and a farewell are those of the whole rank. Messages of
 one tag between two ranks never overtake each other, so a stop comes after all orders.
@@ -29,7 +31,7 @@ from areabench.arrays import Vector, crc32
 from areabench.engine.events import Reason
 from areabench.errors import UserError
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 LARGEST_MESSAGE_BYTES = 2**31 - 1  # MPI counts in 32 bits
 HEADER_BYTES = 64  # both headers are padded to this; keeps the payload behind it aligned
 
@@ -41,6 +43,7 @@ class Tag(IntEnum):
     UPDATE = 12
     FAILURE = 13
     MEMORY = 14
+    MASKS = 15
 
 
 class Shapes(NamedTuple):
@@ -74,8 +77,8 @@ class Flag(IntFlag):
 
     NONE = 0
     OVERRUN = 1  # client: the update was not ready when its delay was over
-    LEAVING = 2  # rank: the last message of all its clients that have not failed; no payload
-    FAILED = 4  # client: my last message, after an exception; no payload
+    CLIPPED = 2  # client: entries of the update were cut to the range of [privacy]
+    OUTSIDE = 4  # client: the update does not fit into that range and was not sent; the payload is zero
     STOP = 8  # server, to a rank: stop working
     REPLY = 16  # server: a direct answer to an update; the client's next delay runs from when it sent that update
     AGAIN = 32  # server: your last update was refused; forget it, and work again
@@ -86,10 +89,13 @@ class Flag(IntFlag):
     CANCEL = 1024  # server: drop the round named by `version`; no model
     CONTACT = 2048  # server: send at once what the local steps of the round named by `version` have led to; no model
     WAITS = 4096  # server: keep the update until you are contacted
+    LEAVING = 8192  # rank: the last message of all its clients that have not failed; no payload
+    FAILED = 16384  # client: my last message, after an exception; no payload
 
 
 AGAIN = Flag.REPLY | Flag.AGAIN  # as `Server.again` sends it
 INTERRUPTS = (Flag.CANCEL, Flag.CONTACT)
+LAST_WORDS = int(Flag.LEAVING)  # messages of clients with this flag or a higher one are their last
 USUAL = (Flag.REPLY, Flag.NONE, Flag.FIRST)  # of nearly all orders
 
 
@@ -151,8 +157,8 @@ def bare_order(client: int, flags: Flag, version: int = 0, iteration: int = 0) -
 _ORDER = struct.Struct("<HHIIIqqd")
 _UPDATE = struct.Struct("<HIIqqddddHI")  # protocol version, payload's bytes, and the fields of UpdateHeader
 _UNWRITTEN = bytes([0xFF] * 10)  # protocol version, payload's bytes and client of no message
-_UPDATES = (0, 1)  # flags of an update
-_LAST_WORDS = (2, 4)  # flags of a farewell and a failure
+_UPDATE_FLAGS = int(Flag.OVERRUN | Flag.CLIPPED | Flag.OUTSIDE)
+_LAST_WORDS = (int(Flag.LEAVING), int(Flag.FAILED))
 _new = tuple.__new__
 
 
@@ -194,11 +200,11 @@ def read_update(buffer: bytearray | memoryview, clients: Container[int], payload
     """The header of an update, failure or farewell of one of these clients, or why a message is none of them."""
     fields = _UPDATE.unpack_from(buffer)
     protocol, size, flags = fields[0], fields[1], fields[9]
-    if protocol != PROTOCOL_VERSION or (flags not in _UPDATES and flags not in _LAST_WORDS):
+    if protocol != PROTOCOL_VERSION or (flags > _UPDATE_FLAGS and flags not in _LAST_WORDS):
         return Reason.PROTOCOL
     if fields[2] not in clients:
         return Reason.CLIENT
-    if size != (payload_bytes if flags in _UPDATES else 0):
+    if size != (payload_bytes if flags <= _UPDATE_FLAGS else 0):
         return Reason.LENGTH
     return _new(UpdateHeader, fields[2:])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,12 @@ from areabench.experiment.records import (
 from areabench.methods.base import Given, Method
 from areabench.methods.catalogue import build_method
 from areabench.methods.criteria import Criterion, build_criterion
+from areabench.methods.fixed_point import in_fixed_point
 from areabench.methods.local import with_local
 from areabench.methods.schedules import build_schedule
+from areabench.privacy.keys import require_cryptography
+from areabench.privacy.masks import Secrecy, in_one_process
+from areabench.privacy.seal import sealed_like
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
@@ -86,11 +90,16 @@ def given_of(
 def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:
     """The experiment's method: one of areabench's, or the user's own, which is tried first and checked in each run."""
     settings = experiment.method
-    if not isinstance(settings, OwnMethod):
-        return build_method(settings, given, experiment.local)
-    try_method(settings, given, start)
-    method = guarded_method(settings, own_method(settings, given), start)
-    return with_local(method, experiment.local, given.clients)
+    if isinstance(settings, OwnMethod):
+        try_method(settings, given, start)
+        method = guarded_method(settings, own_method(settings, given), start)
+        method = with_local(method, experiment.local, given.clients)
+    else:
+        method = build_method(settings, given, experiment.local)
+    if experiment.privacy is None:
+        return method
+    require_cryptography()
+    return in_fixed_point(method, experiment.privacy, start)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,7 @@ class Scenario:
     rates: NDArray[np.float64]  # updates per second, one entry per client
     samples: NDArray[np.int64]  # training samples held, one entry per client
     data: Dataset | None  # None where the problem draws its own functions
+    secrecy: Secrecy = Secrecy()  # what this process has of secure aggregation
 
     @cached_property
     def data_digest(self) -> str:
@@ -139,7 +149,10 @@ class Scenario:
         """The server, before its first event."""
         schedule = build_schedule(self.experiment.schedule, self.experiment.method.step_size, self.theorem)
         mean = ErgodicMean(self.start) if self.experiment.record.average else None
-        return Server(self.method, schedule, self.start, self.experiment.clients.count, self._ordered_steps, mean)
+        return Server(
+            self.method, schedule, self.start, self.experiment.clients.count, self._ordered_steps, mean,
+            self.secrecy.unmask,
+        )  # fmt: skip
 
     @property
     def _ordered_steps(self) -> int:
@@ -157,7 +170,11 @@ class Scenario:
         local, settings = self.problem.local(number), self.experiment.problem
         if isinstance(settings, OwnPart):
             local = OwnLocal(settings, local, self.experiment.clients.local_steps)
-        return Client(self.method, local, self.start, stepwise=self.stepwise)
+        cover, seal = self.secrecy.cover, self.secrecy.seal
+        return Client(
+            self.method, local, self.start, stepwise=self.stepwise,
+            cover=None if cover is None else cover(number), seal=None if seal is None else seal(number),
+        )  # fmt: skip
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
@@ -192,7 +209,18 @@ class Scenario:
         method, start = self.method, self.start
         attached = None if method.attach is None else method.attach(method.start(start).state)
         payload = start if method.payload_like is None else method.payload_like(start)
-        return Shapes(start, attached, payload, method.remember(start))
+        memory = method.remember(start)
+        if self.experiment.privacy is not None and memory is not None:
+            memory = sealed_like(memory)
+        return Shapes(start, attached, payload, memory)
+
+    def in_one_process(self) -> Scenario:
+        """The scenario with all parties of secure aggregation in this process, where there are any."""
+        privacy = self.experiment.privacy
+        if privacy is None:
+            return self
+        secrecy = in_one_process(self.experiment.clients.count, self.shapes.payload, privacy.threshold)
+        return replace(self, secrecy=secrecy)
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""

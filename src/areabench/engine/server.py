@@ -8,7 +8,7 @@ its iteration.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -55,13 +55,18 @@ class Server:
         clients: int,
         local_steps: int = 0,
         mean: ErgodicMean | None = None,
+        unmask: Callable[[Sequence[tuple[int, int]]], Vector] | None = None,
     ) -> None:
-        """`local_steps` is what an order asks for unless the rule says otherwise; 0: the client chooses."""
+        """`local_steps` is what an order asks for unless the rule says otherwise; 0: the client chooses.
+
+        `unmask` gives the sum of the masks of updates, each named by client and round; None: there are none.
+        """
         self._method, self._schedule, self._start, self._mean = method, schedule, start, mean
         self._clients, self._local_steps, self._receive = clients, local_steps, method.receive
         self.decides = method.decides  # whether the rule itself says when to step
         self.replies_after = method.reply == "after"  # whether replies leave after the step that an update triggers
         self.answers_at_once = not self.decides and not self.replies_after and method.attach is None
+        self._unmask = unmask
         self._state: Any = None
         self._reply: Step | None = None  # goes out after the server step that the same update may trigger
         self._sender = -1  # the client whose update that was
@@ -164,6 +169,8 @@ class Server:
     def aggregate(self, time_s: float) -> list[Order]:
         """The aggregation criterion is met: the server steps, unless the rule does not."""
         self.time_s = time_s
+        if self._unmask is not None:
+            self._remove_masks(self._unmask)
         step = self._method.aggregate(self._state)
         self.stepped = step.stepped
         if step.stepped:
@@ -176,6 +183,18 @@ class Server:
         if self._reply is None and not step.calls and not step.contacts and not step.cancels:
             return []
         return self.replies() + self.follow(step)
+
+    def _remove_masks(self, unmask: Callable[[Sequence[tuple[int, int]]], Vector]) -> None:
+        """Subtract the masks of the updates that the step will use."""
+        masked = self._method.masked
+        assert masked is not None
+        if names := masked.covered(self._state):
+            self._state = masked.uncover(self._state, unmask(names))
+
+    @property
+    def settled(self) -> bool:
+        """Whether no update waits under a mask, whose key a checkpoint must not hold."""
+        return self._method.masked is None or self._method.masked.settled(self._state)
 
     def again(self, order: Order, time_s: float) -> Order:
         """The update that answers an order was refused: its client forgets it and works again, from the current model.

@@ -19,6 +19,7 @@ from areabench.engine.events import Kind, Reason, State, Status
 from areabench.engine.messages import Flag, Order, Update
 
 _UPDATE = int(Kind.UPDATE)
+_OUTSIDE = int(Flag.OUTSIDE)
 
 
 class OpenOrder(NamedTuple):
@@ -144,6 +145,8 @@ def refusal_reason(update: Update, open_order: OpenOrder | None, like: Vector | 
         return Reason.ROUND
     if header.base_version != open_order.order.version:
         return Reason.BASE_VERSION
+    if header.flags & _OUTSIDE:
+        return Reason.OUTSIDE
     if like is None:
         return Reason.NONE
     if payload.shape != like.shape:
@@ -155,6 +158,8 @@ def _finite(payload: Vector) -> bool:
     """Whether all entries are finite; the sum of their squares nearly always decides, in a tenth of the time."""
     if payload.ndim == 1 and payload.dtype.kind == "f":
         return math.isfinite(np.dot(payload, payload)) or bool(np.isfinite(payload).all())
+    if payload.dtype.kind in "iu":
+        return True
     return bool(np.isfinite(payload).all())
 
 

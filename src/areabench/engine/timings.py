@@ -38,7 +38,7 @@ class Timings:
     def add(self, header: UpdateHeader, queue_s: float, service_s: float) -> None:
         """Add an update."""
         self._compute_s[header.client] += header.compute_s
-        if header.flags == _OVERRUN:  # a comparison of integers; `in` takes longer than all the rest
+        if header.flags & _OVERRUN:  # integers; `in` takes longer than all the rest
             self.overruns += 1
         self._countdown -= 1
         if self._countdown:

@@ -72,6 +72,7 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_orchestration(experiment)
     _check_problem(experiment)
     _check_faults(experiment)
+    _check_privacy(experiment)
     _check_round(experiment)
     if isinstance(experiment.problem, DrawnSettings):
         return experiment
@@ -437,6 +438,65 @@ def _check_round(experiment: Experiment) -> None:
         raise UserError(
             f"problem.batch_size: {batch_size:,} in each of clients.local_steps = {steps:,} are more than "
             f"{_MOST_DRAWS:,} samples per round; use a smaller batch or fewer steps"
+        )
+
+
+NOT_BY_SUMS = {  # why a method cannot do with sums of updates
+    "async-sgd": "steps after each update",
+    "fedbuff-published": "scales each update by its staleness",
+    "fedfix": "weights each update by its client",
+    "fedstaleweight": "weights each update by the staleness of its client",
+    "fedasync": "mixes each model in by its staleness",
+    "asyncfeded": "weights each update by its norm",
+    "ia2sgd": "steps after each update",
+    "ace": "steps after each update",
+    "aced": "keeps the last gradient of every client at the server",
+    "ringmaster": "steps after each update",
+    "rennala": "ignores late updates one by one",
+    "malenia": "keeps a sum for every client at the server",
+    "ringleader": "keeps a sum for every client at the server",
+    "asynccomm-sgd": "steps after each update",
+    "fedcompass": "scales each update by its staleness",
+    "s-fedavg": "waits for the clients of a round, of which too few for a sum may be left",
+    "quafl": "waits for the clients of a round, of which too few for a sum may be left",
+    "favas": "scales each update by the speed of its client",
+}
+
+
+def _check_privacy(experiment: Experiment) -> None:
+    """Refuse secure aggregation where the server needs more than sums, or where no sum reaches the threshold."""
+    privacy, method, aggregation = experiment.privacy, experiment.method, experiment.aggregation
+    if privacy is None:
+        return
+    if (reason := NOT_BY_SUMS.get(method.name)) is not None:
+        raise UserError(
+            f'privacy: method "{method.name}" {reason}, so it cannot do with sums; use area, fedbuff, ca2fl, dude or '
+            "another that docs/privacy.md names, or remove the section [privacy]"
+        )
+    if privacy.bits not in (32, 64):
+        raise UserError(f"privacy.bits: {privacy.bits} is not supported; use 32 or 64")
+    if privacy.fraction_bits < 1:
+        raise UserError(
+            f"privacy.range: {privacy.range:g} and most_updates = {privacy.most_updates} leave no bits behind the "
+            "point; use bits = 64, a smaller range, or fewer updates in a sum"
+        )
+    if privacy.threshold > experiment.clients.count:
+        raise UserError(
+            f"privacy.threshold: {privacy.threshold} is more than clients.count = {experiment.clients.count}; use at "
+            "most so many"
+        )
+    if isinstance(aggregation, EveryUpdates) and not privacy.threshold <= aggregation.updates <= privacy.most_updates:
+        raise UserError(
+            f"aggregation.updates: sums of {aggregation.updates} are not within privacy.threshold = "
+            f"{privacy.threshold} and privacy.most_updates = {privacy.most_updates}; change one of them"
+        )
+    if experiment.faults.lost_client == "remove":
+        raise UserError(
+            'faults.lost_client: "remove" asks clients for their memories, which [privacy] hides; use "keep"'
+        )
+    if experiment.local.control_variates:
+        raise UserError(
+            "local.control_variates: the server uses each change by itself, which [privacy] hides; use false"
         )
 
 

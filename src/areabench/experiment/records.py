@@ -7,6 +7,7 @@ with several variants is a union of records that differ in `name`. `method_recor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -245,6 +246,33 @@ class PoissonAggregation:
 
 AggregationSettings = EveryUpdates | EveryPeriod | PoissonAggregation
 
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Secure aggregation: updates are masked integers, and a helper gives the server the masks of sums alone."""
+
+    bits: int = key("of the integers that an update is made of: 32 or 64", 32, minimum=32, maximum=64)
+    range: float = key("largest absolute value of an entry of an update", 16.0, above=0, maximum=1e6)
+    outside: Literal["clip", "refuse"] = key(
+        "an update with an entry beyond `range`: clip it, or refuse it and let its client work again; one that is not "
+        "finite is always refused",
+        "clip",
+    )
+    threshold: int = key("fewest clients whose updates are summed", 2, minimum=2)
+    most_updates: int = key(
+        "most updates in a sum; the integers keep room for so many", 256, minimum=2, maximum=1_000_000
+    )
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the point: those that the sign, `range` and `most_updates` leave, and 40 at most.
+
+        The sums that clients remember have 64 bits, and 23 of them before the point.
+        """
+        room = math.ceil(math.log2(self.range)) + math.ceil(math.log2(self.most_updates))
+        return min(self.bits - 1 - room, 40)
+
+
 # ---------------------------------------------------------------------------------------------------- end, record
 
 
@@ -297,6 +325,7 @@ class Experiment:
     schedule: ScheduleSettings = ConstantSchedule()
     aggregation: AggregationSettings = EveryUpdates()
     faults: Faults = Faults()
+    privacy: Privacy | None = None
     record: Record = Record()
     name: str = key("begins the run file's name: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("determines every random draw", 0, minimum=0, below=2**32)

@@ -9,7 +9,7 @@ from typing import Any
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import AfaCd
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer, remember_nothing
 from areabench.methods.fedbuff import FedBuffState
 from areabench.methods.gradient_tables import mean_gradient
 
@@ -31,7 +31,7 @@ def afa_cd(clients: int, server_step_size: Any) -> Method:
             return Step(state)
         return Step(FedBuffState(state.model - server_step_size * state.buffer.mean(), Buffer()))
 
-    return Method("afa-cd", remember_nothing, report, start, receive, aggregate, reply="after")
+    return Method("afa-cd", remember_nothing, report, start, receive, aggregate, reply="after", add=add_to_buffer)
 
 
 def build(settings: AfaCd, given: Given) -> Method:

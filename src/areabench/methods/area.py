@@ -49,7 +49,12 @@ def area(clients: int, trains_first: bool = True) -> Method:
         return Step(AreaState(np.add(state.model, u, out=u), Buffer(), state.clients))
 
     rule = (remember_start, report, start, receive, aggregate)  # Algorithm 2, initialization: y_i = x_{s,0}
-    return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove)
+    return Method("area", *rule, trains_first=trains_first, recalled=recalled, remove=remove, add=add)
+
+
+def add(state: AreaState, total: Vector) -> AreaState:
+    """Add a sum of residuals."""
+    return state._replace(residuals=state.residuals.plus(total))
 
 
 def recalled(state: AreaState) -> Vector:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import AsFedAvg
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer, remember_nothing
 
 
 class AveragingState(NamedTuple):
@@ -29,7 +29,8 @@ def as_fedavg(clients: int) -> Method:
     def receive(state: AveragingState, arrival: Arrival) -> Step:
         return Step(AveragingState(state.model, state.buffer.add(arrival.payload)), (arrival.client,))
 
-    return Method("as-fedavg", remember_nothing, send_model, start, receive, aggregate_models)
+    rule = (remember_nothing, send_model, start, receive, aggregate_models)
+    return Method("as-fedavg", *rule, add=add_to_buffer)
 
 
 def send_model(_memory: None, work: Work) -> Report:

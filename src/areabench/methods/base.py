@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,11 +28,20 @@ class Work(NamedTuple):
     attached: Vector | None = None  # what the order carried besides the model
 
 
+class Fit(IntEnum):
+    """Whether an update fits into the range that [privacy] gives."""
+
+    WHOLE = 0
+    CLIPPED = 1  # some entries were cut to the range
+    OUTSIDE = 2  # not sent: some entries are outside of the range, or not finite
+
+
 class Report(NamedTuple):
     """What a client sends after its local steps, and what it remembers."""
 
     payload: Vector
     memory: Vector | None
+    fit: Fit = Fit.WHOLE
 
 
 class Arrival(NamedTuple):
@@ -70,6 +80,14 @@ class Step(NamedTuple):
     stepped: bool = True
     contacts: tuple[int, ...] = ()  # clients that send at once what they have
     cancels: tuple[int, ...] = ()  # clients that drop their current order
+
+
+class Masked(NamedTuple):
+    """Functions of the state of a method whose updates arrive under masks."""
+
+    settled: Callable[[Any], bool]  # whether no update waits for its mask; only then a checkpoint can be taken
+    covered: Callable[[Any], tuple[tuple[int, int], ...]]  # client and round of each update that `aggregate` will use
+    uncover: Callable[[Any, Vector], Any]  # the state without this sum of their masks
 
 
 def remember_nothing(_start: Vector) -> None:
@@ -114,6 +132,12 @@ class Method:
     lose      (state, client, orders) -> Step: the client is lost with this many open orders; who works instead
     recalled  (state) -> the sum of the memories of all clients in the average, in double precision
     remove    (state, count, memories) -> state without `count` clients, whose memories add up to `memories`
+
+    For secure aggregation:
+
+    add       (state, total) -> state: the updates since the last step, which `receive` got as zeros, add up to `total`;
+              for methods that need no more than this sum, and whose clients remember the sum of what they have sent
+    masked    what the engine must know of masked updates (`fixed_point`)
     """
 
     name: str
@@ -136,6 +160,8 @@ class Method:
     lose: Callable[[Any, int, int], Step] | None = None
     recalled: Callable[[Any], Vector] | None = None
     remove: Callable[[Any, int, Vector], Any] | None = None
+    add: Callable[[Any, Vector], Any] | None = None
+    masked: Masked | None = None
 
     @property
     def decides(self) -> bool:
@@ -155,10 +181,19 @@ class Buffer(NamedTuple):
             return Buffer(payload.copy(), self.size + 1)
         return Buffer(np.add(self.total, payload, out=self.total), self.size + 1)
 
+    def plus(self, total: Vector) -> Buffer:
+        """The buffer with a sum of updates that are counted already."""
+        return Buffer(total if self.total is None else self.total + total, self.size)
+
     def mean(self) -> Vector:
         """The plain mean of the updates; the buffer must not be empty."""
         assert self.total is not None
         return self.total / self.size
+
+
+def add_to_buffer(state: Any, total: Vector) -> Any:
+    """What `Method.add` is where a state has a buffer named so."""
+    return state._replace(buffer=state.buffer.plus(total))
 
 
 class Given(NamedTuple):

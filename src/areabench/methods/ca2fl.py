@@ -14,7 +14,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import Ca2fl
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer
 
 
 class CacheState(NamedTuple):
@@ -46,7 +46,8 @@ def ca2fl(clients: int, server_step_size: float) -> Method:
         model = model + server_step_size * (cached + buffer.mean())
         return Step(CacheState(model, cached + buffer.total / count, Buffer(), count))
 
-    return Method("ca2fl", np.zeros_like, report, start, receive, aggregate, recalled=recalled, remove=remove)
+    rule = (np.zeros_like, report, start, receive, aggregate)
+    return Method("ca2fl", *rule, recalled=recalled, remove=remove, add=add_to_buffer)
 
 
 def recalled(state: CacheState) -> Vector:

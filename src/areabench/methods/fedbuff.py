@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import FedBuff
-from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, Report, Step, Work, add_to_buffer, remember_nothing
 
 
 class FedBuffState(NamedTuple):
@@ -35,7 +35,8 @@ def fedbuff(clients: int, server_step_size: float) -> Method:
         model = state.model - server_step_size * state.buffer.mean()
         return Step(FedBuffState(model, Buffer()))
 
-    return Method("fedbuff", remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+    rule = (remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+    return Method("fedbuff", *rule, add=add_to_buffer)
 
 
 def send_pseudo_gradient(_memory: None, work: Work) -> Report:

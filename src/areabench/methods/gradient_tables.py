@@ -49,6 +49,10 @@ class ClientMean(NamedTuple):
         self.heard[client] = True
         return self._replace(total=self.total + change, awaited=self.awaited - first)
 
+    def plus(self, total: Vector) -> ClientMean:
+        """With a sum of changes whose clients are noted already."""
+        return self._replace(total=self.total + total)
+
     def mean(self) -> Vector:
         """The mean over all clients that have reported."""
         return self.total / (self.clients - self.silent)
@@ -99,9 +103,12 @@ def gradient_table(name: str, clients: int, server_step_size: Any, *, every_arri
     def remove(state: TableState, count: int, memories: Vector) -> TableState:
         return state._replace(gradients=state.gradients.remove(count, memories))
 
+    def add(state: TableState, total: Vector) -> TableState:
+        return state._replace(gradients=state.gradients.plus(total))
+
     return Method(
         name, np.zeros_like, send_change, start, receive, aggregate, reply="after", due=due if every_arrival else None,
-        lose=lose, recalled=recalled, remove=remove,
+        lose=lose, recalled=recalled, remove=remove, add=None if every_arrival else add,
     )  # fmt: skip
 
 

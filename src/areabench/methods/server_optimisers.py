@@ -13,7 +13,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.experiment.method_records import Fadas, ServerAdam, ServerMomentum
-from areabench.methods.base import Arrival, Buffer, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, Step, add_to_buffer, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 
 
@@ -102,7 +102,8 @@ def buffered(
         moments, along = direction(state.moments, state.buffer.mean())
         return Step(OptimiserState(state.model - step_size(state.oldest) * along, Buffer(), 0, moments))
 
-    return Method(name, remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+    rule = (remember_nothing, send_pseudo_gradient, start, receive, aggregate)
+    return Method(name, *rule, add=add_to_buffer)
 
 
 def delay_adaptive(eta: float, threshold: int | None) -> Callable[[int], float]:

@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any
 
+from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
 from areabench.experiment.parse import parse_experiment, to_toml
@@ -91,7 +92,7 @@ def _launch(batch: Batch, ranks: int | None, interrupts: Interrupts, progress: S
     """How the tasks of a batch end in one mpirun, in their order; the first without an outcome when it ends failed."""
     tasks, ended, ready = batch.tasks, 0, False
     file = part_of(tasks[0].output.parent / "batch.json", os.getpid())
-    needed = max(task.experiment.clients.count for task in tasks) + 1
+    needed = max(most_ranks(task.experiment) for task in tasks)
     command = mpirun_command(min(ranks or needed, needed), ["batch", str(file)])
     try:
         batch.write(file)

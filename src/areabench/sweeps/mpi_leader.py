@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from areabench.engine.client import most_ranks
 from areabench.engine.events import ENDED
 from areabench.errors import one_line
 from areabench.sweeps.folder import part_of
@@ -34,7 +35,7 @@ class Leader:
     def attempt(self, task: Task, part: Path) -> PassOutcome:
         """One run, written to `part`; its file takes its name when it is complete."""
         attempted, options = Pass((task,)), replace(self._options, output=part, force=True)
-        next_run = NextRun(task.experiment.clients.count)
+        next_run = NextRun(most_ranks(task.experiment))
         try:
             self._world.from_server(lambda: next_run)
             status = run_together(self._world, next_run, lambda: task.experiment, options)

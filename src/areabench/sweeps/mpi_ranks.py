@@ -18,16 +18,16 @@ from areabench.transports.world import SharedFailure, World
 
 
 class NextRun(NamedTuple):
-    """What rank 0 tells the others: the number of clients of the next run, 0 after the last, and the exit code."""
+    """What rank 0 tells the others: the most ranks that the next run can use, 0 after the last, and the exit code."""
 
-    clients: int
+    ranks: int
     exit_code: int = 0
 
 
 def follow(world: World, options: RunOptions) -> int:
     """Any rank but 0: take part in one run after the other; the exit code that rank 0 gives."""
     nothing = NextRun(0)
-    while (next_run := world.from_server(lambda: nothing)).clients:
+    while (next_run := world.from_server(lambda: nothing)).ranks:
         with suppress(SharedFailure):  # rank 0 reports it
             run_together(world, next_run, _not_loaded_here, options)
     return next_run.exit_code
@@ -38,7 +38,7 @@ def run_together(world: World, next_run: NextRun, load: Callable[[], Experiment]
 
     Rank 0 alone loads the experiment.
     """
-    part = world.first(next_run.clients + 1)
+    part = world.first(next_run.ranks)
     if part is None:
         return None
     try:

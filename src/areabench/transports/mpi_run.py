@@ -26,9 +26,12 @@ from areabench.experiment.module_paths import trusted_folders
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
+from areabench.privacy.keys import KeyPair
+from areabench.privacy.masks import MaskKeeper, Secrecy, covering
 from areabench.threads import limited_threads
 from areabench.transports.clock import RealClock, sharpen_sleep
-from areabench.transports.mpi_worker import MpiWorkerLink, receive_memories
+from areabench.transports.mpi_server import MpiHelperLink
+from areabench.transports.mpi_worker import MpiWorkerLink, keep_masks, receive_memories
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import LISTENING, STOP_SIGNALS, CheckpointTriggers
 from areabench.transports.worker_loop import ClientRoundFailure, HostedClient, Worker
@@ -36,6 +39,8 @@ from areabench.transports.world import World
 
 if TYPE_CHECKING:
     from areabench.engine.diagnosis import Diagnosis
+
+_HELPER = -1  # in place of a client
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class RankContext:
     hosts: Sequence[str]  # one per rank
     began_at: float  # Unix time at which the launch began
     triggers: CheckpointTriggers
+    helper: MpiHelperLink | None = None  # on rank 0, with secure aggregation
+    keeper: MaskKeeper | None = None  # on the helper's rank
 
     @property
     def survives_losses(self) -> bool:
@@ -106,11 +113,14 @@ def run_on_mpi(
             world=world,
             scenario=scenario,
             options=options,
-            placement=place(experiment.clients.count, world.size),
+            placement=place(experiment, world.size),
             hosts=world.gather_hosts(),
             began_at=process_began_at() if began_at is None else began_at,
             triggers=triggers,
         )
+        context = _agree_on_keys(context)
+        if context.keeper is not None:
+            return _play_helper(context, context.keeper, resumes=resumes)
         play = _play_worker if world.rank else _play_server
         return play(context, resumes=resumes)
 
@@ -149,7 +159,7 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
         if world.rank:
             return ""
         experiment = load()
-        place(experiment.clients.count, world.size)
+        place(experiment, world.size)
         if experiment.faults.lost:
             raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
         loaded.append(experiment)
@@ -164,6 +174,26 @@ def _build_scenario(experiment: Experiment, cache: Path, folders: Sequence[str])
     scenario = build_scenario(experiment, cache, folders, prepared=True)
     check_limits(scenario.shapes)
     return scenario
+
+
+def _agree_on_keys(context: RankContext) -> RankContext:
+    """What this rank has of secure aggregation: new keys, of which the public ones travel through the server."""
+    world, scenario, placement = context.world, context.scenario, context.placement
+    privacy, helper = scenario.experiment.privacy, placement.helper
+    if privacy is None or helper is None:
+        return context
+    own = (_HELPER,) if world.rank == helper else tuple(placement.hosted(world.rank))
+    pairs = {number: KeyPair() for number in own}
+    gathered = world.gather({number: pair.public for number, pair in pairs.items()})
+    public = world.from_server(lambda: {number: key for part in gathered for number, key in part.items()})
+    like = scenario.shapes.payload
+    if world.rank == helper:
+        key_of = lambda client: pairs[_HELPER].agree(public[client], client)  # noqa: E731  # used once
+        return replace(context, keeper=MaskKeeper(key_of, placement.clients, like, privacy.threshold))
+    if world.rank:
+        return replace(context, scenario=replace(scenario, secrecy=covering(pairs, public[_HELPER], like)))
+    link = MpiHelperLink(world, helper, like)
+    return replace(context, scenario=replace(scenario, secrecy=Secrecy(unmask=link.total)), helper=link)
 
 
 def _play_server(context: RankContext, *, resumes: bool) -> MpiResult:
@@ -189,6 +219,31 @@ def _play_worker(context: RankContext, *, resumes: bool) -> MpiResult:
     status = world.from_server(work)
     assert status is not None
     return MpiResult(status, context.options.output_for(context.scenario.experiment))
+
+
+def _play_helper(context: RankContext, keeper: MaskKeeper, *, resumes: bool) -> MpiResult:
+    """The helper's part of the run, in step with `prepare_server`: it takes none in what comes before the start."""
+    world = context.world
+    world.together(lambda: None)
+    if resumes:
+        world.from_server(lambda: None)
+        world.together(lambda: None)
+    world.together(lambda: None)  # the server opens the run file
+    status: Status | None = world.from_server(lambda: _keep_masks(context, keeper))
+    assert status is not None
+    return MpiResult(status, context.options.output_for(context.scenario.experiment))
+
+
+def _keep_masks(context: RankContext, keeper: MaskKeeper) -> None:
+    """Give sums of masks until the run is over."""
+    world = context.world
+    world.together(lambda: None)
+    world.barrier()
+    world.survives_losses = context.survives_losses
+    meter = Meter()
+    if keep_masks(world, keeper, context.scenario.shapes.payload):
+        world.shrink()
+    world.gather(meter.read(world.host))
 
 
 def _host_clients(context: RankContext) -> dict[int, HostedClient]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
@@ -16,6 +17,7 @@ from areabench.engine.events import Reason
 from areabench.engine.messages import (
     HEADER_BYTES,
     INTERRUPTS,
+    LAST_WORDS,
     Flag,
     Order,
     Shapes,
@@ -30,11 +32,13 @@ from areabench.engine.messages import (
     unpack_update,
 )
 from areabench.errors import RunFailure
+from areabench.transports.clock import Backoff
 from areabench.transports.world import World
 
 _MOST_AT_ONCE = 3  # messages of a rank that one poll takes, and orders to a rank in flight before new buffers are made
+_LONGEST_REFUSAL = 255  # bytes
+_LIVENESS_INTERVAL_S = 1.0  # between two looks whether the helper is alive
 _STOP_SHRUNK = Flag.STOP | Flag.SHRUNK
-_OVERRUN = int(Flag.OVERRUN)
 
 
 class MessageBuffer:
@@ -119,8 +123,8 @@ class _OrderSend:
 class MpiServerLink:
     """Rank 0's end: a poll looks at one receive of each worker rank, however many clients the ranks host."""
 
-    def __init__(self, world: World, placement: Placement, shapes: Shapes) -> None:
-        self._comm, self._world, self._shapes = world.comm, world, shapes
+    def __init__(self, world: World, placement: Placement, shapes: Shapes, helper: MpiHelperLink | None = None) -> None:
+        self._comm, self._world, self._shapes, self._helper = world.comm, world, shapes, helper
         self._start, self._payload_bytes = shapes.model, shapes.payload.nbytes
         self._channels = [
             _Channel(world.comm, rank, placement.hosted(rank), shapes) for rank in range(1, placement.workers + 1)
@@ -176,7 +180,7 @@ class MpiServerLink:
                 self._nameless = channel
             else:
                 self._unreadable.append((client, header))
-        elif header.flags <= _OVERRUN:
+        elif header.flags < LAST_WORDS:
             found.append(Update(header, receive.payload))
         else:
             found += channel.last_messages(Update(header, receive.payload))
@@ -268,7 +272,8 @@ class MpiServerLink:
 
     def stop_all(self) -> None:
         """Tell every rank to stop."""
-        self.shrunk = not all(channel.alive for channel in self._channels)
+        helper_lost = self._helper is not None and not self._helper.alive
+        self.shrunk = helper_lost or not all(channel.alive for channel in self._channels)
         flags = _STOP_SHRUNK if self.shrunk else Flag.STOP
         for channel in self._channels:
             self._send_header(bare_order(channel.clients[0], flags))
@@ -326,6 +331,69 @@ def send_memories(world: World, placement: Placement, memories: Mapping[int, Vec
     for client in sorted(memories):  # the order in which each rank receives them
         memory = np.ascontiguousarray(memories[client])
         world.wait(world.comm.Isend([memory, MPI.BYTE], placement.rank(client), Tag.MEMORY))
+
+
+class MaskBuffer:
+    """Memory of the helper's answer: a sum of masks like `like`, or the text of a refusal."""
+
+    def __init__(self, like: Vector) -> None:
+        self.whole = np.zeros(HEADER_BYTES + max(like.nbytes, _LONGEST_REFUSAL), np.uint8)
+        self._rest = self.whole[HEADER_BYTES:]
+        self.total: Vector = self._rest[: like.nbytes].view(like.dtype).reshape(like.shape)
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no sum; empty where there is one."""
+        return bytes(self._rest[: self.whole[0]]).decode(errors="replace")
+
+    @refusal.setter
+    def refusal(self, text: str) -> None:
+        written = text.encode()[:_LONGEST_REFUSAL]
+        self.whole[0] = len(written)
+        self._rest[: len(written)] = np.frombuffer(written, np.uint8)
+
+
+class MpiHelperLink:
+    """The server's line to the helper: the names of updates go out, the sum of their masks comes back."""
+
+    def __init__(self, world: World, rank: int, like: Vector) -> None:
+        self._world, self._rank, self._buffer, self.alive = world, rank, MaskBuffer(like), True
+
+    def total(self, names: Sequence[tuple[int, int]]) -> Vector:
+        """The sum of the masks of these updates, lent until the next call; a RunFailure where there is none."""
+        comm, question = self._world.comm, np.array(names, np.int64)
+        try:
+            sent = comm.Isend([question, MPI.INT64_T], self._rank, Tag.MASKS)
+            self._wait(comm.Irecv([self._buffer.whole, MPI.BYTE], self._rank, Tag.MASKS))
+            sent.Wait()
+        except MPI.Exception:
+            self._lose()
+        if refusal := self._buffer.refusal:
+            raise RunFailure(f"the helper gives no sum of {len(names)} masks: {refusal}")
+        return self._buffer.total
+
+    def _wait(self, request: MPI.Request) -> None:
+        """Wait for the answer, but not for a helper that has died."""
+        backoff, looked_s = Backoff(10e-6, 200e-6), time.monotonic()
+        while not request.Test():
+            backoff.pause(1.0)
+            if time.monotonic() - looked_s > _LIVENESS_INTERVAL_S:
+                looked_s = time.monotonic()
+                if self._rank in self._world.liveness.gone():
+                    self._lose()
+
+    def _lose(self) -> NoReturn:
+        self.alive = False
+        raise RunFailure(
+            f"the helper's rank {self._rank} is gone, and masked updates are of no use without it; resume the run from "
+            "its last checkpoint, or run it again"
+        )
+
+    def stop(self, *, shrunk: bool) -> None:
+        """Tell the helper that the run is over, and whether ranks were lost."""
+        if self.alive:
+            with suppress(MPI.Exception):
+                self._world.comm.Send([np.array([shrunk], np.int64), MPI.INT64_T], self._rank, Tag.MASKS)
 
 
 class MpiRecall:

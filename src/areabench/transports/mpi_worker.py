@@ -1,4 +1,7 @@
-"""A worker rank's end of the wire: the orders of all clients that it hosts, and what each of them sends."""
+"""A worker rank's end of the wire: the orders of all clients that it hosts, and what each of them sends.
+
+`keep_masks` is the helper's end, in a run with secure aggregation.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.messages import (
@@ -21,8 +25,9 @@ from areabench.engine.messages import (
     unpack_order,
 )
 from areabench.errors import ServerGone
+from areabench.privacy.masks import MaskKeeper, MaskRefusal
 from areabench.transports.clock import Backoff
-from areabench.transports.mpi_server import MessageBuffer
+from areabench.transports.mpi_server import MaskBuffer, MessageBuffer
 from areabench.transports.world import World
 
 _LONGEST_WAIT_S = 0.5  # inside MPI, without a look at anything else
@@ -38,6 +43,38 @@ def receive_memories(world: World, clients: Sequence[int], like: Vector | None) 
         memories[client] = np.empty_like(like)
         world.wait(world.comm.Irecv([memories[client], MPI.BYTE], 0, Tag.MEMORY))
     return memories
+
+
+def keep_masks(world: World, keeper: MaskKeeper, like: Vector) -> bool:
+    """On the helper's rank: give sums of masks until the server says that the run is over; whether ranks were lost."""
+    comm, answer = world.comm, MaskBuffer(like)
+    try:
+        while True:
+            asked = _next_question(world)
+            if len(asked) == 1:
+                return bool(asked[0])
+            try:
+                np.copyto(
+                    answer.total, keeper.total([(client, number) for client, number in asked.reshape(-1, 2).tolist()])
+                )
+                answer.refusal = ""
+            except MaskRefusal as refusal:
+                answer.refusal = str(refusal)
+            comm.Send([answer.whole, MPI.BYTE], 0, Tag.MASKS)
+    except MPI.Exception as error:  # all messages are the server's
+        raise ServerGone(f"the server's rank is gone: {error}") from error
+
+
+def _next_question(world: World) -> NDArray[np.int64]:
+    """What the server sends the helper next: client and round of each update, or one number at the end."""
+    backoff, status = Backoff(20e-6, 1e-3), MPI.Status()
+    while (message := world.comm.Improbe(0, Tag.MASKS, status)) is None:
+        if world.liveness.server_gone():
+            raise ServerGone("the server's rank or the launcher is gone")
+        backoff.pause(1.0)
+    asked = np.empty(status.Get_count(MPI.INT64_T), np.int64)
+    message.Recv([asked, MPI.INT64_T])
+    return asked
 
 
 class _OrderReceive:

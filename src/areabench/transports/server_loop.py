@@ -16,7 +16,7 @@ from typing import Protocol
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
 from areabench.engine.events import Reason, State, Status
-from areabench.engine.messages import Flag, Order, Update
+from areabench.engine.messages import LAST_WORDS, Flag, Order, Update
 from areabench.engine.scenario import Scenario
 from areabench.engine.server import Removal
 from areabench.engine.state import RunState
@@ -29,7 +29,6 @@ from areabench.runfile.record import Recorder
 from areabench.transports.clock import Backoff, RealClock
 from areabench.transports.signals import CheckpointTriggers
 
-_OVERRUN = int(Flag.OVERRUN)  # before the end every message with a higher flag is a failure
 _SPIN_S = 200e-6  # where no other rank wants the core
 _STOP_LIMIT_S = 60.0  # how long a client may continue to compute after it was told to stop
 _HASTY_STOP_LIMIT_S = 10.0  # the same where a signal has stopped the run
@@ -217,10 +216,10 @@ class RealTimeServer:
             self._conductor.refuse(client, reason, found_s)
         if lost:
             self._handle_lost_clients(lost)
-        failed = [update.header.client for update in arrivals if update.header.flags > _OVERRUN]
+        failed = [update.header.client for update in arrivals if update.header.flags >= LAST_WORDS]
         self._left.update(failed)
         for update in arrivals:
-            if update.header.flags <= _OVERRUN:
+            if update.header.flags < LAST_WORDS:
                 self._handle_update(update, found_s)
         if failures := [self._failure_text(client) for client in failed]:  # a client waits until its text is taken
             raise ClientFailure(failures[0])
@@ -299,7 +298,7 @@ class RealTimeServer:
             return self._recorder.status(State.STOPPED, triggers.stop_signal, now_s)
         if triggers.stop_signal and real_s > self._stop_by_s:
             return self._stopped_without_answers(now_s)
-        if not tasks.busy or (first and not tasks.removing):
+        if self._conductor.settled and (not tasks.busy or (first and not tasks.removing)):
             self._checkpoint_asked_s = now_s
             tasks.begin_checkpoint(now_s)
         return None
@@ -383,7 +382,7 @@ class MemoryTasks:
         """Take in an answer, or begin a checkpoint that is due; returns whether there was something to do."""
         if self._task is not None:
             return self._take_answer(time_s)
-        if self._conductor.over or not self._triggers.due():
+        if self._conductor.over or not self._conductor.settled or not self._triggers.due():
             return False
         self.begin_checkpoint(time_s)
         return True

@@ -123,7 +123,7 @@ class ServerRun:
         monitors = RunMonitors(target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant)
 
         def build() -> tuple[MpiServerLink, RealTimeServer]:
-            link = MpiServerLink(world, context.placement, context.scenario.shapes)
+            link = MpiServerLink(world, context.placement, context.scenario.shapes, context.helper)
             return link, RealTimeServer(
                 context.scenario, link, self._recorder, monitors,
                 spare_cores=world.cores.spare, run_state=self._run_state,
@@ -164,9 +164,13 @@ class ServerRun:
         if not server.all_left:
             return ()
         link.close()
+        helper = self._context.helper
+        if helper is not None:
+            helper.stop(shrunk=link.shrunk)
         if link.shrunk:
             world.shrink()
-        return tuple(world.gather(meter.read(world.host)))
+        footprints = tuple(world.gather(meter.read(world.host)))
+        return footprints[:-1] if helper is not None and helper.alive else footprints
 
     def _observed(
         self, server: RealTimeServer, end_s: float, footprints: tuple[Footprint, ...], start_up_s: float

@@ -93,7 +93,7 @@ def _simulate(
     with CheckpointTriggers(options.checkpoint_s) as triggers:
 
         def pause(simulator: Simulator) -> Status | None:
-            if not triggers.stop_signal and not triggers.due():
+            if not simulator.settled or not (triggers.stop_signal or triggers.due()):
                 return None
             recorder.flush()
             write_checkpoint(recorder.path, simulator.checkpoint(recorder.held), clients)

@@ -102,6 +102,7 @@ class Simulator:
         progress: Callable[[float, int], None],
         pause: Callable[[Simulator], Status | None] | None = None,
     ) -> None:
+        scenario = scenario.in_one_process()
         stop, faults = scenario.experiment.stop, scenario.experiment.faults
         watch = VirtualWatch(stop, scenario.problem) if stop.has_target else NoTarget()
         self._scenario, self._progress = scenario, progress
@@ -159,6 +160,11 @@ class Simulator:
             self._arrive(heapq.heappop(heap))
         return None
 
+    @property
+    def settled(self) -> bool:
+        """Whether a checkpoint can be taken now."""
+        return self._conductor.settled
+
     def checkpoint(self, held: Held) -> Checkpoint:
         """The state of the run, for a checkpoint."""
         flights = chain(self._rounds.values(), self._first.rest() if self._first else ())
@@ -167,7 +173,8 @@ class Simulator:
             for flight in flights
             if flight.time_s < math.inf
         )
-        memories = {number: client.memory for number, client in self._clients.items() if client.memory is not None}
+        kept = ((number, client.memory_at(client.round)) for number, client in self._clients.items())
+        memories = {number: memory for number, memory in kept if memory is not None}
         run_state = self._conductor.run_state(self._now_s)
         return Checkpoint(to_toml(self._scenario.experiment), run_state, memories, pending, self._sequence, held)
 
@@ -213,7 +220,10 @@ class Simulator:
         client = self._clients[number]
         trained = made if client.trains else 0
         header = UpdateHeader(number, client.round, order.version, delay_s, delay_s, 0.0, 0.0, _NOTHING, trained)
-        self._conductor.update(Update(header, client.work(order, made)), time_s)
+        payload = client.work(order, made)
+        if client.flags:
+            header = header._replace(flags=client.flags)
+        self._conductor.update(Update(header, payload), time_s)
         client.settle()
 
     def _deliver_first(self, orders: FirstOrders) -> None:

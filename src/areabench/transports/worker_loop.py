@@ -91,6 +91,7 @@ class ActiveRound:
     compute_s: float = 0.0
     steps: LocalRound | None = None  # under way; None: not begun, or the payload is loaded
     made: int = 0  # local steps of that payload
+    flags: int = 0  # whether that payload fits into its range
     behind: bool = False  # whether some of it was computed only after its time
 
     @property
@@ -171,7 +172,7 @@ class Worker:
         self._link.send(
             UpdateHeader(
                 order.client, current.number, order.version, drawn_s, realised_s, current.reply_s,
-                current.compute_s, _OVERRUN if current.behind else 0, current.made,
+                current.compute_s, current.flags | _OVERRUN if current.behind else current.flags, current.made,
             )
         )  # fmt: skip
 
@@ -196,6 +197,7 @@ class Worker:
             self._link.load(order.client, client.work(order))
         except (Exception, SystemExit) as error:
             raise ClientRoundFailure(order.client) from error
+        current.flags = client.flags
         now_s, due_s = self._clock.now_s(), current.begun_s + current.time.duration_s
         current.compute_s = now_s - begun_s
         if now_s < due_s or current.waits or self._due:
@@ -237,7 +239,7 @@ class Worker:
             self._link.load(order.client, hosted.client.finish(order, work, computed=steps.work.steps))
         except (Exception, SystemExit) as error:
             raise ClientRoundFailure(order.client) from error
-        current.steps, current.made = None, work.steps
+        current.steps, current.made, current.flags = None, work.steps, hosted.client.flags
 
     def _expect(self, current: ActiveRound) -> None:
         """Note when a round that was computed, or a local step of it, is due; one that waits is never due."""

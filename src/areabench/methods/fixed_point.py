@@ -1,0 +1,155 @@
+"""Updates in fixed point, so that masked ones can be added up: around a method whose server needs sums only.
+
+An update is a vector of integers modulo 2^32 or 2^64: each entry times 2^f, rounded. A client adds its mask. The rule
+adds up what arrives, and the engine subtracts the sum of the masks before a server step.
+
+A client remembers the sum of what it has sent, in integers. So the invariants of AREA, CA2FL and the tables hold
+exactly: the sum of all updates that were used or wait is the sum of what the clients remember.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from areabench.arrays import Vector
+from areabench.errors import RunFailure, UserError
+from areabench.experiment.records import Privacy
+from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Numbers as integers: how many bits, how many of them behind the point, and what is within the range."""
+
+    bits: int
+    fraction_bits: int
+    range: float
+    clips: bool  # entries beyond the range; otherwise the update is not sent
+
+    @classmethod
+    def of(cls, settings: Privacy) -> FixedPoint:
+        """As an experiment says."""
+        return cls(settings.bits, settings.fraction_bits, settings.range, settings.outside == "clip")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Unsigned: sums are modulo 2^bits."""
+        return np.dtype(f"u{self.bits // 8}")
+
+    @property
+    def resolution(self) -> float:
+        """The distance of two neighbouring numbers."""
+        return 2.0**-self.fraction_bits
+
+    def encode(self, vector: Vector) -> tuple[Vector, Fit]:
+        """The integers of a vector, and whether it is within the range; zeros for what is not sent."""
+        fit = Fit.WHOLE
+        if not np.abs(vector).max(initial=0.0) <= self.range:  # NaN, too
+            if not self.clips or not np.isfinite(vector).all():
+                return np.zeros(vector.shape, self.dtype), Fit.OUTSIDE
+            vector, fit = np.clip(vector, -self.range, self.range), Fit.CLIPPED
+        scaled = vector * 2.0**self.fraction_bits
+        return np.rint(scaled, out=scaled).astype(f"i{self.bits // 8}").view(self.dtype), fit
+
+    def signed(self, integers: Vector) -> NDArray[np.int64]:
+        """The integers with their signs, if they are those of a vector within the range or of a sum of such."""
+        return integers.view(f"i{self.bits // 8}").astype(np.int64, copy=False)
+
+    def decode(self, integers: Vector, dtype: Any) -> Vector:
+        """The numbers that integers with signs stand for."""
+        return (integers * self.resolution).astype(dtype)
+
+
+class SumState(NamedTuple):
+    """The state of the method itself, the sum of the updates that wait for a step, and client and round of each."""
+
+    inner: Any
+    pending: Buffer
+    names: tuple[int, ...] = ()
+
+    @property
+    def model(self) -> Vector:
+        """The server's model."""
+        model: Vector = self.inner.model
+        return model
+
+
+def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
+    """The method with updates in fixed point; a UserError where it needs more than their sums."""
+    if method.add is None:
+        raise UserError(
+            f'privacy: method "{method.name}" has no function `add`, so it cannot do with sums of updates; give it '
+            "one, or remove the section [privacy]"
+        )
+    add, due, wake, again, lose = method.add, method.due, method.wake, method.again, method.lose
+    number, origin, nothing = FixedPoint.of(settings), method.remember(start), np.zeros_like(start)
+
+    def held_by(memory: Vector | None) -> Vector | None:
+        """What the method's own client remembers."""
+        return None if origin is None or memory is None else origin + number.decode(memory, origin.dtype)
+
+    def remember(_start: Vector) -> Vector | None:
+        return None if origin is None else np.zeros(origin.shape, np.int64)
+
+    def report(memory: Vector | None, work: Work) -> Report:
+        integers, fit = number.encode(method.report(held_by(memory), work).payload)
+        return Report(integers, None if memory is None else memory + number.signed(integers), fit)
+
+    def waiting_for_none(state: Any) -> SumState:
+        return SumState(state, Buffer())
+
+    def receive(state: SumState, arrival: Arrival) -> Step:
+        if state.pending.size >= settings.most_updates:
+            raise RunFailure(
+                f"more than privacy.most_updates = {settings.most_updates} updates wait for a server step of at least "
+                f"{settings.threshold} clients; raise it, or let the server step more often"
+            )
+        step = method.receive(state.inner, arrival._replace(payload=nothing))
+        names = (*state.names, arrival.client, arrival.round)
+        return step._replace(state=SumState(step.state, state.pending.add(arrival.payload), names))
+
+    def aggregate(state: SumState) -> Step:
+        """The step of the method with the sum of what waits, if it is of enough clients."""
+        inner, total = state.inner, state.pending.total
+        if total is not None:
+            if not covered(state):
+                return Step(state, stepped=False)
+            inner = add(inner, number.decode(number.signed(total), start.dtype))
+        step = method.aggregate(inner)
+        return step._replace(state=waiting_for_none(step.state))
+
+    def covered(state: SumState) -> tuple[tuple[int, int], ...]:
+        clients, rounds = state.names[::2], state.names[1::2]
+        return tuple(zip(clients, rounds, strict=True)) if len(set(clients)) >= settings.threshold else ()
+
+    def uncover(state: SumState, masks: Vector) -> SumState:
+        total, size = state.pending
+        assert total is not None
+        return state._replace(pending=Buffer(total - masks, size))
+
+    def wrap(step: Step, state: SumState) -> Step:
+        return step._replace(state=state._replace(inner=step.state))
+
+    own_begin, own_correct = method.begin, method.correct
+    return replace(
+        method,
+        remember=remember,
+        report=report,
+        start=lambda model: (step := method.start(model))._replace(state=waiting_for_none(step.state)),
+        receive=receive,
+        aggregate=aggregate,
+        due=None if due is None else lambda state: due(state.inner),
+        wake=None if wake is None else lambda state: wake(state.inner),
+        begin=None if own_begin is None else lambda memory, *sent: own_begin(held_by(memory), *sent),
+        correct=None if own_correct is None else lambda memory, *made: own_correct(held_by(memory), *made),
+        payload_like=lambda model: np.zeros(model.shape, number.dtype),
+        again=None if again is None else lambda state, *order: state._replace(inner=again(state.inner, *order)),
+        lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state),
+        recalled=None,
+        remove=None,
+        masked=Masked(lambda state: not state.names, covered, uncover),
+    )
