@@ -20,7 +20,7 @@ for _name in ("FORCE_COLOR", "NO_COLOR"):  # what is printed does not depend on 
     os.environ.pop(_name, None)
 os.environ.setdefault("GIT_CONFIG_GLOBAL", str(Path.home() / ".gitconfig"))  # git may need it to trust the clone
 os.environ |= {"HOME": str(ROOT / "build" / "home"), "XDG_CACHE_HOME": str(ROOT / "build" / "cache")}
-for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "AREABENCH_CACHE"):
+for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "AREABENCH_CACHE", "AREABENCH_CLIENT_SECRET"):
     os.environ.pop(_name, None)
 Path.home().mkdir(parents=True, exist_ok=True)
 

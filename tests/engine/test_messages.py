@@ -87,12 +87,13 @@ def test_message_of_another_protocol_version_is_refused() -> None:
 
 def test_the_numbers_on_the_wire_belong_to_the_protocol_version() -> None:
     """Who changes one raises the version: ranks of two installations must not understand each other half."""
-    assert PROTOCOL_VERSION == 5
+    assert PROTOCOL_VERSION == 6
     assert HEADER_BYTES == 64
-    assert [(tag.name, tag.value) for tag in Tag] == [("ORDER", 11), ("UPDATE", 12), ("FAILURE", 13), ("MEMORY", 14)]
+    tags = ["ORDER", "UPDATE", "FAILURE", "MEMORY", "MASKS"]
+    assert [(tag.name, tag.value) for tag in Tag] == [(name, 11 + number) for number, name in enumerate(tags)]
     names = [
-        "OVERRUN", "LEAVING", "FAILED", "STOP", "REPLY", "AGAIN", "RECALL", "RESUMED", "SHRUNK", "FIRST", "CANCEL",
-        "CONTACT", "WAITS",
+        "OVERRUN", "CLIPPED", "OUTSIDE", "STOP", "REPLY", "AGAIN", "RECALL", "RESUMED", "SHRUNK", "FIRST", "CANCEL",
+        "CONTACT", "WAITS", "LEAVING", "FAILED",
     ]  # fmt: skip
     assert {flag.name: flag.value for flag in Flag} == {name: 2**number for number, name in enumerate(names)}
 
@@ -100,9 +101,9 @@ def test_the_numbers_on_the_wire_belong_to_the_protocol_version() -> None:
 def test_the_bytes_of_headers_belong_to_the_protocol_version() -> None:
     buffer = bytearray(HEADER_BYTES)
     pack_order(buffer, Order(2, MODEL, 0.5, 7, 9, Flag.REPLY, 3), 40)
-    assert buffer[:40] == struct.pack("<HHIIIqqd", 5, 16, 3, 2, 40, 7, 9, 0.5)
+    assert buffer[:40] == struct.pack("<HHIIIqqd", 6, 16, 3, 2, 40, 7, 9, 0.5)
     pack_update(buffer, UpdateHeader(2, 5, 7, 0.25, 0.5, 0.125, 2.0, Flag.OVERRUN, 3), 800)
-    assert buffer == struct.pack("<HIIqqddddHI", 5, 800, 2, 5, 7, 0.25, 0.5, 0.125, 2.0, 1, 3)
+    assert buffer == struct.pack("<HIIqqddddHI", 6, 800, 2, 5, 7, 0.25, 0.5, 0.125, 2.0, 1, 3)
 
 
 def shapes(model: int, attached: int | None = None, payload: int = 1, memory: int | None = None) -> Shapes:

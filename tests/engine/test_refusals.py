@@ -269,7 +269,7 @@ def message(header: UpdateHeader, payload_bytes: int = 800) -> bytearray:
     return buffer
 
 
-@pytest.mark.parametrize("flags", [Flag.NONE, Flag.OVERRUN])
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.OVERRUN, Flag.CLIPPED | Flag.OVERRUN, Flag.OUTSIDE])
 def test_a_good_header(flags: Flag) -> None:
     header = UpdateHeader(3, 1, 2, flags=flags)
     assert read_update(message(header), (3, 5), 800) == header
@@ -289,7 +289,7 @@ def test_what_is_wrong_with_a_header() -> None:
     other = bytearray(good)
     other[0] += 1
     assert read_update(other, (3,), 800) is Reason.PROTOCOL
-    for flags in (Flag.STOP, Flag.REPLY, 3, 0xFFFF):
+    for flags in (Flag.STOP, Flag.REPLY, Flag.LEAVING | Flag.FAILED, 0xFFFF):
         other = message(UpdateHeader(3, 1, 2, flags=int(flags)))
         assert read_update(other, (3,), 800) is Reason.PROTOCOL
 

@@ -49,6 +49,7 @@ from areabench.experiment.records import (
     ExponentialDelays,
     ListedRates,
     NormalRates,
+    Privacy,
     Stop,
     TraceDelays,
     UniformRates,
@@ -221,6 +222,7 @@ def test_every_variant_can_be_chosen(case: tuple[str, Any]) -> None:
     fitting = ["method.clients_per_round=2"] if record in (SFedAvg, QuAfl, Favas) else []
     fitting += ["clients.work=ticks", "clients.tick_s=0.1"] if record is AsyncCommSgd else []
     fitting += ["delays={name='fixed', per='step'}"] if record is FedCompass else []
+    fitting += ["privacy.bits=64", "aggregation.updates=2"] if record is Privacy else []
     fitting += ["aggregation={name='period', period_s=1.0}"] if record in (FedFix, Mifa) else []
     experiment = read(*variant(section, record), *fitting, text=base(section))
     assert isinstance(getattr(experiment, section), record)
@@ -286,7 +288,7 @@ def test_limits_are_named_exactly() -> None:
 def test_a_value_is_not_a_section(section: str, value: str) -> None:
     message = refusal(QUADRATIC, f"{section}={value}")
     assert message.startswith(f"try.toml: {section}: ")
-    alone = section in ("clients", "stop", "record", "clock", "faults", "local")  # these have no variants to name
+    alone = section in ("clients", "stop", "record", "clock", "faults", "local", "privacy")  # these have no variants
     assert f"is a value; write {'it as ' if alone else ''}a section" in message
 
 

@@ -508,7 +508,7 @@ def test_the_revision_of_the_checkout_is_recorded() -> None:
 def test_the_numbers_in_a_run_file_mean_the_same_for_ever() -> None:
     kinds = ["UPDATE", "STEP", "DISCARDED", "REFUSED", "LOST", "REMOVED", "NO_STEP", "CANCELLED"]
     assert [(kind.name, kind.value) for kind in Kind] == [(name, number) for number, name in enumerate(kinds)]
-    reasons = ["NONE", "NOT_FINITE", "LENGTH", "ROUND", "BASE_VERSION", "PROTOCOL", "CLIENT"]
+    reasons = ["NONE", "NOT_FINITE", "LENGTH", "ROUND", "BASE_VERSION", "PROTOCOL", "CLIENT", "OUTSIDE"]
     assert [(reason.name, reason.value) for reason in Reason] == [(name, number) for number, name in enumerate(reasons)]
     assert Event(0.5, Kind.STEP) == (0.5, 1, -1, -1, -1, *[0] * 14)  # no client, no round, no base version
 
@@ -526,5 +526,6 @@ def test_a_revision_is_that_of_the_folder_above_the_package(tmp_path: Path, monk
     assert gather_provenance("simulator", "", "", 0).git_revision == revision
 
 
-def test_the_flag_of_updates_is_documented() -> None:
-    assert f"{Flag.OVERRUN.value} (`{Flag.OVERRUN.name}`)" in section("/events")  # all others belong to messages
+def test_the_flags_of_updates_are_documented() -> None:
+    for flag in (Flag.OVERRUN, Flag.CLIPPED, Flag.OUTSIDE):  # all others belong to messages
+        assert f"{flag.value} (`{flag.name}`)" in section("/events")

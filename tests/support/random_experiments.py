@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from hypothesis import strategies as st
 
 from areabench.errors import UserError
-from areabench.experiment.checks import check_combinations
+from areabench.experiment.checks import NOT_BY_SUMS, check_combinations
 from areabench.experiment.fields import Limits, OwnMethod, OwnPart
 from areabench.experiment.method_records import (
     Ace,
@@ -59,8 +59,11 @@ from areabench.experiment.records import (
     EveryPeriod,
     EveryUpdates,
     Experiment,
+    ExponentialDelays,
+    FixedDelays,
     ListedRates,
     OwnDelays,
+    Privacy,
     Theorem1Schedule,
     Theorem2Schedule,
     TraceDelays,
@@ -90,7 +93,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "delay_threshold": (0, 9), "mixing": (1e-3, 1), "exponent": (0, 3), "hinge_slope": (0.1, 20), "hinge_delay": (0, 9),
     "scale": (1e-3, 10), "target": (0, 10), "gain": (0, 10), "most_steps": (1, 6), "max_delay": (1, 9), "batch": (1, 6),
     "min_steps": (1, 3), "max_steps": (3, 6), "latency": (1, 3), "added": (0, 9), "speed_weight": (0, 1),
-    "expected_steps": (1, 3), "huber_width": (0.1, 10),
+    "expected_steps": (1, 3), "huber_width": (0.1, 10), "bits": (32, 64), "range": (0.1, 100),
+    "most_updates": (100, 1000),
 }  # fmt: skip
 
 
@@ -132,13 +136,31 @@ def sections() -> Iterator[tuple[str, st.SearchStrategy[Any]]]:
         if name == "method":
             variants = [option for option in variants if name_of(option) in CATALOGUE]
         if variants:
-            yield name, st.one_of([records(variant) for variant in variants])
+            absent = [st.none()] if name == "privacy" else []
+            yield name, st.one_of([*absent, *(records(variant) for variant in variants)])
 
 
 def experiments() -> st.SearchStrategy[Experiment]:
     """Valid experiments of all problems, methods, schedules, criteria, rates, delays and ways to record."""
     seeds = st.integers(0, 2**32 - 1)
     return st.builds(Experiment, **dict(sections()), name=st.just("any"), seed=seeds).map(fitted).filter(fits)
+
+
+def private_experiments() -> st.SearchStrategy[Experiment]:
+    """Valid experiments with secure aggregation; without traces, which need a file."""
+    by_sums = [
+        option
+        for option in options_of(hints_of(Experiment)["method"])
+        if name_of(option) in set(CATALOGUE) - {*NOT_BY_SUMS}
+    ]
+    chosen = {
+        **dict(sections()),
+        "method": st.one_of([records(option) for option in by_sums]),
+        "privacy": records(Privacy),
+        "delays": st.one_of([records(option) for option in (ExponentialDelays, FixedDelays)]),
+    }
+    built = st.builds(Experiment, **chosen, name=st.just("any"), seed=st.integers(0, 2**32 - 1))
+    return built.map(fitted).filter(lambda experiment: experiment.privacy is not None and fits(experiment))
 
 
 def traces(clients: int) -> st.SearchStrategy[str]:
@@ -157,7 +179,9 @@ def traces(clients: int) -> st.SearchStrategy[str]:
 
 def fitted(experiment: Experiment) -> Experiment:
     """The same experiment, with what does not fit together made to fit: the rules of `combinations`, and more."""
-    for fit in (_fitted_clients, _fitted_end, _fitted_problem, _fitted_data, _fitted_schedule, _fitted_method):
+    for fit in (
+        _fitted_clients, _fitted_end, _fitted_problem, _fitted_data, _fitted_schedule, _fitted_method, _fitted_privacy,
+    ):  # fmt: skip
         experiment = fit(experiment)
     return experiment
 
@@ -267,6 +291,18 @@ def _fitted_local_work(experiment: Experiment) -> Experiment:
     if local.control_variates:
         faults = replace(faults, lost_client="keep")
     return replace(experiment, local=local, faults=faults)
+
+
+def _fitted_privacy(experiment: Experiment) -> Experiment:
+    """Secure aggregation of methods that can do with sums, where a sum may be of enough clients."""
+    privacy, aggregation, count = experiment.privacy, experiment.aggregation, experiment.clients.count
+    if privacy is None or experiment.method.name in NOT_BY_SUMS or count < 2:
+        return replace(experiment, privacy=None)
+    privacy = replace(privacy, bits=32 if privacy.bits < 48 else 64, threshold=min(privacy.threshold, count))
+    if isinstance(aggregation, EveryUpdates):
+        aggregation = EveryUpdates(updates=max(aggregation.updates, privacy.threshold))
+    faults, local = replace(experiment.faults, lost_client="keep"), replace(experiment.local, control_variates=False)
+    return replace(experiment, privacy=privacy, aggregation=aggregation, faults=faults, local=local)
 
 
 def _fitted_async_sgd(method: AsyncSgd, clients: int) -> AsyncSgd:

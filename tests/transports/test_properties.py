@@ -80,8 +80,12 @@ def test_a_valid_experiment_runs_and_replays(experiment: Experiment, data: st.Da
             (folder / TRACE_FILE).write_text(data.draw(traces(experiment.clients.count)), encoding="utf-8")
         code, said = outcome("simulate", str(path), "-o", run)
         if code == 1 and experiment.faults.bad_update == "stop":  # as it says
-            assert "has a value that is not finite; look for the cause" in said
+            assert "not finite; look for the cause" in said
             return
+        if experiment.privacy is not None:
+            if code == 1 and ("raise privacy.range" in said or "more than privacy.most_updates" in said):
+                return
+            said = "".join(line for line in said.splitlines(keepends=True) if "and were clipped" not in line)
         if ABSURD in said:  # as a wide start has it
             said = "" if said.count("\n") == 1 else said
         assert (code in (0, 3), said) == (True, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import CommandContext
-from areabench.engine.client import place
+from areabench.engine.client import place_clients
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment
@@ -87,7 +87,7 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
             return _report(resume_simulation(recorded, run_options, trusted_folders(trusted)), path)
         refuse_busy(path)
         ranks = recorded.provenance.ranks if options.ranks is None else options.ranks
-        place(recorded.experiment, ranks)
+        place_clients(recorded.experiment, ranks)
 
     arguments = ["resume", str(path), *(word for each in trusted for word in (OPTION, each))]
     return start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))

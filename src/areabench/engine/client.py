@@ -173,19 +173,20 @@ class Placement:
 
 def most_ranks(experiment: Experiment) -> int:
     """One for each client, the server's, and the helper's where there is one."""
-    return experiment.clients.count + _without_clients(experiment)
+    return experiment.clients.count + (1 if experiment.privacy is None else 2)
 
 
-def _without_clients(experiment: Experiment) -> int:
-    return 1 if experiment.privacy is None else 2
+def place_clients(experiment: Experiment, ranks: int) -> Placement:
+    """The placement of an experiment's clients."""
+    return place(experiment.clients.count, ranks, helper=experiment.privacy is not None)
 
 
-def place(experiment: Experiment, ranks: int) -> Placement:
+def place(clients: int, ranks: int, *, helper: bool = False) -> Placement:
     """All clients on the worker ranks, at least one on each; a UserError says how many ranks fit."""
-    clients, others = experiment.clients.count, _without_clients(experiment)
+    others = 1 + helper
     if others < ranks <= clients + others:
-        return Placement(clients, ranks - others, has_helper=others == 2)
-    apart = "one server" if others == 1 else "one server, one helper"
+        return Placement(clients, ranks - others, has_helper=helper)
+    apart = "one server, one helper" if helper else "one server"
     if ranks <= others:
         whose = "which is the server's, leaves" if ranks == 1 else "the server's and the helper's, leave"
         what = f"{ranks} rank{'s' * (ranks > 1)}, {whose} none for the clients; start {others + 1}"

@@ -83,6 +83,7 @@ class Recording(Protocol):
 _LEAST_REFUSALS = 3  # before a run ends in which every client sends nothing but refused updates
 _NO_UPDATE = UpdateHeader(client=-1, round=-1, base_version=-1)  # what the row of a server step has in its place
 _UPDATE = int(Kind.UPDATE)
+_CLIPPED = int(Flag.CLIPPED)
 _make_tuple = tuple.__new__  # a named tuple of values that are known to fit, in a third of the time
 
 
@@ -120,7 +121,9 @@ class Conductor:
         self.updates = 0
         self.service_s = 0.0  # how long the server took to answer the last update
         self._open_orders = OpenOrders()
-        self._masked = experiment.privacy is not None  # updates have no checksum that anybody could compare
+        privacy = experiment.privacy
+        self._masked = privacy is not None  # updates have no checksum that anybody could compare
+        self._refuses_outside = privacy is not None and privacy.outside == "refuse"
         self._shape = None if payload is None else payload.shape
         plain = payload is None or (payload.ndim == 1 and payload.dtype.kind == "f")
         self._straight = server.answers_at_once and plain  # whether updates may take the ordinary path
@@ -195,6 +198,8 @@ class Conductor:
                 self.refuse(header.client, reason, time_s, update)
             return
         assert open_order is not None
+        if header.flags & _CLIPPED:
+            self._recorder.tally.clipped += 1
         self._end_round(header.client, header.local_steps, time_s)
         self._send(server.receive(update, open_order.order, time_s), time_s)
         self._refusals.pop(header.client, None)
@@ -262,9 +267,9 @@ class Conductor:
         ):
             return
         said = f"the last update of every client at work was refused: {what}"
-        if reason == Reason.OUTSIDE:
+        if reason == Reason.OUTSIDE and self._refuses_outside:
             raise RunFailure(f"{said}; raise privacy.range, or use a smaller step size")
-        if reason != Reason.NOT_FINITE:
+        if reason not in (Reason.NOT_FINITE, Reason.OUTSIDE):
             raise RunFailure(f"{said}; start all ranks from one installation")
         self._diverged = said
         self._check_end()

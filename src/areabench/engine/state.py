@@ -171,6 +171,7 @@ class Tally:
         self._staleness: Counter[int] = Counter()
         self._served: Counter[int] = Counter()
         self.last_time_s = 0.0
+        self.clipped = 0  # updates that were cut to privacy.range, since the start or the last resume
 
     @classmethod
     def of(cls, kinds: Sequence[int], staleness: Sequence[int], served: Sequence[int], last_time_s: float) -> Tally:

@@ -458,6 +458,7 @@ NOT_BY_SUMS = {  # why a method cannot do with sums of updates
     "asynccomm-sgd": "steps after each update",
     "fedcompass": "scales each update by its staleness",
     "s-fedavg": "waits for the clients of a round, of which too few for a sum may be left",
+    "mifa": "waits for the clients of a round, of which too few for a sum may be left",
     "quafl": "waits for the clients of a round, of which too few for a sum may be left",
     "favas": "scales each update by the speed of its client",
 }

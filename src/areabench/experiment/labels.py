@@ -109,6 +109,9 @@ def default_remarks(experiment: Experiment) -> dict[str, str]:
         remarks["problem.weighting"] = 'client i descends (s_i/S)·f_i; "exact", the default of torch, is n times that'
     elif weighting == "exact":
         remarks["problem.weighting"] = 'client i descends n·(s_i/S)·f_i; "share", the default of logistic, is 1/n of it'
+    if (privacy := experiment.privacy) is not None:
+        places = privacy.fraction_bits
+        remarks["privacy.bits"] = f"{places} of them behind the point: entries are rounded to {2.0**-places:.2g}"
     return remarks
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from areabench.engine.client import most_ranks, place
+from areabench.engine.client import most_ranks, place_clients
 from areabench.errors import RunFailure
 from areabench.experiment.records import Experiment
 from areabench.files import refuse_existing
@@ -39,7 +39,7 @@ def launch_run(
     from areabench.runfile.observers import description_of
 
     ranks = most_ranks(experiment) if ranks is None else ranks
-    place(experiment, ranks)
+    place_clients(experiment, ranks)
     check_parts(experiment, experiment.module_folders or ())  # every rank does, but its error is longer
     output = options.output_for(experiment)
     refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error

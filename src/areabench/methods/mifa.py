@@ -53,11 +53,7 @@ def mifa(clients: int, server_step_size: float) -> Method:
     def remove(state: MifaState, count: int, memories: Vector) -> MifaState:
         return state._replace(updates=state.updates.remove(count, memories))
 
-    def add(state: MifaState, total: Vector) -> MifaState:
-        return state._replace(updates=state.updates.plus(total))
-
-    rule = (np.zeros_like, report, start, receive, aggregate)
-    return Method("mifa", *rule, lose=lose, recalled=recalled, remove=remove, add=add)
+    return Method("mifa", np.zeros_like, report, start, receive, aggregate, lose=lose, recalled=recalled, remove=remove)
 
 
 def build(settings: Mifa, given: Given) -> Method:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import CLIENT, Kind, State, Status
+from areabench.engine.messages import Flag
 from areabench.errors import RunFileError, UncheckedFile, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
@@ -127,6 +128,12 @@ class Run:
         if (rows["kind"] > max(Kind)).any():
             raise damaged(self.path, "/events has unknown kinds")
         return current_events(rows, self.experiment)
+
+    @property
+    def clipped(self) -> int:
+        """Updates that were cut to privacy.range, as far as there is an event log."""
+        events = self.events_array
+        return int(np.count_nonzero((events["kind"] == Kind.UPDATE) & (events["flags"] & Flag.CLIPPED.value > 0)))
 
     @cached_property
     def snapshot_index(self) -> NDArray[Any]:

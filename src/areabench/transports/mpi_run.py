@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from areabench.engine.client import Placement, place
+from areabench.engine.client import Placement, place_clients
 from areabench.engine.data import prepare_data
 from areabench.engine.events import Status
 from areabench.engine.messages import check_limits
@@ -113,7 +113,7 @@ def run_on_mpi(
             world=world,
             scenario=scenario,
             options=options,
-            placement=place(experiment, world.size),
+            placement=place_clients(experiment, world.size),
             hosts=world.gather_hosts(),
             began_at=process_began_at() if began_at is None else began_at,
             triggers=triggers,
@@ -159,7 +159,7 @@ def _share_experiment(load: Callable[[], Experiment], world: World) -> Experimen
         if world.rank:
             return ""
         experiment = load()
-        place(experiment, world.size)
+        place_clients(experiment, world.size)
         if experiment.faults.lost:
             raise UserError("faults.lost: is for the simulator only; on MPI leave it out, and end ranks instead")
         loaded.append(experiment)

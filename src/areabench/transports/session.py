@@ -208,9 +208,20 @@ def record_run(
     recorder.close()
     if ended:
         discard_checkpoint(recorder.path)
-    if remark and remarks:
-        print(f"areabench: {recorder.path}: {remark}", file=sys.stderr)
+    for each in filter(None, (remark, _clipping_remark(recorder, scenario))) if remarks else ():
+        print(f"areabench: {recorder.path}: {each}", file=sys.stderr)
     return status
+
+
+def _clipping_remark(recorder: Recorder, scenario: Scenario) -> str:
+    """What to say where updates were cut to the range of [privacy]; empty elsewhere."""
+    clipped, privacy = recorder.tally.clipped, scenario.experiment.privacy
+    if not clipped or privacy is None:
+        return ""
+    return (
+        f"{clipped:,} updates had entries beyond privacy.range = {privacy.range:g} and were clipped; raise it, or use "
+        "a smaller step size"
+    )
 
 
 def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None:

@@ -78,6 +78,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "file": run.path,
         "status": run.status,
         "events": _events(run),
+        "clipped": run.clipped if run.experiment.privacy is not None else None,
         "mean_staleness": run.summary().mean_staleness,
         "staleness": run.staleness,
         "quantiles": _quantiles(run),

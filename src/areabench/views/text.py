@@ -171,6 +171,8 @@ def _status(run: Run) -> Styled:
     for kind in (Kind.NO_STEP, Kind.CANCELLED):
         if count := int(np.count_nonzero(run.events_array["kind"] == kind)):
             others += f", {count:,} {kind.text}"
+    if run.experiment.privacy is not None:
+        others += f", {run.clipped:,} clipped, {status.refused:,} refused"
     state = Styled(state_word(status.state.text), f": {status.reason}")
     lines = [state, f"{counts}{others}; ended at {status.end_s:.3f} s"]
     return section("status", [*lines, *([Styled((NO_STEPS, DOUBTFUL))] if status.is_without_steps else [])])
