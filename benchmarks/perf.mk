@@ -1,6 +1,6 @@
 # Measurements of areabench itself, on an idle machine.
 
-.PHONY: bench-simulator bench-cost bench-mpi bench-start bench-peers bench-launchers bench-report soak soak-fast
+.PHONY: bench-simulator bench-cost bench-mpi bench-start bench-peers bench-privacy bench-launchers bench-report soak soak-fast
 
 bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
 	@$(BIN)/python benchmarks/perf/bench_simulator.py
@@ -15,6 +15,9 @@ bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport a
 # Other frameworks get environments of their own in build/peers, 3 GB, made once. Torch is for one row of areabench.
 bench-peers: $(VENV)/installed $(VENV)/torch-installed ## time areabench beside APPFL, FLGo, FLSim and Flower: benchmarks/results/PEERS.md (a quarter of an hour)
 	@$(BIN)/python benchmarks/perf/bench_peers.py --torch '$(TORCH)' --output benchmarks/results/PEERS.md
+
+bench-privacy: $(VENV)/installed ## measure what secure aggregation costs: benchmarks/results/PRIVACY.md (three minutes)
+	@$(BIN)/python benchmarks/perf/bench_privacy.py --output benchmarks/results/PRIVACY.md
 
 bench-start: $(VENV)/installed ## measure what each step of a start on 129 ranks takes of the processor (a minute)
 	@$(BIN)/python benchmarks/perf/bench_start.py

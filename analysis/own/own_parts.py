@@ -58,7 +58,10 @@ def server_momentum(clients: int, beta: float = 0.9) -> Method:
         velocity = beta * state.velocity + state.buffer.mean()
         return Step(MomentumState(state.model + velocity, velocity, Buffer()))
 
-    return Method("server_momentum", remember_nothing, report, start, receive, aggregate)
+    def add(state: MomentumState, total: Vector) -> MomentumState:
+        return state._replace(buffer=state.buffer.plus(total))
+
+    return Method("server_momentum", remember_nothing, report, start, receive, aggregate, add=add)
 
 
 # ---------------------------------------------------------------------------------------------------- problem

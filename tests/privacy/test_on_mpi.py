@@ -193,7 +193,9 @@ def test_a_private_sweep_on_mpi(quadratic: Launcher, tmp_path: Path) -> None:  #
         pytest.skip("one MPI is enough")
     sweep = tmp_path / "sweep.toml"
     text = quadratic.experiment.read_text() + "[aggregation]\nupdates = 3\n[privacy]\n"
-    sweep.write_text(text + '[sweep]\ntrials = 1\n[[sweep.grid]]\nmethod.name = ["area", "fedbuff"]\nmethod.step_size = [0.02]\n')
+    sweep.write_text(
+        text + '[sweep]\ntrials = 1\n[[sweep.grid]]\nmethod.name = ["area", "fedbuff"]\nmethod.step_size = [0.02]\n'
+    )
     try:
         code = cli.main(["sweep", str(sweep), "--transport", "mpi", "--output", str(tmp_path / "runs")])
     except SystemExit as ended:

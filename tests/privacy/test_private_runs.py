@@ -388,6 +388,16 @@ def test_steps_by_the_clock_wait_for_enough_clients(tmp_path: Path) -> None:
         assert Kind.STEP in kinds
 
 
+def test_an_own_method_with_sums_takes_part(tmp_path: Path) -> None:
+    """The one that docs/extending.md shows."""
+    from areabench import read_experiment
+
+    folder = Path(__file__).parents[2] / "analysis" / "own"
+    experiment = read_experiment(folder / "own.toml", privacy={"bits": 64}, stop={"horizon_s": 1.0})
+    assert simulate(experiment, around(tmp_path / "run.h5", None)).server_steps > 3
+    replay_equals(tmp_path / "run.h5", build_scenario(experiment, tmp_path, experiment.module_folders or ()))
+
+
 def test_private_runs_share_no_pass() -> None:
     experiment = replace(logistic_experiment("area", 0.1), privacy=Privacy())
     plain = replace(experiment, privacy=None)

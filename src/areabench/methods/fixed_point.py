@@ -85,6 +85,11 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
             f'privacy: method "{method.name}" has no function `add`, so it cannot do with sums of updates; give it '
             "one, or remove the section [privacy]"
         )
+    if method.payload_like is not None:
+        raise UserError(
+            f'privacy: method "{method.name}" has a `payload_like`, and only updates like the model can be masked; '
+            "leave it out, or remove the section [privacy]"
+        )
     add, due, wake, again, lose = method.add, method.due, method.wake, method.again, method.lose
     number, origin, nothing = FixedPoint.of(settings), method.remember(start), np.zeros_like(start)
 
@@ -134,7 +139,7 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
     def wrap(step: Step, state: SumState) -> Step:
         return step._replace(state=state._replace(inner=step.state))
 
-    own_begin, own_correct = method.begin, method.correct
+    own_begin, own_correct, attach = method.begin, method.correct, method.attach
     return replace(
         method,
         remember=remember,
@@ -146,6 +151,7 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
         wake=None if wake is None else lambda state: wake(state.inner),
         begin=None if own_begin is None else lambda memory, *sent: own_begin(held_by(memory), *sent),
         correct=None if own_correct is None else lambda memory, *made: own_correct(held_by(memory), *made),
+        attach=None if attach is None else lambda state: attach(state.inner),
         payload_like=lambda model: np.zeros(model.shape, number.dtype),
         again=None if again is None else lambda state, *order: state._replace(inner=again(state.inner, *order)),
         lose=None if lose is None else lambda state, *lost: wrap(lose(state.inner, *lost), state),

@@ -291,7 +291,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
     def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
         return lambda *given: checks.step(name, function(*given))
 
-    attach, again, remove = method.attach, method.again, method.remove
+    attach, again, remove, add = method.attach, method.again, method.remove, method.add
     return replace(
         method,
         name=settings.name,
@@ -303,6 +303,7 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
         again=None if again is None else lambda *given: checks.state("again", again(*given)),
         lose=None if method.lose is None else guarded("lose", method.lose),
         remove=None if remove is None else lambda *given: checks.state("remove", remove(*given)),
+        add=None if add is None else lambda *given: checks.state("add", add(*given)),
     )
 
 
