@@ -138,6 +138,12 @@ def test_a_sweep_over_the_number_of_clients_gets_the_ranks_of_its_largest_run(
     assert "--ntasks=13" in directives(written("grid.toml", capsys), "SBATCH")
 
 
+def test_a_helper_gets_a_rank_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    script = written("try.toml --clients-per-rank 3 --set privacy.bits=32", capsys)
+    assert "--ntasks=5" in directives(script, "SBATCH")
+    assert "5 MPI ranks: the server, the helper, and" in " ".join(script.replace("#", "").split())
+
+
 def test_the_number_of_clients_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     script = written("try.toml --clients 30 --clients-per-rank 10", capsys)
     assert "--ntasks=4" in directives(script, "SBATCH")

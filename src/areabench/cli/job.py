@@ -202,6 +202,7 @@ class JobRuns:
     ranks: int  # 0 in the simulator
     walltime: str  # HH:MM:SS, of the longest task
     estimate: str  # how the walltime comes about
+    has_helper: bool = False  # on MPI, a rank of its own
     trust: str = ""  # options with which a single run is resumed that calls code of the user's own
 
 
@@ -362,17 +363,21 @@ def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]],
         walltime = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     usual = Path("runs") / f"{name}{'-mpi' * request.on_mpi}{'' if sweep else '.h5'}"
     output = usual if request.runs is None else request.runs if sweep else run_file(str(request.runs))
-    return JobRuns(name, sweep, output, len(runs), ranks, walltime, estimate)
+    return JobRuns(name, sweep, output, len(runs), ranks, walltime, estimate, _needs_helper(runs))
 
 
 def _ranks(runs: Sequence[Experiment], clients_per_rank: int) -> int:
-    """One rank for the server, and as many workers as the largest run needs; a smaller run leaves some idle."""
+    """The server's, the helper's if there is one, and as many workers as the largest run needs."""
     clients = max(run.clients.count for run in runs)
     if clients_per_rank > clients:
         raise UserError(
             f"--clients-per-rank {clients_per_rank}: there are {clients} clients; use a number from 1 to {clients}"
         )
-    return 1 + math.ceil(clients / clients_per_rank)
+    return 1 + _needs_helper(runs) + math.ceil(clients / clients_per_rank)
+
+
+def _needs_helper(runs: Sequence[Experiment]) -> bool:
+    return any(run.privacy is not None for run in runs)
 
 
 def _real_time(runs: Sequence[Experiment], ranks: int) -> tuple[float, str]:
@@ -541,8 +546,9 @@ def _purpose(request: JobRequest, work: JobRuns) -> str:
     if not request.on_mpi:
         return f"{what},{divided} in the simulator, on {counted(request.cores, 'core')}."
     clients = f"up to {request.clients_per_rank} clients" if request.clients_per_rank > 1 else "one client"
-    workers = counted(work.ranks - 1, "worker rank")
-    return f"{what},{divided} on {work.ranks} MPI ranks: the server, and {workers} of {clients} each."
+    workers = counted(work.ranks - 1 - work.has_helper, "worker rank")
+    apart = "the server, the helper" if work.has_helper else "the server"
+    return f"{what},{divided} on {work.ranks} MPI ranks: {apart}, and {workers} of {clients} each."
 
 
 def _body(

@@ -536,7 +536,8 @@ def _spread_option(parser: argparse.ArgumentParser, where: str) -> None:
 def _ranks_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-n", "--ranks", type=positive, metavar="N",
-        help="MPI ranks, 2 to clients + 1: the server's, and those that share the clients (default clients + 1)",
+        help="MPI ranks, 2 to clients + 1: the server's, and those that share the clients (default clients + 1); with "
+        "[privacy] one more, the helper's",
     )  # fmt: skip
 
 
