@@ -127,7 +127,7 @@ def test_a_module_that_is_a_pipe_is_not_read(tmp_path: Path, capsys: pytest.Capt
 def test_a_signal_before_mpirun_starts(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("areabench.launching.run.place", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr("areabench.launching.run.place_clients", lambda *_: os.kill(os.getpid(), number))
     before = signal.getsignal(number)
     assert main(["launch", "tiny.toml", "-o", "run.h5"]) == 4
     assert capsys.readouterr().err == f"areabench: {number.name} came while no run was under way; start it again\n"
