@@ -105,8 +105,8 @@ def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.Captu
 def test_show(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answered(capsys, "show", str(run))
     assert list(answer) == [
-        "file", "status", "events", "clipped", "mean_staleness", "staleness", "quantiles", "clients", "snapshots", "diagnosis",
-        "experiment", "provenance",
+        "file", "status", "events", "clipped", "mean_staleness", "staleness", "quantiles", "clients", "snapshots",
+        "diagnosis", "experiment", "provenance",
     ]  # fmt: skip
     assert (answer["status"]["state"], answer["status"]["updates"], answer["diagnosis"]) == ("done", 16, None)
     assert answer["events"] == {
