@@ -33,11 +33,11 @@ from areabench.experiment.traces import check_trace
 from areabench.host import own_cores
 from areabench.problems.datasets import default_cache
 from areabench.progress import ProgressLine, Style, in_notebook
-from areabench.runfile.export import ExportForm, beside, run_columns, write_columns
+from areabench.runfile.export import ExportForm, beside, inside, run_columns, write_columns
 from areabench.runfile.read import Run, open_run
 from areabench.sweeps.file import check_sweep, merged, read_sweep_file
 from areabench.sweeps.plan import SweepPlan, plan_sweep
-from areabench.sweeps.read import EXPORT, Sweep, open_sweep
+from areabench.sweeps.read import Sweep, open_sweep
 from areabench.threads import VARIABLES
 from areabench.transports.options import RunOptions
 
@@ -201,7 +201,7 @@ def export(
     if isinstance(source, Run):
         chosen = beside(source.path) if folder is None else Path(folder)
         return write_columns(run_columns(source), chosen, to, force=force)
-    chosen = source.folder / EXPORT if folder is None else Path(folder)
+    chosen = inside(source.folder) if folder is None else Path(folder)
     return write_columns({**source.columns(), "table": table_columns(source)}, chosen, to, force=force)
 
 

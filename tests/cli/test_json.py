@@ -98,7 +98,9 @@ def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.Captu
     answer = answered(capsys, "report", str(run), "-o", "page.html")
     assert answer == {"page": "page.html", "bytes": Path("page.html").stat().st_size, "runs": 1, "absent": []}
     Path("split.toml").write_text(LOGISTIC, encoding="utf-8")
-    assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {"figures": ["labels.svg"]}
+    assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {
+        "figures": ["labels.svg"], "notes": [],
+    }  # fmt: skip
     assert Path("labels.svg").exists()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES
+from areabench.sweeps.choose import tuning_notes
 from areabench.sweeps.read import Result, open_sweep
 
 if TYPE_CHECKING:
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
 
 def figures(options: argparse.Namespace, context: CommandContext) -> int:
     """Draw a sweep, or a split."""
-    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    formats, notes = ("png", "svg") if options.format == "both" else (options.format,), list[str]()
     if options.folder is None:
         drawn = _split_figure(options, context, formats)
     elif options.overrides:
         raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
     else:
-        drawn = _sweep_figures(options, formats)
-    context.output.answer(lambda: "".join(f"figure: {path}\n" for path in drawn), lambda: {"figures": drawn})
+        drawn, notes = _sweep_figures(options, formats)
+    lines = [*(f"figure: {path}" for path in drawn), *(f"note: {note}" for note in notes)]
+    context.output.answer(lambda: "".join(f"{line}\n" for line in lines), lambda: {"figures": drawn, "notes": notes})
     return 0
 
 
-def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[Path]:
-    """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep."""
+def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep; files and notes."""
     need_matplotlib("figures")
     from areabench.results.grouping import arrange
     from areabench.views.figures.targets import draw_profiles, settings_to_profile
@@ -58,9 +60,9 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[
         from areabench.views.figures.style import save_pages
 
         save_pages(figures.values(), output)
-        return [output]
+        return [output], tuning_notes(sweep)
     paths = {name: [output / f"{name}.{suffix}" for suffix in formats] for name in figures}
-    return [path for name, figure in figures.items() for path in _save(figure, paths[name])]
+    return [path for name, figure in figures.items() for path in _save(figure, paths[name])], tuning_notes(sweep)
 
 
 def _split_figure(options: argparse.Namespace, context: CommandContext, formats: Sequence[str]) -> list[Path]:

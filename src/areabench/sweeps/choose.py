@@ -15,7 +15,7 @@ from areabench.sweeps.plan import Candidates, Member, candidates_of, members_at
 from areabench.sweeps.tune import Metric, Tune
 
 if TYPE_CHECKING:
-    from areabench.sweeps.read import Result
+    from areabench.sweeps.read import Result, Sweep
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,12 @@ class Tuning:
             f"({tune.search} search over {', '.join(self.keys)}) on seeds {tune.seeds[0]} to {tune.seeds[-1]}; "
             "shown on other seeds"
         )
+
+
+def tuning_notes(sweep: Sweep) -> list[str]:
+    """What the views of a tuned sweep show, and what is to be said about the choice; nothing of other sweeps."""
+    tuning = sweep.tuning
+    return [] if tuning is None else [f"{sweep.plan.name} shows {tuning.sentence}", *tuning.notes]
 
 
 def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member], tuple[str, ...]]:
@@ -94,13 +100,13 @@ def score_of(trials: Sequence[Result], metric: Metric, target: float) -> tuple[f
         return (statistics.fmean(trial.final_loss for trial in trials),)
     accuracy = statistics.fmean(trial.final_accuracy for trial in trials)
     if math.isnan(accuracy):
-        raise UserError("the problem has no accuracy to choose by; use --metric loss")
+        raise UserError('the problem has no accuracy to choose by; use --metric loss, or metric = "loss" in [tune]')
     if metric == "accuracy":
         return (-accuracy,)
     if not all(trial.knows_time_to(target) for trial in trials):
         raise UserError(
             f'the time to {target:g} % is not known (record.snapshots = "none", or a run ended before its horizon); '
-            "use --metric accuracy"
+            'use --metric accuracy, or metric = "accuracy" in [tune]'
         )
     times_s = [trial.time_to_accuracy(target) for trial in trials]
     reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]
