@@ -54,7 +54,7 @@ def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member]
     """The test runs of a sweep whose tuning runs are done, given by file name; and what to say about the choice."""
     assert file.tune is not None
     members: list[Member] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}  # what is to be said, and of whom
     for group in candidates_of(file):
         scores = []
         for number, point in enumerate(group.points):
@@ -63,12 +63,14 @@ def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member]
             if trials and not any(trial.has_diverged for trial in trials):
                 scores.append((score_of(trials, file.tune.metric, file.tune.target), number))
         if not scores:
-            notes.append(f"{_name(file, group)}: no setting that was tried is without a diverged or failed trial")
+            failed = "no setting that was tried is without a diverged or failed trial"
+            notes.setdefault(failed, []).append(_name(file, group))
             continue
         best = group.points[min(scores)[1]]
         members += members_at(file, group, best, None)
-        notes += [f"{_name(file, group)}: {words}" for words in edges(group.points, best)]
-    return members, tuple(notes)
+        for words in edges(group.points, best):
+            notes.setdefault(words, []).append(_name(file, group))
+    return members, tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items())
 
 
 def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, Any], ...]) -> list[str]:
