@@ -224,7 +224,7 @@ def record_run(
     if ended:
         discard_checkpoint(recorder.path)
     if remark and remarks:
-        print(f"areabench: {recorder.path}: {remark}", file=sys.stderr)
+        print(f"areabench: {remark}", file=sys.stderr)
     return status
 
 
