@@ -15,7 +15,7 @@ from areabench.experiment.method_records import Area
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
 from areabench.results.table import table_columns
-from areabench.sweeps.choose import edges, score_of
+from areabench.sweeps.choose import edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, load_sweep
 from areabench.sweeps.read import Result, open_sweep
@@ -213,6 +213,17 @@ def test_a_sweep_from_python_is_tuned_over_dotted_keys() -> None:
     sweep = areabench.sweep(sections, grid=grid, trials=2, tune=tune, jobs=1)
     assert sweep.tuning is not None
     assert (len(sweep.tuning.results), len(sweep.results), sweep.tuned_keys) == (4, 4, ("method.step_size",))
+
+
+def test_a_note_that_holds_for_several_is_said_once() -> None:
+    sections = {"clients": {"count": 2}, "method": "area", "problem": "quadratic", "stop": {"iterations": 20}}
+    rates = [{"name": "uniform", "rate": rate} for rate in (1.0, 2.0)]
+    tune = {"budget": 2, "trials": 1, "metric": "loss", "keys": {"method.step_size": [0.001, 0.1]}}
+    sweep = areabench.sweep(sections, grid={"rates": rates}, tune=tune, jobs=1)
+    assert tuning_notes(sweep)[1:] == [
+        "AREA, uniform (λ = 1); AREA, uniform (λ = 2): the best method.step_size = 0.1 is at the edge of the grid "
+        "(0.001 to 0.1); a better one may lie beyond it"
+    ]
 
 
 def test_shares_of_a_tuned_sweep_make_their_parts_of_both(
