@@ -225,7 +225,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),
         (["table", "grid"], "areabench.cli.table.open_finished"),
-        (["figures", "grid"], "areabench.cli.figures.open_sweep"),
+        (["figures", "grid"], "areabench.cli.figures.open_finished"),
         (["watch", "tiny.h5"], "areabench.views.watch.follower.Follower.frame"),
         (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
     ],

@@ -235,9 +235,15 @@ def test_shares_of_a_tuned_sweep_make_their_parts_of_both(
     assert main([*words, "1/2"]) == 0
     assert (said := capsys.readouterr().out).startswith("runs/tuned, tuning: 6 runs: 6 done now")
     assert told in said
+    assert main(["table", "runs/tuned"]) == main(["figures", "runs/tuned"]) == 2
+    assert "6 tuning runs are missing or have failed, so nothing is chosen yet" in capsys.readouterr().err
+    assert main([*words, "2/2", "--dry-run"]) == 0
+    assert "then 2 runs of what they choose\n" in capsys.readouterr().out
     assert main([*words, "2/2"]) == 0  # the last of the tuning runs
     assert "runs/tuned, test: 2 runs: 2 done now" in (said := capsys.readouterr().out)
     assert told not in said
+    assert main([*words, "2/2", "--dry-run"]) == 0
+    assert "then 2 runs of what they chose: 2 done, 0 pending\n" in capsys.readouterr().out
     assert (len(open_sweep("runs/tuned").results), len(open_sweep("runs/tuned").missing)) == (2, 2)
     assert main([*words, "1/2"]) == 0
     assert "runs/tuned, test: 2 runs: 2 done now" in capsys.readouterr().out

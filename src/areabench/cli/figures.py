@@ -12,7 +12,7 @@ from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES
 from areabench.sweeps.choose import tuning_notes
-from areabench.sweeps.read import Result, open_sweep
+from areabench.sweeps.read import Result, open_finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,10 +44,8 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple
     output: Path = options.output or options.folder / "figures"
     if output.suffix in (".png", ".svg") and not output.is_dir():
         raise UserError(f"--output {output}: a sweep has several figures; name a folder, or a file that ends in .pdf")
-    sweep = open_sweep(options.folder)
+    (sweep,) = open_finished([options.folder])
     results = sweep.results
-    if not results:
-        raise UserError(f"{options.folder}: no run of this sweep is done; run it with `areabench sweep` first")
     step_sizes, pages = read_step_sizes(options.step_sizes, results), arrange(results, sweep.tuned_keys)
     figures = {
         f"{name}{page.slug}": figure

@@ -20,10 +20,11 @@ from areabench.host import peak_bytes
 from areabench.launching.ranks import on_ranks
 from areabench.progress import Style, duration
 from areabench.runfile.read import open_run
+from areabench.sweeps.file import SweepFile
 from areabench.sweeps.folder import check_contents, sweep_state
 from areabench.sweeps.plan import SweepPlan, expected_tests, load_sweep, read_share
 from areabench.sweeps.pool import group_passes
-from areabench.sweeps.read import Failure
+from areabench.sweeps.read import Failure, with_tests
 from areabench.sweeps.run import (
     FolderReport,
     SweepOptions,
@@ -149,10 +150,23 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
             f"about {steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
         if plan.file is not None:
-            print(f"  then {counted(len(expected_tests(plan.file)), 'run')} of what they choose")
+            _describe_tests(plan, plan.file, folder, options)
         _list(found.invalid)
         impossible += len(found.invalid)
     return int(impossible > 0)
+
+
+def _describe_tests(plan: SweepPlan, file: SweepFile, folder: Path, options: SweepOptions) -> None:
+    """Print what follows the tuning runs."""
+    tests = None if options.force else with_tests(plan, folder)
+    if tests is None:
+        expected = len(expected_tests(file)[options.share.number - 1 :: options.share.of])
+        print(f"  then {counted(expected, 'run')} of what they choose")
+        return
+    found = sweep_state(options.share.taken_from(tests), folder, force=False)
+    print(
+        f"  then {counted(found.runs, 'run')} of what they chose: {found.done:,} done, {len(found.pending):,} pending"
+    )
 
 
 def _say_ended(report: FolderReport) -> None:

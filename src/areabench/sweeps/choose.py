@@ -37,9 +37,10 @@ class Tuning:
     def sentence(self) -> str:
         """What the tables show, in words."""
         tune = self.tune
+        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
         return (
             f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
-            f"({tune.search} search over {', '.join(self.keys)}) on seeds {tune.seeds[0]} to {tune.seeds[-1]}; "
+            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
             "shown on other seeds"
         )
 

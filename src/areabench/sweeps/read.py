@@ -336,6 +336,11 @@ def open_finished(folders: Sequence[Path]) -> list[Sweep]:
     sweeps = [open_sweep(folder) for folder in folders]
     for sweep in sweeps:
         if not sweep.results:
+            if sweep.tuning is not None and sweep.tuning.missing:
+                raise UserError(
+                    f"{sweep.folder}: {len(sweep.tuning.missing):,} tuning runs are missing or have failed, so nothing "
+                    "is chosen yet; run `areabench sweep` again"
+                )
             failures = sweep.failures
             reason = f" ({len(failures):,} failed, the first: {failures[0].reason})" if failures else ""
             raise UserError(
