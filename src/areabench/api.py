@@ -298,8 +298,10 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
 @contextmanager
 def _run_file(output: str | Path | None) -> Iterator[Path]:
     """The path of the run file; without output, in a folder that is removed when the file has been opened."""
+    from areabench.cli.parser import run_file
+
     if output is not None:
-        yield Path(output)
+        yield run_file(str(output))
         return
     with TemporaryDirectory(prefix="areabench-") as folder:
         yield Path(folder, "run.h5")
@@ -352,8 +354,11 @@ def _options(
     checkpoint_s: float | None = None,
     progress: bool | None,
 ) -> RunOptions:
+    if checkpoint_s is not None and not checkpoint_s >= 0:
+        raise UserError(f"checkpoint_s={checkpoint_s}: is not a time in seconds; give a number >= 0, or None")
     command, style = f"areabench.{function}() in Python", _style(progress)
-    return RunOptions(output, _cache(), command, force, style, checkpoint_s, observers=tuple(observers))
+    told = (observers,) if isinstance(observers, str) else tuple(observers)
+    return RunOptions(output, _cache(), command, force, style, checkpoint_s, observers=told)
 
 
 def _cache() -> Path:

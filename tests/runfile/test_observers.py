@@ -204,7 +204,7 @@ def test_tensorboard_counts_the_updates_before_a_run_was_resumed(stopped: Callab
 
 
 def test_csv(tmp_path: Path) -> None:
-    with areabench.simulate(TINY, observers=["csv=live"]) as run:
+    with areabench.simulate(TINY, observers="csv=live") as run:  # one needs no list
         with (tmp_path / "live" / "events.csv").open() as file:
             events = list(csv.DictReader(file))
         with (tmp_path / "live" / "snapshots.csv").open() as file:

@@ -35,12 +35,12 @@ PAPER_COLUMNS = (
 CellValues = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
 
 
-def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
+def sweep_table(sweep: Sweep, keep: RuleName = "all", target: float = 80.0) -> pd.DataFrame:
     """What `areabench table` shows of a sweep, every number in full, beside the paper's; one row per cell.
 
     A cell is one method, rates setting and step size. `keep` names the rule that says which step sizes are kept
-    (docs/tables.md), `target` is the test accuracy in percent whose time is shown. A rho that was not reached is
-    infinite; what is not known is missing.
+    (docs/tables.md; a tuned sweep has chosen its own), `target` is the test accuracy in percent whose time is shown. A
+    rho that was not reached is infinite; what is not known is missing.
     """
     rule = rule_of(sweep, named_rule(keep, target=target))
     tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
