@@ -131,17 +131,18 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Notes]:
     """Makes run.h5, which stops after five events, and returns what its observer was told."""
 
     class Stopping(CheckpointTriggers):
-        asked = 0
+        asked, signal = 0, "SIGTERM"
 
         def due(self) -> bool:
             self.asked += 1
-            self.stop_signal = "SIGTERM" if self.asked > 5 else ""
+            self.stop_signal = self.signal if self.asked > 5 else ""
             return self.asked > 5
 
-    def make(**overrides: Any) -> Notes:
+    def make(signal: str = "SIGTERM", **overrides: Any) -> Notes:
         notes = Notes()
         with monkeypatch.context() as patch:
             patch.setattr(session, "CheckpointTriggers", Stopping)
+            patch.setattr(Stopping, "signal", signal)
             with areabench.simulate(TINY, output="run.h5", checkpoint_s=0.0, observers=[notes], **overrides) as run:
                 assert run.status.state == State.STOPPED
         return notes
@@ -184,6 +185,13 @@ def test_a_run_with_an_object_is_resumed_with_it(stopped: Callable[..., Notes]) 
     with areabench.resume("run.h5", delays=own) as run:
         assert run.status.state == State.DONE
         assert areabench.replay(run, delays=own).equal
+
+
+def test_an_interrupt_reaches_the_caller_and_leaves_a_run_to_resume(stopped: Callable[..., Notes]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        stopped("SIGINT")
+    with areabench.resume("run.h5") as run:
+        assert run.status.state == State.DONE
 
 
 def test_a_run_that_has_ended_is_not_resumed() -> None:
