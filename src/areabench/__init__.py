@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from areabench import theory
-    from areabench.api import export, launch, read_experiment, replay, simulate, sweep
+    from areabench.api import export, launch, read_experiment, replay, resume, simulate, sweep
     from areabench.errors import RunFailure, UserError
     from areabench.experiment.records import Experiment
     from areabench.results.table import sweep_table
@@ -32,6 +32,7 @@ __all__ = [
     "open_sweep",
     "read_experiment",
     "replay",
+    "resume",
     "simulate",
     "sweep",
     "sweep_table",
@@ -50,6 +51,7 @@ _NAMES = {
     "open_sweep": "sweeps.read",
     "read_experiment": "api",
     "replay": "api",
+    "resume": "api",
     "simulate": "api",
     "sweep": "api",
     "sweep_table": "results.table",

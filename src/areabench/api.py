@@ -1,11 +1,13 @@
-"""Runs from Python: simulate, launch, sweep and replay, and experiments to run.
+"""Runs from Python: simulate, launch, resume, sweep and replay, and experiments to run.
 
 An experiment is the path of its file, TOML text, a dict of its sections, or an `Experiment`; whichever it is, it is
 checked in the same way, and `overrides` change it: `seed=3`, `split="iid"`, `method={"step_size": 0.1}`. A section
 whose `name` changes is replaced as a whole. With `output=None` no file is left: the run lives as long as its `Run`.
 
 `observers` are told of events and snapshots (`areabench.observers`): objects, or texts such as `csv=FOLDER`; those of a
-launch live on rank 0 and are texts, ready ones, or `module:function`.
+launch live on rank 0 and are texts, ready ones, or `module:function`. `checkpoint_s` is the real time between
+checkpoints for `resume`; a signal leaves another one. 0, and None of a launch: only a signal does; None of a
+simulation: there are none.
 
 `progress` is a live line on a terminal and a bar in a notebook; False shows none, True shows it elsewhere too.
 """
@@ -13,6 +15,7 @@ launch live on rank 0 and are texts, ready ones, or `module:function`.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +24,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from areabench.engine.events import State
+from areabench.engine.events import State, Status
 from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.fields import Passed
+from areabench.experiment.labels import MPI
 from areabench.experiment.parse import Location, anchored, to_toml
 from areabench.experiment.parse import read_experiment as read_tables
 from areabench.experiment.records import Experiment
@@ -33,11 +37,11 @@ from areabench.experiment.traces import check_trace
 from areabench.host import own_cores
 from areabench.problems.datasets import default_cache
 from areabench.progress import ProgressLine, Style, in_notebook
-from areabench.runfile.export import ExportForm, beside, run_columns, write_columns
+from areabench.runfile.export import ExportForm, beside, inside, run_columns, write_columns
 from areabench.runfile.read import Run, open_run
 from areabench.sweeps.file import check_sweep, merged, read_sweep_file
 from areabench.sweeps.plan import SweepPlan, plan_sweep
-from areabench.sweeps.read import EXPORT, Sweep, open_sweep
+from areabench.sweeps.read import Sweep, open_sweep
 from areabench.threads import VARIABLES
 from areabench.transports.options import RunOptions
 
@@ -67,6 +71,7 @@ def simulate(
     output: str | Path | None = None,
     force: bool = False,
     observers: Sequence[object] = (),
+    checkpoint_s: float | None = None,
     progress: bool | None = None,
     **overrides: Any,
 ) -> Run:
@@ -75,7 +80,8 @@ def simulate(
 
     chosen = read_experiment(experiment, **overrides)
     with _run_file(output) as path:
-        simulate_run(chosen, _options("simulate", path, observers, force=force, progress=progress))
+        options = _options("simulate", path, observers, force=force, checkpoint_s=checkpoint_s, progress=progress)
+        _check_status(simulate_run(chosen, options))
         return _opened(path, output)
 
 
@@ -87,6 +93,7 @@ def launch(
     output: str | Path | None = None,
     force: bool = False,
     observers: Sequence[object] = (),
+    checkpoint_s: float | None = None,
     progress: bool | None = None,
     **overrides: Any,
 ) -> Run:
@@ -105,13 +112,45 @@ def launch(
     with TemporaryDirectory(prefix="areabench-") as folder, _run_file(output) as path, _environment_of_ranks():
         file = Path(folder, "experiment.toml")
         file.write_text(to_toml(chosen), encoding="utf-8")
-        options = _options("launch", path, observers, force=force, progress=progress)
-        code = launch_run(chosen, file, options, ranks, quiet=True)
-        if code == 130:
-            raise KeyboardInterrupt
-        if not path.exists() or code in (1, 2):
-            raise RunFailure(_failure(path, code))
+        options = _options("launch", path, observers, force=force, checkpoint_s=checkpoint_s, progress=progress)
+        _check_code(launch_run(chosen, file, options, ranks, quiet=True), path)
         return _opened(path, output)
+
+
+def resume(
+    run: Run | str | Path,
+    /,
+    *,
+    ranks: int | None = None,
+    observers: Sequence[object] = (),
+    checkpoint_s: float | None = None,
+    trust: Sequence[str | Path] = (),
+    progress: bool | None = None,
+    **parts: Any,
+) -> Run:
+    """Continue a run that was stopped or killed from its checkpoint, in its file, and open it.
+
+    In virtual time it leaves what a run without a stop leaves; one on MPI continues on new ranks of this machine.
+    `trust` and `parts` are those of `replay`.
+    """
+    from areabench.engine.plugins.trust import check_trusted
+    from areabench.experiment.module_paths import trusted_folders
+    from areabench.launching.run import resume_on_ranks
+    from areabench.transports.session import resumable, resume_simulation
+
+    path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
+    options = _options("resume", path, observers, force=True, checkpoint_s=checkpoint_s, progress=progress)
+    with open_run(path) as recorded, _environment_of_ranks():
+        resumable(recorded)
+        experiment = _with_parts(recorded, parts)
+        check_trusted(experiment, path, trusted)
+        if recorded.provenance.transport == MPI:
+            _check_code(resume_on_ranks(recorded, options, ranks, trusted=trusted, quiet=True), path)
+        elif ranks is not None:
+            raise UserError(f"ranks={ranks}: {path} was simulated; leave it out")
+        else:
+            _check_status(resume_simulation(recorded, options, trusted_folders(trusted), experiment))
+    return open_run(path)
 
 
 def sweep(
@@ -201,7 +240,7 @@ def export(
     if isinstance(source, Run):
         chosen = beside(source.path) if folder is None else Path(folder)
         return write_columns(run_columns(source), chosen, to, force=force)
-    chosen = source.folder / EXPORT if folder is None else Path(folder)
+    chosen = inside(source.folder) if folder is None else Path(folder)
     return write_columns({**source.columns(), "table": table_columns(source)}, chosen, to, force=force)
 
 
@@ -259,8 +298,10 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
 @contextmanager
 def _run_file(output: str | Path | None) -> Iterator[Path]:
     """The path of the run file; without output, in a folder that is removed when the file has been opened."""
+    from areabench.cli.parser import run_file
+
     if output is not None:
-        yield Path(output)
+        yield run_file(str(output))
         return
     with TemporaryDirectory(prefix="areabench-") as folder:
         yield Path(folder, "run.h5")
@@ -282,23 +323,42 @@ def _opened(path: Path, output: str | Path | None) -> Run:
     return run
 
 
-def _failure(path: Path, code: int) -> str:
-    """Why a launch has no run to return."""
+def _check_status(status: Status) -> None:
+    """Pass an interrupt on that has stopped a run, which has left a checkpoint."""
+    if status.state == State.STOPPED and status.reason == signal.SIGINT.name:
+        raise KeyboardInterrupt
+
+
+def _check_code(code: int, path: Path) -> None:
+    """Raise where a launch that ended with this exit code has no run to return."""
+    if code == 130:
+        raise KeyboardInterrupt
+    if path.exists() and code not in (1, 2):
+        return
     if path.exists():
         with open_run(path) as run:
             if run.status.state == State.FAILED:
-                return f"the run failed: {run.status.reason}"
-    return f"the launch ended with exit code {code}; its lines on stderr say why"
+                raise RunFailure(f"the run failed: {run.status.reason}")
+    raise RunFailure(f"the launch ended with exit code {code}; its lines on stderr say why")
 
 
 # ---------------------------------------------------------------------------------------------------- options
 
 
 def _options(
-    function: str, output: Path, observers: Sequence[object] = (), *, force: bool, progress: bool | None
+    function: str,
+    output: Path,
+    observers: Sequence[object] = (),
+    *,
+    force: bool,
+    checkpoint_s: float | None = None,
+    progress: bool | None,
 ) -> RunOptions:
+    if checkpoint_s is not None and not checkpoint_s >= 0:
+        raise UserError(f"checkpoint_s={checkpoint_s}: is not a time in seconds; give a number >= 0, or None")
     command, style = f"areabench.{function}() in Python", _style(progress)
-    return RunOptions(output, _cache(), command, force, style, observers=tuple(observers))
+    told = (observers,) if isinstance(observers, str) else tuple(observers)
+    return RunOptions(output, _cache(), command, force, style, checkpoint_s, observers=told)
 
 
 def _cache() -> Path:

@@ -227,7 +227,7 @@ class NotebookLine:
 
 def as_html(text: str) -> str:
     """A progress line as HTML: its bar as an element that browsers draw."""
-    line = escape(text)
+    line = escape(re.sub(" {3,}", "  ", text))  # what aligns lines below each other on a terminal
     if found := re.search(r"\[(#*)(\.*)\]", line):
         done, length = len(found[1]), len(found[1]) + len(found[2])
         element = f'<progress value="{done}" max="{length}"></progress>'

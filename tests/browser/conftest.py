@@ -1,4 +1,4 @@
-"""One browser and three pages for all tests of this folder."""
+"""One browser and four pages for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 from tests.browser.drive import browser, complaints, load, missing, resize
-from tests.browser.examples import HOSTILE, four_methods, simulate, small_sweep
+from tests.browser.examples import HOSTILE, four_methods, simulate, small_sweep, tuned_sweep
 
 from areabench.cli.main import main
 
@@ -24,12 +24,13 @@ def driver() -> Iterator[Chrome]:
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The pages of one run, of several, and of a sweep."""
+    """The pages of one run, of several, of a sweep, and of one that is tuned."""
     folder = tmp_path_factory.mktemp("pages")
     sources = {
         "one": simulate(folder, "one"),
         "several": four_methods(folder / "several"),
         "sweep": small_sweep(folder / "sweep"),
+        "tuned": tuned_sweep(folder / "tuned"),
     }
     pages = {name: folder / f"{name}.html" for name in sources}
     for name, source in sources.items():

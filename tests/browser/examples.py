@@ -54,6 +54,19 @@ rates = [{ name = "uniform", rate = 8.0 }, { name = "normal", mean = 8.0, deviat
 method.name = ["area", "fedbuff"]
 method.step_size = [1e-3, 1.0, 1e5]
 """
+_TUNED = """
+[sweep]
+trials = 6
+[[sweep.grid]]
+rates = [{ name = "uniform", rate = 8.0 }, { name = "normal", mean = 8.0, deviation = 4.0 }]
+method.name = ["as-fedavg", "fedbuff"]
+[tune]
+budget = 4
+trials = 1
+[tune.keys]
+method.step_size = [0.01, 1.0]
+method.server_step_size = [0.5, 1.0]
+"""
 METHODS = {"area": 3.0, "fedbuff": 0.5, "as-fedavg": 1e7, "s-fedavg": 1e-3}  # the last two diverge, and learn nothing
 
 
@@ -95,6 +108,15 @@ def negative_losses(folder: Path) -> Path:
         metrics["train_loss"][-3:] = (-0.25, 0.0, -0.5)
         file["metrics"][:] = metrics
     return folder
+
+
+def tuned_sweep(folder: Path) -> Path:
+    """Twelve tuning runs, and twenty-four test runs of what they choose."""
+    folder.mkdir()
+    (folder / "tuned.toml").write_text(f"{_EXPERIMENT}events = false{_TUNED}", encoding="utf-8")
+    output = folder / "tuned"
+    assert main(["sweep", str(folder / "tuned.toml"), "-o", str(output), "--jobs", "1", "--progress", "never"]) == 0
+    return output
 
 
 def small_sweep(folder: Path) -> Path:

@@ -44,7 +44,7 @@ def script(driver: Chrome, text: str) -> Any:
 # ---------------------------------------------------------------------------------------------------- every page
 
 
-@pytest.mark.parametrize("name", ["one", "several", "sweep"])
+@pytest.mark.parametrize("name", ["one", "several", "sweep", "tuned"])
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_page_opens_from_disk_fits_the_screen_and_logs_nothing(
@@ -67,7 +67,7 @@ def test_everything_is_in_the_page(several: Chrome) -> None:
 # ---------------------------------------------------------------------------------------------------- strangers
 
 
-@pytest.mark.parametrize("name", ["one", "several", "sweep"])
+@pytest.mark.parametrize("name", ["one", "several", "sweep", "tuned"])
 def test_no_column_of_the_summary_is_clipped(name: str, desktop: Chrome, pages: dict[str, Path]) -> None:
     load(desktop, pages[name])
     whole, seen = (
@@ -232,6 +232,22 @@ def test_a_sweep_names_its_missing_run_and_counts_its_trials(sweep: Chrome) -> N
     assert len(missing) == 1
     assert missing[0].startswith("missing AREA, α = 1, uniform (λ = 8), seed 2")
     assert "1 of 2" in column(sweep, texts(sweep, "#summary-table th").index("Trials") + 1)
+
+
+def test_a_tuned_sweep_says_what_was_tuned_and_marks_what_is_tied(desktop: Chrome, pages: dict[str, Path]) -> None:
+    load(desktop, pages["tuned"])
+    first, *others = texts(desktop, "#summary .tuning")
+    assert first.startswith("tuned shows of each method the setting with the highest mean accuracy, of at most 4 tried")
+    assert others
+    assert all("is at the edge of the grid" in note for note in others)
+    assert "the tuning runs are not shown" in one(desktop, "#sensitivity").text
+    assert len(desktop.find_elements(By.CSS_SELECTOR, "#reached .series")) == 4
+    assert len(desktop.find_elements(By.CSS_SELECTOR, "#profile .series")) == 2
+    assert all(" to " in text or text == "best mean" for text in texts(desktop, "#differences tbody td:nth-child(3)"))
+    marked = desktop.find_elements(By.CSS_SELECTOR, "#summary-table :is(.tied, .best)")
+    assert marked
+    heights = {cell.rect["height"] for cell in desktop.find_elements(By.CSS_SELECTOR, "#summary-table .method")}
+    assert len(heights) == 1  # no name is broken
 
 
 def test_step_sizes_of_a_sweep_are_chosen(sweep: Chrome) -> None:

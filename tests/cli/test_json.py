@@ -98,7 +98,9 @@ def test_report_and_figures_name_what_they_wrote(run: Path, capsys: pytest.Captu
     answer = answered(capsys, "report", str(run), "-o", "page.html")
     assert answer == {"page": "page.html", "bytes": Path("page.html").stat().st_size, "runs": 1, "absent": []}
     Path("split.toml").write_text(LOGISTIC, encoding="utf-8")
-    assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {"figures": ["labels.svg"]}
+    assert answered(capsys, "figures", "--split", "split.toml", "-o", "labels.svg") == {
+        "figures": ["labels.svg"], "notes": [],
+    }  # fmt: skip
     assert Path("labels.svg").exists()
 
 
@@ -223,7 +225,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),
         (["table", "grid"], "areabench.cli.table.open_finished"),
-        (["figures", "grid"], "areabench.cli.figures.open_sweep"),
+        (["figures", "grid"], "areabench.cli.figures.open_finished"),
         (["watch", "tiny.h5"], "areabench.views.watch.follower.Follower.frame"),
         (["job", "tiny.toml", "--scheduler", "slurm"], "areabench.cli.job.work_of"),
     ],

@@ -110,6 +110,17 @@ def test_a_run_in_memory_leaves_no_file_and_is_the_run_of_a_file(tmp_path: Path)
         assert (str(run.path), stored.path) == ("in memory", Path("tiny.h5"))
 
 
+def test_a_run_file_ends_in_h5_and_its_folder_is_made() -> None:
+    with areabench.simulate(TINY, output="new/tiny") as run:
+        assert run.path == Path("new/tiny.h5")
+    assert Path("new/tiny.h5").is_file()
+
+
+def test_a_checkpoint_before_the_run_began_is_refused() -> None:
+    with pytest.raises(UserError, match=r"checkpoint_s=-1: is not a time in seconds"):
+        areabench.simulate(TINY, checkpoint_s=-1)
+
+
 def test_a_file_is_overwritten_only_by_force() -> None:
     areabench.simulate(TINY, output="tiny.h5").close()
     with pytest.raises(RunFileError, match=r"tiny.h5: exists"):

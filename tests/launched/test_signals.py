@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import areabench
 from areabench.engine.events import State
 from areabench.host import Process, is_alive, start_ticks, this_machine
 from areabench.launching.families import Family, mpi4py_family
@@ -119,10 +122,14 @@ def test_a_signal_stops_the_run_and_it_can_continue(
     with quadratic.recorded() as recorded:
         assert recorded.status.state == State.STOPPED
         before = recorded.status.updates
-    assert quadratic.start([sys.executable, "-m", "areabench", "resume", str(quadratic.run_file)]).code == 0
-    with quadratic.recorded() as recorded:
+    told = quadratic.folder / "resumed.jsonl"
+    with areabench.resume(quadratic.run_file, observers=[f"jsonl={told}"]) as recorded:
         assert recorded.status.state == State.DONE
         assert recorded.status.updates > before
+        events, snapshots = len(recorded.events_array), len(recorded.snapshot_index)
+    what = Counter(json.loads(line)["what"] for line in told.read_text().splitlines())
+    assert 0 < what.pop("event") < events
+    assert what == {"snapshot": snapshots, "end": 1}
     assert quadratic.replay() == 0
 
 

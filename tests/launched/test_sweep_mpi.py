@@ -65,6 +65,26 @@ def test_a_sweep_in_real_time(sweep_file: Path, quadratic: Launcher, capsys: pyt
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("on_ranks", [False, True])
+def test_a_tuned_sweep_in_real_time(on_ranks: bool, sweep_file: Path, quadratic: Launcher) -> None:
+    text = sweep_file.read_text().replace(GRID, "[sweep]\ntrials = 2\n")
+    sweep_file.write_text(
+        f'{text}[tune]\nbudget = 2\ntrials = 1\nmetric = "loss"\n[tune.keys]\nmethod.step_size = [0.01, 0.02]\n'
+    )
+    arguments = ["sweep", str(sweep_file), "--transport", "mpi"]
+    ended = quadratic.start(mpirun_command(3, [*arguments, "--on-ranks"]) if on_ranks else [*SWEEP, *arguments[2:]])
+    assert (ended.code, ended.errors) == (0, "")
+    tuning, test, verdicts, _cost = ended.output.splitlines()
+    assert tuning.startswith("runs/try-mpi, tuning: 2 runs: 2 done now")
+    assert test.startswith("runs/try-mpi, test: 2 runs: 2 done now")
+    assert verdicts.strip().startswith("4 ") or "," in verdicts
+    sweep = open_sweep("runs/try-mpi")
+    assert sweep.tuning is not None
+    assert [one.experiment.seed for one in sweep.tuning.results] == [2, 2]
+    assert [one.experiment.seed for one in sweep.results] == [0, 1]
+
+
+@pytest.mark.slow
 def test_a_sweep_on_the_ranks_of_a_launch(sweep_file: Path, quadratic: Launcher) -> None:
     ended = quadratic.start(mpirun_command(4, ["sweep", str(sweep_file), "--transport", "mpi", "--on-ranks"]))
     assert (ended.code, ended.errors) == (0, "")

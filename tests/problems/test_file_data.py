@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import areabench
 from areabench.errors import UserError
 from areabench.experiment.problem_records import File, ScikitLearn
 from areabench.problems.datasets import Dataset, is_sparse, load
@@ -146,6 +147,40 @@ def test_features_are_standardised_over_the_training_samples(tmp_path: Path) -> 
     data = loaded(npz(tmp_path / "t.npz", arrays), standardise=True)
     assert data.train_features.tolist() == [[-1, 0], [1, 0]]
     assert data.test_features.tolist() == [[3, 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "constant"),
+    [
+        ("f4", {}, 1),
+        ("f4", {"scale": 0.5}, 2),
+        ("u1", {}, 255),
+        ("i4", {"scale": 3.0}, 1),
+        ("u1", {"scale": 0.001}, 255),
+    ],
+)
+def test_an_intercept_is_a_feature_that_a_model_sees_as_1(
+    kind: str, settings: dict[str, Any], constant: float, tmp_path: Path
+) -> None:
+    arrays = {"x_train": np.array([[4, 5], [6, 7]], kind), "y_train": [0, 1], "x_test": np.ones((1, 2), kind)}
+    data = loaded(npz(tmp_path / "t.npz", {**arrays, "y_test": [0]}), intercept=True, **settings)
+    assert (data.train_features.dtype, data.train_features.tolist()) == (kind, [[4, 5, constant], [6, 7, constant]])
+    assert data.test_features.tolist() == [[1, 1, constant]]
+
+
+def test_an_intercept_keeps_sparse_features_sparse_and_separates_what_lies_on_a_ray(tmp_path: Path) -> None:
+    """Without one, no linear model tells a class around 0 from those around 4 and 8."""
+    lines = [f"{label} 1:{4 * label + shift / 10}" for label in (0, 1, 2) for shift in range(-5, 6)]
+    (tmp_path / "ray.svm").write_text("\n".join(lines))
+    sections: dict[str, Any] = {"clients": {"count": 1}, "method": {"name": "area", "step_size": 0.3}}
+    sections |= {"problem": {"name": "logistic", "start_width": 0.0}, "stop": {"horizon_s": 200.0}}
+    found = {}
+    for intercept in (False, True):
+        data = {"name": "file", "file": str(tmp_path / "ray.svm"), "intercept": intercept}
+        with areabench.simulate(sections, data=data, split="iid") as run:
+            found[intercept] = run.summary().test_accuracy
+    assert is_sparse(loaded(tmp_path / "ray.svm", intercept=True).train_features)
+    assert found[True] == 100 > found[False]
 
 
 def test_a_regression_keeps_its_targets_and_splits_by_tenths(tmp_path: Path) -> None:

@@ -96,6 +96,13 @@ def test_a_run_in_memory_needs_a_folder() -> None:
         run.to_parquet()
 
 
+def test_a_sweep_in_memory_needs_a_folder() -> None:
+    sweep = areabench.sweep(TINY, trials=1, jobs=1)
+    with pytest.raises(UserError, match=r"the sweep was kept in memory .* give one"):
+        areabench.export(sweep, to="csv")
+    assert not sweep.folder.exists()
+
+
 def test_without_pyarrow(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     areabench.simulate(TINY, output="tiny.h5").close()

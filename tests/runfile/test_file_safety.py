@@ -428,7 +428,8 @@ def test_a_resumed_run_equals_the_whole_one(models: str, tmp_path: Path) -> None
         kept = int(index["event"][snapshots - 1]) + 1
         held = {"models": list(every.models[:snapshots]), "averages": list(every.averages[:snapshots])}
         earlier = Earlier(run, kept, snapshots, tally_of(events[:kept]), **(held if models == "last" else {}))
-        going_on = Recorder.continued(run, earlier, run.provenance, run.clients_array)
+        going_on = Recorder.continued(run, earlier)
+        going_on.begin(run.provenance, run.clients_array, earlier)
         with pytest.raises(RunFileError, match="is being written by another run"):
             Recorder(path, "", 2, FLOAT, force=True)
         with open_run(path) as begun_again:
@@ -459,7 +460,8 @@ def test_a_resumed_run_knows_its_last_snapshot(tmp_path: Path) -> None:
     with open_run(tmp_path / "run.h5") as run:
         last = run.snapshot_index[-1]
         kept = Earlier(run, len(run.events_array), len(run.snapshot_index), tally_of(run.events_array))
-        going_on = Recorder.continued(run, kept, run.provenance, run.clients_array)
+        going_on = Recorder.continued(run, kept)
+        going_on.begin(run.provenance, run.clients_array, kept)
     assert going_on.covers(last["time_s"])
     going_on.close()
 
@@ -470,5 +472,5 @@ def test_a_run_cannot_continue_from_beyond_the_end_of_its_file(tmp_path: Path) -
     with open_run(tmp_path / "run.h5") as run:
         earlier = Earlier(run, 101, 3, tally_of(run.events_array))
         with pytest.raises(RunFileError, match=r"has 100 events and \d+ snapshots; resuming needs 101 and 3; run"):
-            Recorder.continued(run, earlier, run.provenance, run.clients_array)
+            Recorder.continued(run, earlier)
     assert (tmp_path / "run.h5").read_bytes() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from areabench.cli.main import main
 from areabench.engine.events import Event, Kind, State, Status
 from areabench.errors import UserError
 from areabench.experiment.records import Experiment
+from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.observers import Observer, SnapshotSeen, observer_of
+from areabench.transports import session
+from areabench.transports.signals import CheckpointTriggers
 
 TINY: dict[str, Any] = {
     "clients": {"count": 2},
@@ -119,8 +123,96 @@ def test_a_model_cannot_be_changed() -> None:
         areabench.simulate(TINY, observers=[Bad()]).close()
 
 
+# ---------------------------------------------------------------------------------------------------- resumed runs
+
+
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Notes]:
+    """Makes run.h5, which stops after five events, and returns what its observer was told."""
+
+    class Stopping(CheckpointTriggers):
+        asked, signal = 0, "SIGTERM"
+
+        def due(self) -> bool:
+            self.asked += 1
+            self.stop_signal = self.signal if self.asked > 5 else ""
+            return self.asked > 5
+
+    def make(signal: str = "SIGTERM", **overrides: Any) -> Notes:
+        notes = Notes()
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "CheckpointTriggers", Stopping)
+            patch.setattr(Stopping, "signal", signal)
+            with areabench.simulate(TINY, output="run.h5", checkpoint_s=0.0, observers=[notes], **overrides) as run:
+                assert run.status.state == State.STOPPED
+        return notes
+
+    return make
+
+
+def test_observers_of_a_resumed_run_are_told_what_follows_its_checkpoint(stopped: Callable[..., Notes]) -> None:
+    before, after = stopped(), Notes()
+    with areabench.resume("run.h5", observers=[after]) as run, areabench.simulate(TINY) as whole:
+        assert run.events_array.tobytes() == whole.events_array.tobytes()
+        assert run.models.tobytes() == whole.models.tobytes()
+        assert (after.all[0], after.all[-1]) == (run.experiment, run.status)
+        told = [each for each in before.all + after.all if isinstance(each, Event)]
+        assert [each.time_s for each in told] == run.events_array["time_s"].tolist()
+        seen = [each for each in before.all + after.all if isinstance(each, SnapshotSeen)]
+        assert [each.events for each in seen] == run.snapshot_index["event"].tolist()
+    assert 0 < len([each for each in after.all if isinstance(each, Event)]) < 12
+
+
+def test_an_observer_that_cannot_start_leaves_a_run_that_can_be_resumed(stopped: Callable[..., Notes]) -> None:
+    stopped()
+    before = Path("run.h5").read_bytes()
+    Path("seen.jsonl").touch()
+    assert main(["resume", "run.h5", "--observe", "jsonl=seen.jsonl"]) == 2
+    assert Path("run.h5").read_bytes() == before
+    assert checkpoint_path(Path("run.h5")).exists()
+    assert main(["resume", "run.h5", "--observe", "jsonl=others.jsonl"]) == 0
+    assert json.loads(Path("others.jsonl").read_text().splitlines()[-1])["state"] == "done"
+
+
+def test_a_run_with_an_object_is_resumed_with_it(stopped: Callable[..., Notes]) -> None:
+    def own(rate: float, generator: np.random.Generator) -> Any:
+        while True:
+            yield 1.0 / rate
+
+    stopped(delays=own)
+    with pytest.raises(UserError, match=r"was made with 'python:own'.* or areabench.resume"):
+        areabench.resume("run.h5")
+    with areabench.resume("run.h5", delays=own) as run:
+        assert run.status.state == State.DONE
+        assert areabench.replay(run, delays=own).equal
+
+
+def test_an_interrupt_reaches_the_caller_and_leaves_a_run_to_resume(stopped: Callable[..., Notes]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        stopped("SIGINT")
+    with areabench.resume("run.h5") as run:
+        assert run.status.state == State.DONE
+
+
+def test_a_run_that_has_ended_is_not_resumed() -> None:
+    run = areabench.simulate(TINY, output="run.h5")
+    with pytest.raises(UserError, match=r"has ended \(done\); there is nothing to resume"):
+        areabench.resume(run)
+
+
+def test_tensorboard_counts_the_updates_before_a_run_was_resumed(stopped: Callable[..., Notes], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    stopped()
+    with areabench.resume("run.h5", observers=["tensorboard=board"]) as run:
+        (*_, last) = (row for row in scalars(tmp_path / "board") if row[0] == "updates")
+        assert last[3] == run.status.updates
+
+
+# ---------------------------------------------------------------------------------------------------- ready ones
+
+
 def test_csv(tmp_path: Path) -> None:
-    with areabench.simulate(TINY, observers=["csv=live"]) as run:
+    with areabench.simulate(TINY, observers="csv=live") as run:  # one needs no list
         with (tmp_path / "live" / "events.csv").open() as file:
             events = list(csv.DictReader(file))
         with (tmp_path / "live" / "snapshots.csv").open() as file:

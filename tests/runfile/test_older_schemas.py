@@ -163,7 +163,9 @@ def test_an_older_run_is_continued_in_a_file_of_this_schema(written: Written, tm
     path = Path(shutil.copyfile(written.path, tmp_path / "run.h5"))
     with open_run(path) as run:
         earlier = Earlier(run, 20, 2, Tally())
-        Recorder.continued(run, earlier, run.provenance, run.clients_array).close()
+        recorder = Recorder.continued(run, earlier)
+        recorder.begin(run.provenance, run.clients_array, earlier)
+        recorder.close()
         with open_run(path) as new:
             assert new.events_array.tobytes() == run.events_array[:20].tobytes()
 

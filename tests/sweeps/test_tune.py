@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from tests.support.results import PAPER, made
 
+import areabench
 from areabench.cli.main import main
 from areabench.errors import ConfigError
 from areabench.experiment.method_records import Area
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
-from areabench.sweeps.choose import edges, score_of
+from areabench.results.table import table_columns
+from areabench.sweeps.choose import edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, load_sweep
 from areabench.sweeps.read import Result, open_sweep
@@ -187,6 +189,79 @@ def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(
     assert main(["sweep", str(path), "--jobs", "1"]) == 0
     assert "0 done now, 4 done before" in capsys.readouterr().out
     assert main(["table", "runs/tuned", "--keep", "all"]) == 2
+    exported = table_columns(sweep)
+    assert (exported["method"], exported["kept_by"]) == (["AREA", "FedBuff"], ["tuned", "tuned"])
+    assert [str(words).startswith("server_step_size = ") for words in exported["tuned"]] == [False, True]
+
+
+def test_a_setting_that_is_no_experiment_is_out_and_the_others_are_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = sweep_file(tmp_path, TUNE.replace("[0.05, 0.1]", "[-1.0, 0.1]"))
+    assert main(["sweep", str(path), "--jobs", "1"]) == 1
+    said = capsys.readouterr().out
+    assert "runs/tuned, tuning: 12 runs: 6 done now, 0 done before, 0 of them diverged, 6 failed" in said
+    assert "runs/tuned, test: 4 runs: 4 done now" in said
+    assert {one.experiment.method.step_size for one in open_sweep("runs/tuned").results} == {0.1}
+
+
+def test_a_sweep_from_python_is_tuned_over_dotted_keys() -> None:
+    sections = {"clients": {"count": 2}, "problem": "quadratic", "stop": {"iterations": 20}}
+    grid, keys = {"method.name": ["area", "fedbuff"]}, {"method.step_size": (0.05, 0.1)}
+    tune = {"budget": 2, "trials": 1, "metric": "loss", "keys": keys}
+    sweep = areabench.sweep(sections, grid=grid, trials=2, tune=tune, jobs=1)
+    assert sweep.tuning is not None
+    assert (len(sweep.tuning.results), len(sweep.results), sweep.tuned_keys) == (4, 4, ("method.step_size",))
+
+
+def test_a_note_that_holds_for_several_is_said_once() -> None:
+    sections = {"clients": {"count": 2}, "method": "area", "problem": "quadratic", "stop": {"iterations": 20}}
+    rates = [{"name": "uniform", "rate": rate} for rate in (1.0, 2.0)]
+    tune = {"budget": 2, "trials": 1, "metric": "loss", "keys": {"method.step_size": [0.001, 0.1]}}
+    sweep = areabench.sweep(sections, grid={"rates": rates}, tune=tune, jobs=1)
+    assert tuning_notes(sweep)[1:] == [
+        "AREA, uniform (λ = 1); AREA, uniform (λ = 2): the best method.step_size = 0.1 is at the edge of the grid "
+        "(0.001 to 0.1); a better one may lie beyond it"
+    ]
+
+
+def test_shares_of_a_tuned_sweep_make_their_parts_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep", str(sweep_file(tmp_path)), "--jobs", "1", "--share"]
+    told = "the test runs begin when all tuning runs are done; every share, started again, continues then"
+    assert main([*words, "1/2"]) == 0
+    assert (said := capsys.readouterr().out).startswith("runs/tuned, tuning: 6 runs: 6 done now")
+    assert told in said
+    assert main(["table", "runs/tuned"]) == main(["figures", "runs/tuned"]) == 2
+    assert "6 tuning runs are missing or have failed, so nothing is chosen yet" in capsys.readouterr().err
+    assert main([*words, "2/2", "--dry-run"]) == 0
+    assert "then 2 runs of what they choose\n" in capsys.readouterr().out
+    assert main([*words, "2/2"]) == 0  # the last of the tuning runs
+    assert "runs/tuned, test: 2 runs: 2 done now" in (said := capsys.readouterr().out)
+    assert told not in said
+    assert main([*words, "2/2", "--dry-run"]) == 0
+    assert "then 2 runs of what they chose: 2 done, 0 pending\n" in capsys.readouterr().out
+    assert (len(open_sweep("runs/tuned").results), len(open_sweep("runs/tuned").missing)) == (2, 2)
+    assert main([*words, "1/2"]) == 0
+    assert "runs/tuned, test: 2 runs: 2 done now" in capsys.readouterr().out
+    assert (len(open_sweep("runs/tuned").results), open_sweep("runs/tuned").missing) == (4, ())
+    assert (
+        main(["job", str(sweep_file(tmp_path)), "--scheduler", "slurm", "--transport", "simulator", "--array", "2"])
+        == 0
+    )
+    printed = capsys.readouterr()
+    assert "16 runs" in printed.out
+    assert "is submitted twice" in printed.err
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "time"])
+def test_a_metric_that_no_run_will_have_is_refused_before_them(metric: str, tmp_path: Path) -> None:
+    path = sweep_file(tmp_path, TUNE.replace('"loss"', f'"{metric}"'))
+    with pytest.raises(ConfigError, match="tune.metric: the problem quadratic has no accuracy to choose by; write"):
+        load_sweep(path)
 
 
 def test_without_all_tuning_runs_nothing_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

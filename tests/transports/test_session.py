@@ -167,11 +167,11 @@ def test_a_run_is_resumed_once_more(stopped: Path) -> None:
         scenario = build_scenario(run.experiment, stopped.parent)
         checkpoint = checkpoint_of(run, scenario)
         assert run.provenance.resumed_at == ""
-        continue_recorder(run, checkpoint, run.clients_array).close()
+        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped)).close()
     with open_run(stopped) as run:
         first = run.provenance.resumed_at
         assert "," not in first
-        continue_recorder(run, checkpoint, run.clients_array).close()
+        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped)).close()
     with open_run(stopped) as run:
         assert run.provenance.resumed_at.startswith(f"{first}, ")
         assert len(run.events_array) == 13

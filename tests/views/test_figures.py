@@ -571,7 +571,7 @@ def test_figures_of_a_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     for run in (here / "tiny").glob("*.h5"):
         run.unlink()
     assert main(["figures", "tiny"]) == 2
-    assert "no run of this sweep is done" in capsys.readouterr().err
+    assert "planned runs done; run `areabench sweep` first" in capsys.readouterr().err
 
 
 def test_figures_of_a_sweep_as_pdf(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

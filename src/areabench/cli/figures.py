@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
 from areabench.experiment.labels import METHOD_NAMES
-from areabench.sweeps.read import Result, open_sweep
+from areabench.sweeps.choose import tuning_notes
+from areabench.sweeps.read import Result, open_finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,19 +23,20 @@ if TYPE_CHECKING:
 
 def figures(options: argparse.Namespace, context: CommandContext) -> int:
     """Draw a sweep, or a split."""
-    formats = ("png", "svg") if options.format == "both" else (options.format,)
+    formats, notes = ("png", "svg") if options.format == "both" else (options.format,), list[str]()
     if options.folder is None:
         drawn = _split_figure(options, context, formats)
     elif options.overrides:
         raise UserError("--set goes with --split only: the settings of a sweep that has run are fixed; leave it out")
     else:
-        drawn = _sweep_figures(options, formats)
-    context.output.answer(lambda: "".join(f"figure: {path}\n" for path in drawn), lambda: {"figures": drawn})
+        drawn, notes = _sweep_figures(options, formats)
+    lines = [*(f"figure: {path}" for path in drawn), *(f"note: {note}" for note in notes)]
+    context.output.answer(lambda: "".join(f"{line}\n" for line in lines), lambda: {"figures": drawn, "notes": notes})
     return 0
 
 
-def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[Path]:
-    """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep."""
+def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Draw quality over time, step-size sensitivity, staleness and times to the target of a sweep; files and notes."""
     need_matplotlib("figures")
     from areabench.results.grouping import arrange
     from areabench.views.figures.targets import draw_profiles, settings_to_profile
@@ -42,10 +44,8 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[
     output: Path = options.output or options.folder / "figures"
     if output.suffix in (".png", ".svg") and not output.is_dir():
         raise UserError(f"--output {output}: a sweep has several figures; name a folder, or a file that ends in .pdf")
-    sweep = open_sweep(options.folder)
+    (sweep,) = open_finished([options.folder])
     results = sweep.results
-    if not results:
-        raise UserError(f"{options.folder}: no run of this sweep is done; run it with `areabench sweep` first")
     step_sizes, pages = read_step_sizes(options.step_sizes, results), arrange(results, sweep.tuned_keys)
     figures = {
         f"{name}{page.slug}": figure
@@ -58,9 +58,9 @@ def _sweep_figures(options: argparse.Namespace, formats: Sequence[str]) -> list[
         from areabench.views.figures.style import save_pages
 
         save_pages(figures.values(), output)
-        return [output]
+        return [output], tuning_notes(sweep)
     paths = {name: [output / f"{name}.{suffix}" for suffix in formats] for name in figures}
-    return [path for name, figure in figures.items() for path in _save(figure, paths[name])]
+    return [path for name, figure in figures.items() for path in _save(figure, paths[name])], tuning_notes(sweep)
 
 
 def _split_figure(options: argparse.Namespace, context: CommandContext, formats: Sequence[str]) -> list[Path]:

@@ -25,7 +25,7 @@ from areabench.experiment.records import EveryPeriod, Experiment, PoissonAggrega
 from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing, write_text
 from areabench.launching.families import Family, mpi4py_family
-from areabench.sweeps.plan import Share, expected_cost, load_sweep, updates_per_second
+from areabench.sweeps.plan import Share, expected_cost, expected_tests, load_sweep, updates_per_second
 from areabench.views.styled import counted
 
 # The walltime is estimated from these, on the safe side.
@@ -204,6 +204,7 @@ class JobRuns:
     estimate: str  # how the walltime comes about
     has_helper: bool = False  # on MPI, a rank of its own
     trust: str = ""  # options with which a single run is resumed that calls code of the user's own
+    again: bool = False  # whether it is to be submitted once more
 
 
 def job(options: argparse.Namespace, context: CommandContext) -> int:
@@ -215,6 +216,11 @@ def job(options: argparse.Namespace, context: CommandContext) -> int:
     script = _slurm_script(request, work) if request.scheduler == SLURM else _pbs_script(request, work)
     _check_directives(request, script)
     _warn_of_wheel(request)
+    if work.again:
+        print(
+            "areabench: a tuned sweep in an array is submitted twice: test runs begin when all tuning runs are done",
+            file=sys.stderr,
+        )
     output = options.output
     if output is None:
         print(script, end="")
@@ -343,8 +349,11 @@ def _sweep_work(request: JobRequest) -> JobRuns:
     if tasks > len(plan.members):
         raise UserError(f"--array {tasks}: use at most {len(plan.members)}, the number of runs in the sweep")
     shares = [Share(number, tasks).taken_from(plan).members for number in range(1, tasks + 1)]
+    if plan.file is not None:  # tuned: each share makes its part of the test runs too
+        tests = expected_tests(plan.file)
+        shares = [(*share, *tests[number::tasks]) for number, share in enumerate(shares)]
     runs = [[member.experiment for member in share if member.experiment is not None] for share in shares]
-    return _work(request, plan.name, runs, sweep=True)
+    return replace(_work(request, plan.name, runs, sweep=True), again=plan.file is not None and tasks > 1)
 
 
 def _work(request: JobRequest, name: str, tasks: Sequence[Sequence[Experiment]], *, sweep: bool) -> JobRuns:

@@ -148,11 +148,7 @@ def _run_command(commands: Commands, name: str, purpose: str, launcher: str = ""
         help="run file to write; .h5 is added if it is missing (default runs/NAME-METHOD-SEED.h5)",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="overwrite the file if it exists")
-    parser.add_argument(
-        "--observe", action="append", default=[], dest="observers", metavar="OBSERVER",
-        help="tell an observer of events and snapshots: csv=FOLDER, jsonl=FILE, tensorboard=FOLDER or module:function; "
-        "may be repeated",
-    )  # fmt: skip
+    _observe_option(parser)
     _checkpoint_option(parser)
     _progress_option(parser)
     return parser
@@ -165,6 +161,7 @@ def _resume(commands: Commands) -> None:
     _ranks_option(parser)
     _tolerance_option(parser)
     _trust_option(parser)
+    _observe_option(parser)
     _checkpoint_option(parser)
     _progress_option(parser)
 
@@ -545,6 +542,14 @@ def _tolerance_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault-tolerant", choices=("auto", "on", "off"), default="auto",
         help="continue without a client whose rank dies: where this MPI can (default), always, or never",
+    )  # fmt: skip
+
+
+def _observe_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--observe", action="append", default=[], dest="observers", metavar="OBSERVER",
+        help="tell an observer of events and snapshots: csv=FOLDER, jsonl=FILE, tensorboard=FOLDER or module:function; "
+        "may be repeated",
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import CommandContext
-from areabench.engine.client import place_clients
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment
@@ -70,11 +69,10 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
 
         return on_ranks(on_rank, context.started)
 
-    from areabench.engine.plugins.trust import OPTION, check_trusted
+    from areabench.engine.plugins.trust import check_trusted
     from areabench.experiment.module_paths import trusted_folders
     from areabench.launching.mpirun import FaultTolerance
-    from areabench.launching.run import start_ranks
-    from areabench.runfile.lock import refuse_busy
+    from areabench.launching.run import resume_on_ranks
     from areabench.runfile.read import open_run
     from areabench.transports.session import resumable, resume_simulation
 
@@ -85,12 +83,8 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
             if options.ranks is not None:
                 raise UserError(f"--ranks {options.ranks}: {path} was simulated; leave it out")
             return _report(resume_simulation(recorded, run_options, trusted_folders(trusted)), path)
-        refuse_busy(path)
-        ranks = recorded.provenance.ranks if options.ranks is None else options.ranks
-        place_clients(recorded.experiment, ranks)
-
-    arguments = ["resume", str(path), *(word for each in trusted for word in (OPTION, each))]
-    return start_ranks(arguments, ranks, run_options, FaultTolerance(options.fault_tolerant))
+        tolerance = FaultTolerance(options.fault_tolerant)
+        return resume_on_ranks(recorded, run_options, options.ranks, tolerance, trusted)
 
 
 def batch(options: argparse.Namespace, context: CommandContext) -> int:
@@ -120,7 +114,7 @@ def _run_options(options: argparse.Namespace, context: CommandContext) -> RunOpt
         force,
         context.progress,
         options.checkpoint_every,
-        observers=tuple(getattr(options, "observers", ())),
+        observers=tuple(options.observers),
     )
 
 

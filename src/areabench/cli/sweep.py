@@ -20,10 +20,11 @@ from areabench.host import peak_bytes
 from areabench.launching.ranks import on_ranks
 from areabench.progress import Style, duration
 from areabench.runfile.read import open_run
+from areabench.sweeps.file import SweepFile
 from areabench.sweeps.folder import check_contents, sweep_state
-from areabench.sweeps.plan import SweepPlan, candidates_of, load_sweep, read_share
+from areabench.sweeps.plan import SweepPlan, expected_tests, load_sweep, read_share
 from areabench.sweeps.pool import group_passes
-from areabench.sweeps.read import Failure
+from areabench.sweeps.read import Failure, with_tests
 from areabench.sweeps.run import (
     FolderReport,
     SweepOptions,
@@ -101,12 +102,15 @@ def _run(options: argparse.Namespace, sweep_options: SweepOptions, run_options: 
     if report.interrupted:
         _say_interrupted(report, sweep_options)
         return report.exit_code
+    last = {part.folder: part for part in report.folders}
     for part in report.folders:
         _say_ended(part)
-        if sweep_options.transport == MPI and part.done:
+        if sweep_options.transport == MPI and part.done and part is last[part.folder]:
             _say_verdicts(part.folder)
-    if not report.exit_code and any(plan.file is not None for plan in plans) and len(report.folders) == len(plans):
-        print("the test runs begin when all tuning runs are done; the same command continues then")
+    tested = {part.folder for part in report.folders if part.phase == "test"}
+    if any(part.phase == "tuning" and part.folder not in tested for part in report.folders):
+        again = "the same command" if sweep_options.share.whole else "every share, started again,"
+        print(f"the test runs begin when all tuning runs are done; {again} continues then")
     _say_cost(sum(part.now for part in report.folders), time.perf_counter() - began_s, sweep_options)
     if report.stopped:
         _say_stopped(report, sweep_options)
@@ -146,16 +150,30 @@ def _describe(plans: Sequence[SweepPlan], folders: Sequence[Path], options: Swee
             f"about {steps:,.0f} gradient steps, {len(found.invalid):,} that cannot be run"
         )
         if plan.file is not None:
-            print(f"  then {counted(plan.file.trials * len(candidates_of(plan.file)), 'run')} of what they choose")
+            _describe_tests(plan, plan.file, folder, options)
         _list(found.invalid)
         impossible += len(found.invalid)
     return int(impossible > 0)
 
 
+def _describe_tests(plan: SweepPlan, file: SweepFile, folder: Path, options: SweepOptions) -> None:
+    """Print what follows the tuning runs."""
+    tests = None if options.force else with_tests(plan, folder)
+    if tests is None:
+        expected = len(expected_tests(file)[options.share.number - 1 :: options.share.of])
+        print(f"  then {counted(expected, 'run')} of what they choose")
+        return
+    found = sweep_state(options.share.taken_from(tests), folder, force=False)
+    print(
+        f"  then {counted(found.runs, 'run')} of what they chose: {found.done:,} done, {len(found.pending):,} pending"
+    )
+
+
 def _say_ended(report: FolderReport) -> None:
     """Print the outcome of a sweep."""
+    what = f"{report.folder}, {report.phase}" if report.phase else report.folder
     print(
-        f"{report.folder}: {counted(report.runs, 'run')}: {report.now:,} done now, {report.before:,} done before, "
+        f"{what}: {counted(report.runs, 'run')}: {report.now:,} done now, {report.before:,} done before, "
         f"{report.diverged:,} of them diverged, {len(report.failures):,} failed"
     )
     _list(report.failures)

@@ -174,6 +174,8 @@ _STANDARDISE = (
     "training samples"
 )
 
+_INTERCEPT = "add a feature that is always 1: an intercept for `logistic` and `hinge`, which have none of their own"
+
 
 @dataclass(frozen=True, kw_only=True)
 class FashionMnist:
@@ -198,6 +200,7 @@ class ScikitLearn:
     name: Literal["scikit-learn"] = "scikit-learn"
     set: Literal["iris", "wine", "breast_cancer", "diabetes"] = key("which table")
     standardise: bool = key(_STANDARDISE, True)
+    intercept: bool = key(_INTERCEPT, False)
     test_share: float = key(_TEST_SHARE, 0.2, above=0, below=1)
     seed: int = key("seed of that draw; the same for all trials", 0, minimum=0, below=2**32)
 
@@ -220,6 +223,7 @@ class File:
         "what all features are multiplied by; left out: 1/255 for uint8, else 1", None, above=0, maximum=LARGEST
     )
     standardise: bool = key(_STANDARDISE, False)
+    intercept: bool = key(_INTERCEPT, False)
     dense: bool = key("keep LIBSVM text as a dense array, for problems that take no sparse one", False)
     test_share: float = key(_TEST_SHARE, 0.2, above=0, below=1)
     seed: int = key("seed of that draw; the same for all trials", 0, minimum=0, below=2**32)

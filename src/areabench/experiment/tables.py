@@ -31,6 +31,8 @@ def tables_of(values: Mapping[str, Any] | Experiment) -> dict[str, Any]:
         section, dot, rest = key.partition(".")
         nested = _nested(rest, value) if dot else value
         entry = _section(section, nested) if section in _records() else _plain(nested)
+        if section == "tune" and isinstance(entry, dict) and isinstance(entry.get("keys"), dict):
+            entry["keys"] = grid_of(entry["keys"])
         if entry is not None:
             old = table.get(section)
             table[section] = {**old, **entry} if isinstance(old, dict) and isinstance(entry, dict) else entry

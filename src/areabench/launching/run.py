@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from areabench.engine.client import most_ranks, place_clients
 from areabench.errors import RunFailure
@@ -18,6 +19,9 @@ from areabench.launching.mpirun import FaultTolerance, file_stamp, mpirun_comman
 from areabench.launching.start import start_limit_s
 from areabench.progress import SHOWN_LIVE, writer_of
 from areabench.transports.options import RunOptions
+
+if TYPE_CHECKING:
+    from areabench.runfile.read import Run
 
 
 def launch_run(
@@ -36,7 +40,6 @@ def launch_run(
     """
     from areabench.engine.plugins.load import check_parts
     from areabench.runfile.lock import refuse_busy
-    from areabench.runfile.observers import description_of
 
     ranks = most_ranks(experiment) if ranks is None else ranks
     place_clients(experiment, ranks)
@@ -45,10 +48,40 @@ def launch_run(
     refuse_existing(output, force=options.force)  # before mpirun starts, which adds pages to every error
     refuse_busy(output)
     forced = ["--force"] if options.force else []
-    told = [word for each in options.observers for word in ("--observe", description_of(each))]
     changed = [word for each in overrides for word in ("--set", each)]
-    words = ["run", str(file), "--output", str(output), *forced, *changed, *told]
+    words = ["run", str(file), "--output", str(output), *forced, *changed, *_observe_words(options)]
     return start_ranks(words, ranks, replace(options, output=output), tolerance, quiet=quiet)
+
+
+def resume_on_ranks(
+    run: Run,
+    options: RunOptions,
+    ranks: int | None = None,
+    tolerance: FaultTolerance = FaultTolerance.AUTO,
+    trusted: Sequence[str] = (),
+    *,
+    quiet: bool = False,
+) -> int:
+    """Start mpirun, which continues a run from its checkpoint, on as many ranks as before unless told; the exit code.
+
+    The run, which is read here, is closed: another file takes its place.
+    """
+    from areabench.engine.plugins.trust import OPTION
+    from areabench.runfile.lock import refuse_busy
+
+    refuse_busy(run.path)
+    ranks = run.provenance.ranks if ranks is None else ranks
+    place_clients(run.experiment, ranks)
+    trust = [word for each in trusted for word in (OPTION, each)]
+    words = ["resume", str(run.path), *trust, *_observe_words(options)]
+    run.close()
+    return start_ranks(words, ranks, replace(options, output=run.path), tolerance, quiet=quiet)
+
+
+def _observe_words(options: RunOptions) -> list[str]:
+    from areabench.runfile.observers import description_of
+
+    return [word for each in options.observers for word in ("--observe", description_of(each))]
 
 
 def start_ranks(

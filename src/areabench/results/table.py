@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 CELL_COLUMNS = (
     "sweep", "table", "clients", "local_steps", "split", "rates", "horizon_s", "interval_s", "method", "step_size",
-    "kept_by", "planned", "done", "diverged", "target_accuracy", "reached", "time_to_target_s", "rho", "accuracy_mean",
-    "accuracy_min", "accuracy_max", "loss_mean", "loss_min", "loss_max", "accuracy_low", "accuracy_high", "loss_low",
-    "loss_high", "rho_low", "rho_high",
+    "tuned", "kept_by", "planned", "done", "diverged", "target_accuracy", "reached", "time_to_target_s", "rho",
+    "accuracy_mean", "accuracy_min", "accuracy_max", "loss_mean", "loss_min", "loss_max", "accuracy_low",
+    "accuracy_high", "loss_low", "loss_high", "rho_low", "rho_high",
     *(f"{quality}_{word}" for quality in QUALITIES for word in ("mark", "to_best", "to_best_low", "to_best_high", "p")),
 )  # fmt: skip
 PAPER_COLUMNS = (
@@ -35,12 +35,12 @@ PAPER_COLUMNS = (
 CellValues = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
 
 
-def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0) -> pd.DataFrame:
+def sweep_table(sweep: Sweep, keep: RuleName = "all", target: float = 80.0) -> pd.DataFrame:
     """What `areabench table` shows of a sweep, every number in full, beside the paper's; one row per cell.
 
     A cell is one method, rates setting and step size. `keep` names the rule that says which step sizes are kept
-    (docs/tables.md), `target` is the test accuracy in percent whose time is shown. A rho that was not reached is
-    infinite; what is not known is missing.
+    (docs/tables.md; a tuned sweep has chosen its own), `target` is the test accuracy in percent whose time is shown. A
+    rho that was not reached is infinite; what is not known is missing.
     """
     rule = rule_of(sweep, named_rule(keep, target=target))
     tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
@@ -51,7 +51,8 @@ def sweep_table(sweep: Sweep, keep: RuleName = "published", target: float = 80.0
 
 def table_columns(sweep: Sweep, target: float = 80.0) -> Columns:
     """The cells of a sweep's table by column, with all of its step sizes and without the paper's values."""
-    tables = build_tables(sweep.plan.experiments, sweep.results, named_rule("all", target=target), target)
+    rule = rule_of(sweep, named_rule("all", target=target))
+    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
     return columns_of(list(cell_values([(sweep.plan.name, table) for table in tables], with_paper=False)))
 
 
@@ -70,9 +71,10 @@ def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
     return [
         sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
         describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
-        table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target, reach.reached, reach.mean_s,
-        reach.rho, *_spread(cell.accuracy), *_spread(cell.loss), *_interval(cell.accuracy), *_interval(cell.loss),
-        *_interval(cell.rho), *(value for quality in QUALITIES for value in _standing(table.standing(cell, quality))),
+        cell.tuned or None, table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target,
+        reach.reached, reach.mean_s, reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
+        *_interval(cell.accuracy), *_interval(cell.loss), *_interval(cell.rho),
+        *(value for quality in QUALITIES for value in _standing(table.standing(cell, quality))),
     ]  # fmt: skip
 
 

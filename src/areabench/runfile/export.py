@@ -64,6 +64,13 @@ def beside(path: Path) -> Path:
     return path.with_suffix("")
 
 
+def inside(folder: Path) -> Path:
+    """The folder for the tables of a sweep, where none is given."""
+    if not folder.is_dir():
+        raise UserError("the sweep was kept in memory and has no folder for its tables; give one")
+    return folder / "export"
+
+
 def _columns(rows: NDArray[Any]) -> Columns:
     return {name: rows[name].tolist() for name in rows.dtype.names or ()}
 

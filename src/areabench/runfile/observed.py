@@ -23,10 +23,13 @@ from areabench.runfile.record import Recorder
 class ObservedRecorder(Recorder):
     """Tells of events when they are written; of snapshots too if it is `live`, otherwise once they are evaluated."""
 
-    def observe(self, observers: Sequence[object], scenario: Scenario, *, live: bool) -> None:
-        """Tell these observers, objects or texts that describe them, from now on; the run is about to begin."""
+    def observe(self, observers: Sequence[object], scenario: Scenario, *, live: bool, told: int = 0) -> None:
+        """Tell these observers, objects or texts that describe them, from now on; the run is about to begin.
+
+        Of a run that is resumed, `told` events have been recorded before.
+        """
         self._problem, self._live, self._ended = scenario.problem, live, False
-        self._told = 0  # events
+        self._told = told
         try:
             self._observers = [observer_of(each) for each in observers]
             for observer in self._observers:

@@ -3,7 +3,8 @@
 An observer is any object with some of the methods of `Observer`. It is told of what happened when the run file is
 written: in spare moments, or some seconds later. In the simulator that takes no virtual time. In real time rank 0 has
 the snapshots evaluated, and tells of them, when the clock has stopped. An error in `on_start` keeps the run from
-beginning; after any other error the observer is not called any more, and the run continues.
+beginning; after any other error the observer is not called any more, and the run continues. Observers of a run that
+is resumed are told of what is recorded from its checkpoint on; in real time of all snapshots.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class TensorBoardObserver(Observer):
         self.spec = f"tensorboard={folder}"
         self._folder = folder
         self._staleness: list[int] = []  # of updates since the last snapshot
-        self._updates = 0
+        self._updates = 0  # also those before a run was resumed
 
     def on_start(self, experiment: Experiment) -> None:
         """Open the folder, and write down the experiment."""
@@ -164,7 +165,7 @@ class TensorBoardObserver(Observer):
     def on_event(self, event: Event) -> None:
         """Count it."""
         if event.kind == Kind.UPDATE:
-            self._updates += 1
+            self._updates = event.iteration - event.version
             self._staleness.append(event.staleness)
 
     def on_snapshot(self, snapshot: SnapshotSeen) -> None:

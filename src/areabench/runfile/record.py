@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,8 +145,8 @@ class Recorder:
             raise
 
     @classmethod
-    def continued(cls, run: Run, earlier: Earlier, provenance: Provenance, clients: NDArray[Any]) -> Recorder:
-        """A recorder that continues a part of an earlier run, in a new file that replaces the old one."""
+    def continued(cls, run: Run, earlier: Earlier) -> Self:
+        """A recorder for a part of an earlier run, with which it is to begin; its file then replaces the old one."""
         there = len(run.events_array), len(run.snapshot_index)
         if earlier.events > there[0] or earlier.snapshots > there[1]:
             raise RunFileError(
@@ -154,9 +154,7 @@ class Recorder:
                 f"and {earlier.snapshots:,}; run the experiment again"
             )
         text, record = to_toml(run.experiment), run.experiment.record
-        recorder = cls(run.path, text, *run.model_size, force=True, record=record)
-        recorder.begin(provenance, clients, earlier)
-        return recorder
+        return cls(run.path, text, *run.model_size, force=True, record=record)
 
     def _take(self, earlier: Earlier) -> None:
         earlier.copy_to(self._layout)

@@ -15,7 +15,7 @@ from areabench.sweeps.plan import Candidates, Member, candidates_of, members_at
 from areabench.sweeps.tune import Metric, Tune
 
 if TYPE_CHECKING:
-    from areabench.sweeps.read import Result
+    from areabench.sweeps.read import Result, Sweep
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,25 @@ class Tuning:
     def sentence(self) -> str:
         """What the tables show, in words."""
         tune = self.tune
+        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
         return (
             f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
-            f"({tune.search} search over {', '.join(self.keys)}) on seeds {tune.seeds[0]} to {tune.seeds[-1]}; "
+            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
             "shown on other seeds"
         )
+
+
+def tuning_notes(sweep: Sweep) -> list[str]:
+    """What the views of a tuned sweep show, and what is to be said about the choice; nothing of other sweeps."""
+    tuning = sweep.tuning
+    return [] if tuning is None else [f"{sweep.plan.name} shows {tuning.sentence}", *tuning.notes]
 
 
 def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member], tuple[str, ...]]:
     """The test runs of a sweep whose tuning runs are done, given by file name; and what to say about the choice."""
     assert file.tune is not None
     members: list[Member] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}  # what is to be said, and of whom
     for group in candidates_of(file):
         scores = []
         for number, point in enumerate(group.points):
@@ -57,12 +64,14 @@ def chosen(file: SweepFile, results: Mapping[str, Result]) -> tuple[list[Member]
             if trials and not any(trial.has_diverged for trial in trials):
                 scores.append((score_of(trials, file.tune.metric, file.tune.target), number))
         if not scores:
-            notes.append(f"{_name(file, group)}: no setting that was tried is without a diverged or failed trial")
+            failed = "no setting that was tried is without a diverged or failed trial"
+            notes.setdefault(failed, []).append(_name(file, group))
             continue
         best = group.points[min(scores)[1]]
         members += members_at(file, group, best, None)
-        notes += [f"{_name(file, group)}: {words}" for words in edges(group.points, best)]
-    return members, tuple(notes)
+        for words in edges(group.points, best):
+            notes.setdefault(words, []).append(_name(file, group))
+    return members, tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items())
 
 
 def edges(points: Sequence[tuple[tuple[str, Any], ...]], best: tuple[tuple[str, Any], ...]) -> list[str]:
@@ -94,13 +103,13 @@ def score_of(trials: Sequence[Result], metric: Metric, target: float) -> tuple[f
         return (statistics.fmean(trial.final_loss for trial in trials),)
     accuracy = statistics.fmean(trial.final_accuracy for trial in trials)
     if math.isnan(accuracy):
-        raise UserError("the problem has no accuracy to choose by; use --metric loss")
+        raise UserError('the problem has no accuracy to choose by; use --metric loss, or metric = "loss" in [tune]')
     if metric == "accuracy":
         return (-accuracy,)
     if not all(trial.knows_time_to(target) for trial in trials):
         raise UserError(
             f'the time to {target:g} % is not known (record.snapshots = "none", or a run ended before its horizon); '
-            "use --metric accuracy"
+            'use --metric accuracy, or metric = "accuracy" in [tune]'
         )
     times_s = [trial.time_to_accuracy(target) for trial in trials]
     reached_s = [time_s for time_s in times_s if math.isfinite(time_s)]

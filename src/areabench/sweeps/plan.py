@@ -18,8 +18,8 @@ from typing import Any
 from areabench.errors import ConfigError, UserError
 from areabench.experiment.fields import slug
 from areabench.experiment.method_records import SFedAvg
-from areabench.experiment.parse import read_experiment, to_toml
-from areabench.experiment.problem_records import DrawnSettings
+from areabench.experiment.parse import Location, read_experiment, to_toml
+from areabench.experiment.problem_records import DrawnSettings, Regression
 from areabench.experiment.records import Experiment, ListedRates, LognormalRates, NormalRates, RateSettings, TraceDelays
 from areabench.experiment.toml import literal
 from areabench.experiment.traces import check_trace
@@ -31,6 +31,7 @@ from areabench.sweeps.file import (
     merged,
     read_sweep_file,
 )
+from areabench.sweeps.tune import Metric
 
 _DIGEST_DIGITS = 10
 _STEPS_PER_SNAPSHOT = 100  # evaluating a snapshot on MNIST takes as long as about this many gradient steps
@@ -73,7 +74,21 @@ def plan_sweep(file: SweepFile, name: str) -> SweepPlan:
     members = tuple(checked(expand(file), _trace, check_trace))
     if all(member.experiment is None for member in members):  # the file itself is wrong, and the first error says where
         raise ConfigError(members[0].error)
-    return SweepPlan(name, file.title, members, file.text(), file if file.tune is not None else None)
+    plan = SweepPlan(name, file.title, members, file.text(), file if file.tune is not None else None)
+    if file.tune is not None:
+        _check_metric(file.place.inner("tune").inner("metric"), file.tune.metric, plan.experiments)
+    return plan
+
+
+def _check_metric(place: Location, metric: Metric, experiments: Sequence[Experiment]) -> None:
+    """Refuse a metric that the tuning runs will not have, before they are made."""
+    for experiment in experiments if metric != "loss" else ():
+        if isinstance(experiment.problem, DrawnSettings | Regression):
+            raise place.error(
+                f'the problem {experiment.problem.name} has no accuracy to choose by; write metric = "loss"'
+            )
+        if metric == "time" and experiment.record.snapshots == "none":
+            raise place.error('no time to a target is known where record.snapshots = "none"; write metric = "accuracy"')
 
 
 # ---------------------------------------------------------------------------------------------------- expanding
@@ -135,6 +150,11 @@ def members_at(
         return list(_trials(file, axes))
     tuning = replace(file, base={**file.base, "seed": seeds[0]}, trials=len(seeds))
     return list(_trials(tuning, axes))
+
+
+def expected_tests(file: SweepFile) -> list[Member]:
+    """As many runs as the test of a tuned sweep has, with the first setting that is tried in place of the best."""
+    return [member for group in candidates_of(file) for member in members_at(file, group, group.points[0], None)]
 
 
 def _trials(file: SweepFile, point: Sequence[Axis]) -> Iterator[Member]:

@@ -23,7 +23,7 @@ from areabench.experiment.records import Experiment
 from areabench.experiment.toml import literal, read_text, read_toml
 from areabench.files import check_signed, signed
 from areabench.runfile.checksums import VerifiedRows, check_rows
-from areabench.runfile.export import Columns, columns_of, write_columns
+from areabench.runfile.export import Columns, columns_of, inside, write_columns
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 SWEEP_FILE = "sweep.toml"
 FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
-EXPORT = "export"  # the folder of its tables in other forms
 FAILURE_COLUMNS = ("file", "reason", "crc32")  # the last since schema version 7
 
 
@@ -267,7 +266,7 @@ class Sweep:
 
     def to_parquet(self, folder: str | Path | None = None, *, force: bool = False) -> list[Path]:
         """Write `columns` as Parquet files into a folder, or into `export` in the sweep's own; the paths."""
-        chosen = self.folder / EXPORT if folder is None else Path(folder)
+        chosen = inside(self.folder) if folder is None else Path(folder)
         return write_columns(self.columns(), chosen, "parquet", force=force)
 
 
@@ -281,6 +280,7 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     plan, tuning = stored.plan(), None
     results, missing = _read_members(folder, plan, progress)
     if plan.file is not None and plan.file.tune is not None:
+        missing = _to_be_run(missing)
         tests, notes = ([], ()) if missing else chosen(plan.file, {one.path.name: one for one in results})
         tuning = Tuning(plan.file.tune, results, missing, notes)
         if not missing:
@@ -317,11 +317,16 @@ def _read_members(
     return tuple(results), tuple(missing)
 
 
+def _to_be_run(members: Sequence[Member]) -> tuple[Member, ...]:
+    """Those of which something can come: a setting that makes no experiment is out, as one that diverges is."""
+    return tuple(member for member in members if member.experiment is not None)
+
+
 def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
     """The plan of a tuned sweep with its test runs; None where a tuning run is not done."""
     assert plan.file is not None
     results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))), None)
-    if missing:
+    if _to_be_run(missing):
         return None
     return replace(plan, members=tuple(chosen(plan.file, {one.path.name: one for one in results})[0]))
 
@@ -331,6 +336,11 @@ def open_finished(folders: Sequence[Path]) -> list[Sweep]:
     sweeps = [open_sweep(folder) for folder in folders]
     for sweep in sweeps:
         if not sweep.results:
+            if sweep.tuning is not None and sweep.tuning.missing:
+                raise UserError(
+                    f"{sweep.folder}: {len(sweep.tuning.missing):,} tuning runs are missing or have failed, so nothing "
+                    "is chosen yet; run `areabench sweep` again"
+                )
             failures = sweep.failures
             reason = f" ({len(failures):,} failed, the first: {failures[0].reason})" if failures else ""
             raise UserError(

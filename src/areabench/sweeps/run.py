@@ -65,6 +65,7 @@ class FolderReport:
     diverged: int = 0  # of those done
     failures: list[Failure] = field(default_factory=list)
     share: Share = Share()
+    phase: str = ""  # of a tuned sweep: tuning or test
 
     def list_failures(self) -> None:
         """Write down what has failed so far."""
@@ -103,19 +104,24 @@ def run_sweep(
     The report has the folders of tuned sweeps a second time, for the test runs, as soon as all tuning runs are done.
     """
     report = _run_plans(plans, folders, options, run_options)
-    if report.exit_code:
+    if report.interrupted or report.stopped:
         return report
     tuned = [(plan, folder) for plan, folder in zip(plans, folders, strict=True) if plan.file is not None]
     found = [(test, folder) for plan, folder in tuned if (test := with_tests(plan, folder)) is not None]
     if not found:
         return report
     tests = [options.share.taken_from(with_code_checked(plan)) for plan, _ in found]
-    second = _run_plans(tests, [folder for _, folder in found], options, run_options)
+    second = _run_plans(tests, [folder for _, folder in found], options, run_options, phase="test")
     return replace(second, folders=(*report.folders, *second.folders))
 
 
 def _run_plans(
-    plans: Sequence[SweepPlan], folders: Sequence[Path], options: SweepOptions, run_options: RunOptions
+    plans: Sequence[SweepPlan],
+    folders: Sequence[Path],
+    options: SweepOptions,
+    run_options: RunOptions,
+    *,
+    phase: str = "tuning",
 ) -> SweepReport:
     check_folders(folders)
     with ExitStack() as stack:
@@ -123,6 +129,8 @@ def _run_plans(
             stack.enter_context(opened(folder, plan, options.transport, options.share))
         found = [sweep_state(plan, folder, force=options.force) for plan, folder in zip(plans, folders, strict=True)]
         reports = {folder: _begin(folder, each, options.share) for folder, each in zip(folders, found, strict=True)}
+        for plan, report in zip(plans, reports.values(), strict=True):
+            report.phase = phase if plan.file is not None else ""
         tasks = [task for each in found for task in each.pending]
         interrupts = stack.enter_context(Interrupts())
         stopped = _compute(tasks, reports, options, run_options, interrupts)

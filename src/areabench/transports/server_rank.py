@@ -76,7 +76,7 @@ def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
     solve_ahead(scenario, progress, options.cache)
     clients = scenario.client_table(context.placement, list(context.hosts))
     with open_run(_output(context)) as run:
-        recorder = continue_recorder(run, checkpoint, clients)
+        recorder = continue_recorder(run, checkpoint, clients, scenario, options, live=False)
     return ServerRun(context, recorder, progress, checkpoint.run_state)
 
 

@@ -56,16 +56,19 @@ def simulate(experiment: Experiment, options: RunOptions) -> Status:
 
 
 @limited_threads()
-def resume_simulation(run: Run, options: RunOptions, folders: Sequence[str] = ()) -> Status:
+def resume_simulation(
+    run: Run, options: RunOptions, folders: Sequence[str] = (), experiment: Experiment | None = None
+) -> Status:
     """Continue a simulated run from its checkpoint in the same file; the result is that of a run without a stop.
 
-    Modules that the run names are looked for in `folders` first.
+    Modules that the run names are looked for in `folders` first. `experiment` is that of the run, with objects that
+    Python code had passed.
     """
-    scenario = build_scenario(run.experiment, options.cache, folders)
+    scenario = build_scenario(experiment or run.experiment, options.cache, folders)
     progress = progress_line(run.experiment, options)
     solve_ahead(scenario, progress, options.cache)
     checkpoint = checkpoint_of(run, scenario)
-    recorder = continue_recorder(run, checkpoint, run.clients_array)
+    recorder = continue_recorder(run, checkpoint, run.clients_array, scenario, options)
     return _simulate(scenario, recorder, progress, options, checkpoint)
 
 
@@ -131,7 +134,15 @@ def checkpoint_of(run: Run, scenario: Scenario) -> Checkpoint:
     return checkpoint
 
 
-def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -> Recorder:
+def continue_recorder(
+    run: Run,
+    checkpoint: Checkpoint,
+    clients: NDArray[Any],
+    scenario: Scenario,
+    options: RunOptions,
+    *,
+    live: bool = True,
+) -> Recorder:
     """A recorder that continues the run file from the checkpoint; `clients` are rows of CLIENT."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     before = run.provenance.resumed_at
@@ -139,7 +150,11 @@ def continue_recorder(run: Run, checkpoint: Checkpoint, clients: NDArray[Any]) -
     run_state, held = checkpoint.run_state, checkpoint.held
     events = run_state.tally.events if run.experiment.record.events else 0
     earlier = Earlier(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
-    return Recorder.continued(run, earlier, provenance, clients)
+    recorder = _recorder_kind(options).continued(run, earlier)
+    if isinstance(recorder, ObservedRecorder):
+        recorder.observe(options.observers, scenario, live=live, told=run_state.tally.events)
+    recorder.begin(provenance, clients, earlier)
+    return recorder
 
 
 @limited_threads()
@@ -209,7 +224,7 @@ def record_run(
     if ended:
         discard_checkpoint(recorder.path)
     for each in filter(None, (remark, _clipping_remark(recorder, scenario))) if remarks else ():
-        print(f"areabench: {recorder.path}: {each}", file=sys.stderr)
+        print(f"areabench: {each}", file=sys.stderr)
     return status
 
 
@@ -239,13 +254,17 @@ def solve_ahead(scenario: Scenario, progress: ProgressLine, cache: Path) -> None
 def open_recorder(scenario: Scenario, options: RunOptions, *, live: bool = True) -> Recorder:
     """A new run file for a scenario; `live`: observers are told of snapshots as they are taken."""
     experiment, problem = scenario.experiment, scenario.problem
-    output, kind = options.output_for(experiment), ObservedRecorder if options.observers else Recorder
+    output, kind = options.output_for(experiment), _recorder_kind(options)
     dimension, dtype = problem.dimension, problem.dtype
     recorder = kind(output, to_toml(experiment), dimension, dtype, force=options.force, record=experiment.record)
     if isinstance(recorder, ObservedRecorder):
         recorder.observe(options.observers, scenario, live=live)
     discard_checkpoint(output)  # of a run that is overwritten; the file is locked now
     return recorder
+
+
+def _recorder_kind(options: RunOptions) -> type[Recorder]:
+    return ObservedRecorder if options.observers else Recorder
 
 
 def progress_line(experiment: Experiment, options: RunOptions) -> ProgressLine:

@@ -39,7 +39,8 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
     if passed := [path for path in unknown if path.startswith(f"{PASSED}:")]:
         raise UserError(
             f"{source}: was made with {', '.join(map(repr, passed))}, which Python code had passed as objects; pass "
-            "them again, to areabench.replay(RUN, method=..., problem=..., data=..., split=..., delays=...)"
+            "them again, to areabench.replay(RUN, method=..., problem=..., data=..., split=..., delays=...) or "
+            "areabench.resume"
         )
     if unknown:
         raise UserError(

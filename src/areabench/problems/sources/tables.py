@@ -30,7 +30,8 @@ def load_file(settings: File) -> Dataset:
     scale = settings.scale
     if scale is None:
         scale = 1 / 255 if data.train_features.dtype == np.uint8 else 1.0
-    return replace(data, scale=scale)
+    data = replace(data, scale=scale)
+    return _with_intercept(data) if settings.intercept else data
 
 
 def load_scikit_learn(settings: ScikitLearn) -> Dataset:
@@ -45,7 +46,8 @@ def load_scikit_learn(settings: ScikitLearn) -> Dataset:
     labels = bunch.target if names is None else np.asarray(names)[bunch.target]
     task = "regression" if names is None else "classification"
     found = FileSamples(RawSamples(bunch.data, labels))
-    return _dataset(settings.set, f"data set {settings.set}", found, settings, task)
+    data = _dataset(settings.set, f"data set {settings.set}", found, settings, task)
+    return _with_intercept(data) if settings.intercept else data
 
 
 def _dataset(name: str, source: str, found: FileSamples, settings: File | ScikitLearn, task: str) -> Dataset:
@@ -65,6 +67,22 @@ def _dataset(name: str, source: str, found: FileSamples, settings: File | Scikit
     features = [_read_only(part.features) for part in (train, test)]
     train_labels, test_labels = (frozen(each) for each in (labels[: len(train.labels)], labels[len(train.labels) :]))
     return Dataset(name, features[0], train_labels, features[1], test_labels, len(names), 1.0, names)
+
+
+def _with_intercept(data: Dataset) -> Dataset:
+    """The data set with one more feature, which a model sees as 1; as nearly 1 as whole numbers allow."""
+    kind, value = data.train_features.dtype, 1 / data.scale
+    if kind.kind in "ui":
+        value = min(max(1, round(value)), np.iinfo(kind).max)
+
+    def wider(features: Any) -> Any:
+        column = np.full((features.shape[0], 1), value, kind)
+        if not is_sparse(features):
+            return _read_only(np.hstack([features, column]))
+        sparse = importlib.import_module("scipy.sparse")
+        return _read_only(sparse.hstack([features, column], format="csr"))
+
+    return replace(data, train_features=wider(data.train_features), test_features=wider(data.test_features))
 
 
 def _refuse(source: str, trouble: str, remedy: str) -> NoReturn:

@@ -12,6 +12,7 @@ from string import Template
 
 from areabench.experiment.labels import default_remarks, method_label
 from areabench.results.statistics import SpreadName
+from areabench.sweeps.choose import tuning_notes
 from areabench.views.report.details import Window, chosen, clock_words, details_of, labels_of
 from areabench.views.report.records import ReportPage, to_json
 from areabench.views.report.series import Arranged, arranged, profile_of, series_of
@@ -52,7 +53,7 @@ def build_report(
         version=version,
         target=target,
         spread=spread,
-        notes=tuple(_tuning_notes(sources)),
+        notes=tuple(note for sweep in sources.sweeps for note in tuning_notes(sweep)),
         settings=found.settings,
         series=series,
         profile=tuple(profile_of(series)),
@@ -70,13 +71,6 @@ def _title(sources: Sources) -> str:
     titles = [sweep.plan.title or sweep.plan.name for sweep in sources.sweeps]
     titles += [trial.result.experiment.name for trial in sources.trials if not sources.sweeps]
     return ", ".join(dict.fromkeys(titles))
-
-
-def _tuning_notes(sources: Sources) -> Iterator[str]:
-    for sweep in sources.sweeps:
-        if sweep.tuning is not None:
-            yield f"{sweep.plan.name} shows {sweep.tuning.sentence}"
-            yield from sweep.tuning.notes
 
 
 def _subtitle(sources: Sources, found: Arranged) -> str:

@@ -141,6 +141,8 @@ function sensitivityPanel(all) {
     (one) => !one.states.some((entry) => ["running", "failed", "stopped"].includes(entry.word)),
   );
   const several = series.some((one) => series.some((other) => alikeButStep(one, other)));
+  if (!several && data.notes.length)
+    return [notice("Each method has the step size that was tuned; the tuning runs are not shown.")];
   if (!several)
     return [notice("Each method was run at one step size. Sweep over method.step_size to see how sensitive it is.")];
   const measured = ["accuracy", "loss"].filter((quantity) => series.some((one) => one[quantity]));

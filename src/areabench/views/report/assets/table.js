@@ -113,6 +113,7 @@ function summaryPanel() {
   return [
     element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Summary of the runs" }, table),
     summaryCaption(),
+    ...data.notes.map((note) => element("p", { class: "caption tuning" }, `${note}.`)),
     data.remarks.length ? element("p", { class: "caption", id: "defaults" }, data.remarks.join(" ")) : null,
   ];
 }
@@ -179,7 +180,7 @@ function summaryCaption() {
       `Means over trials, with ${SPREADS[data.spread]} in small print; diverged, failed and missing runs are never averaged in. ` +
         "Times are medians, in which trials that did not reach the target count as later than the others.",
     );
-  return element("p", { class: "caption" }, [...words, ...data.notes.map((note) => `${note}.`)].join(" "));
+  return element("p", { class: "caption" }, words.join(" "));
 }
 
 // ------------------------------------------------------------------------------------------------ failed, missing
