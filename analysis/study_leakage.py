@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from paper.page_tables import bullets, markdown_table
+from paper.page_tables import bullets, entry_table, markdown_table
 from studies.leakage_figures import Block, Row, draw_blocks
 from studies.leakage_matching import MOST_IMAGES, REDUCED_IMAGES
 from studies.leakage_observations import RECOVERED
@@ -24,6 +24,7 @@ from studies.leakage_trials import (
     Found,
     Plan,
     Setting,
+    Values,
     run_plan,
     single_settings,
     summed_settings,
@@ -34,6 +35,7 @@ from areabench.progress import write_live
 from areabench.results.statistics import SIGNIFICANCE, holm, paired_difference
 from areabench.threads import limited_threads
 from areabench.views.figures.style import save
+from areabench.views.tables.forms import Entry
 
 EXPERIMENT = Path(__file__).parents[1] / "benchmarks" / "experiments" / "studies" / "leakage.toml"
 SINGLE = (("area", "message"), ("area", "history"), ("fedbuff", "message"), ("as-fedavg", "message"))
@@ -43,21 +45,23 @@ NAMES = {
     ("fedbuff", "message"): "FedBuff, one message",
     ("as-fedavg", "message"): "AS-FedAvg, one message",
 }
+GUESSES = ("mean image", "class means")
 _SHOWN = 8  # images of a row of a figure
 
 PAGE = """\
 # What a curious server learns from messages
 
 The paper says that AREA's residuals are less susceptible to gradient inversion. **They are not: a server that keeps
-one running sum per client has every pseudo-gradient** ([entry 27](../../../docs/theory-corrections.md)). Secure
-aggregation changes that, for every method. `make study-leakage` measures what an honest-but-curious server finds of
-the images that clients hold, from AREA's residuals, FedBuff's pseudo-gradients and AS-FedAvg's models, and writes
-this page.
+one running sum per client has every pseudo-gradient** ([entry 27](../../../docs/theory-corrections.md)). What
+hinders the attacks below, with every method, is secure aggregation with enough updates in a sum. `make study-leakage`
+measures what an honest-but-curious server finds of the images that clients hold, from AREA's residuals, FedBuff's
+pseudo-gradients and AS-FedAvg's models, and writes this page.
 
 {short}
 A cell is the mean PSNR of the images that were found, and the share of right labels, each with its 95 % interval over
-{victims} victims (bootstrap). Mini-batch 1, M = 1, logistic regression. Who sees *nothing* says the mean image of
-public data and its most frequent label.
+{victims} victims (bootstrap); mini-batch 1, M = 1, logistic regression. **Bold**: images or labels are better than
+both guesses of who has seen no message, outside the noise. One guess is the mean image of public data with its most
+frequent label, the other the mean images of the classes, as often as they are in public data.
 
 {conclusions}
 ![Images held by clients, and what was found of them from messages of three methods](leakage.png)
@@ -69,7 +73,8 @@ Messages come from runs of the simulator with the rules of the package:
 mini-batches for all methods. A wrapper around the rule copies what passes. Victims are drawn by the seed from the
 second half of a run; none is its client's first message. FedBuff's server step size is Δ/n, so that an update moves
 the model as far as in AREA. AS-FedAvg has no such key: its model is trained further, and images that it
-classifies well leave smaller gradients. That is a difference of the models, not of the messages.
+classifies well leave smaller gradients. Where methods differ although their pseudo-gradients are known, it is such a
+difference of the models, not of the messages.
 
 - **One message**: the update, and the model that it answers. Of AREA it is taken for the pseudo-gradient, which is
   right for a client's first message only.
@@ -84,11 +89,12 @@ look for images in [0, 1] and labels whose rounds give what was observed, throug
 the mean image. It takes {iterations} iterations for one local step, from {starts} starts if images are few, and {deep}
 for more. The numbers of the labels are first estimated from row sums, with {public} public images. With more than
 {most} images the form is **reduced**: all local steps use the same {reduced} images, over all rounds, and each stands
-for several held ones. Held and found images are paired so that the error is least. PSNR is -10 log10 of the mean
-squared error, at most {ceiling:.0f} dB.
+for several held ones. Held and found images are paired so that the error is least, which helps the guess by class means
+as well. PSNR is -10 log10 of the mean squared error, at most {ceiling:.0f} dB.
 
 **A failed attack is no proof of privacy.** These attacks are simple, and have no model of what digits look like. Where
-a number is low, a better attack may find more. Where it is high, the image is out.
+a number is low, a better attack may find more. Where it is high, the image is out. PSNR counts noise that an eye
+ignores: some digits below the mean image's PSNR can be read in the figures.
 
 ## Pseudo-gradients from messages alone
 
@@ -96,15 +102,15 @@ The share of all pseudo-gradients with a relative error below {recovered:g}, ove
 the median and the largest error:
 
 {facts}
-What one residual gives away are the first messages of the clients.
+The residuals that are pseudo-gradients are the first ones of the clients.
 
 Under secure aggregation no sum is one of its updates. The median distance of a step's mean from each of its
 pseudo-gradients, relative to these, and how many of all x_i the sums of a whole run determine, if it is known who took
 part in each step (mini-batch 1, M = 1):
 
 {sums}
-A client's x_i in AREA is determined if and only if the client was alone in every step that it has taken part in: all
-Δ updates came from it. A protocol for secure aggregation has to refuse such a step.
+In AREA the sums determine the x_i of a client's last update in a step if and only if the client has been alone in
+every step that it took part in: all Δ updates came from it. A protocol for secure aggregation has to refuse such steps.
 
 ## One client: mini-batch and local steps
 
@@ -114,13 +120,14 @@ Logistic regression, {victims} victims, the server steps after 4 updates:
 ## Secure aggregation
 
 Logistic regression, {victims} server steps. The difference is paired by server step; p values are of a permutation
-test, corrected by Holm's method for all rows of the table:
+test, corrected by Holm's method for all rows of the table. Where no cell is bold, it compares two failed attacks.
 
 {summed}
 ## A small convolutional network
 
-Two convolutions and a linear layer, {parameters:,} parameters, by matching: {cnn_iterations} iterations, {cnn_deep} for
-ten local steps, one start; {cnn_victims} victims. M = 50 is left out: matching differentiates twice through every step.
+Two convolutions and a linear layer, {parameters:,} parameters, by matching: {cnn_iterations} iterations, {cnn_deep}
+for ten local steps, one start; {cnn_victims} victims. M = 50 is left out: matching differentiates twice through every
+step, and with M = 10 it already ends before it has converged.
 
 {cnn}
 Under secure aggregation:
@@ -136,16 +143,25 @@ Under secure aggregation:
 def short_table(plan: Plan, found: Found) -> str:
     """Who learns what: mini-batch 1, one local step."""
     first = Setting("logistic", plan.batches[0], plan.local_steps[0], 4)
-    heading = ["the server sees", *map(method_label, METHODS)]
-    each = [found.cell(first, method, "message") for method in METHODS]
-    rows = [["one message", *(cell.words for cell in each)]]
-    history = [found.cell(first, "area", "history").words, "the same", "the same"]
-    rows.append(["all messages of a client", *history])
+    heading = ["the server sees", *map(method_label, METHODS), "no message: class means"]
+    cells = [found.cell(first, method, "message") for method in METHODS]
+    rows = [[Entry("one message"), *map(_entry, cells), _plain(cells[0].classed)]]
+    history = [_entry(found.cell(first, "area", "history")), *(_entry(cell) for cell in cells[1:])]
+    rows.append([Entry("all messages of a client"), *history, _plain(cells[0].classed)])
     for updates in plan.updates:
         setting = Setting("logistic", *plan.summed[0], updates)
-        rows.append([f"sums of {updates} updates", *(found.cell(setting, method, "sum").words for method in METHODS)])
-    rows.append(["nothing", *(cell.guessed_words for cell in each)])
-    return markdown_table(heading, rows)
+        cells = [found.cell(setting, method, "sum") for method in METHODS]
+        rows.append([Entry(f"sums of {updates} updates"), *map(_entry, cells), _plain(cells[0].classed)])
+    return entry_table(heading, rows)
+
+
+def _entry(cell: Cell) -> Entry:
+    """A cell in words, bold where something was learnt."""
+    return Entry(str(cell.found), is_bold=cell.has_learnt)
+
+
+def _plain(values: Values) -> Entry:
+    return Entry(str(values))
 
 
 def fact_table(plan: Plan, found: Found) -> str:
@@ -172,7 +188,8 @@ def sum_table(plan: Plan, found: Found) -> str:
     for updates in plan.updates:
         setting, words = Setting("logistic", *plan.summed[0], updates), []
         for method in METHODS:
-            fact = next(each for each in found.facts if (each.setting, each.method) == (setting, method))
+            wanted = (setting, method, "sum")
+            fact = next(each for each in found.facts if (each.setting, each.method, each.view) == wanted)
             words.append(f"{np.median(fact.errors):.2f}; {fact.determined} of {len(fact.errors):,}")
         rows.append([f"{updates}", *words])
     return markdown_table(["Δ", *map(method_label, METHODS)], rows)
@@ -183,9 +200,9 @@ def single_table(found: Found, settings: Sequence[Setting]) -> str:
     rows = []
     for setting in settings:
         cells = [found.cell(setting, *key) for key in SINGLE]
-        words = [cells[0].guessed_words, *(cell.words for cell in cells)]
-        rows.append([f"{setting.batch_size}", f"{setting.local_steps}", *words])
-    return markdown_table(["mini-batch", "M", "knows nothing", *NAMES.values()], rows)
+        varied = [Entry(f"{setting.batch_size}"), Entry(f"{setting.local_steps}")]
+        rows.append([*varied, *_guesses(cells[0]), *map(_entry, cells)])
+    return entry_table(["mini-batch", "M", *GUESSES, *NAMES.values()], rows)
 
 
 def summed_table(found: Found, settings: Sequence[Setting]) -> str:
@@ -193,13 +210,17 @@ def summed_table(found: Found, settings: Sequence[Setting]) -> str:
     rows, differences = [], []
     for setting in settings:
         cells = [found.cell(setting, method, "sum") for method in METHODS]
-        differences.append(paired_difference(cells[0].psnr_db, cells[1].psnr_db))
-        words = [cells[0].guessed_words, *(cell.words for cell in cells)]
-        rows.append([f"{setting.batch_size}", f"{setting.local_steps}", f"{setting.updates}", *words])
+        differences.append(paired_difference(cells[0].found.psnr_db, cells[1].found.psnr_db))
+        varied = [Entry(f"{number}") for number in (setting.batch_size, setting.local_steps, setting.updates)]
+        rows.append([*varied, *_guesses(cells[0]), *map(_entry, cells)])
     for row, each, p in zip(rows, differences, holm([each.p for each in differences]), strict=True):
-        row.append(f"{each.mean:+.1f} dB ({each.low:+.1f} to {each.high:+.1f}), p = {p:.2g}")
-    heading = ["mini-batch", "M", "Δ", "knows nothing", *map(method_label, METHODS), "AREA - FedBuff (95 %)"]
-    return markdown_table(heading, rows)
+        row.append(Entry(f"{each.mean:+.1f} dB ({each.low:+.1f} to {each.high:+.1f}), p = {p:.2g}"))
+    heading = ["mini-batch", "M", "Δ", *GUESSES, *map(method_label, METHODS), "AREA - FedBuff (95 %)"]
+    return entry_table(heading, rows)
+
+
+def _guesses(cell: Cell) -> list[Entry]:
+    return [_plain(cell.guessed), _plain(cell.classed)]
 
 
 # ---------------------------------------------------------------------------------------------------- sentences
@@ -207,62 +228,113 @@ def summed_table(found: Found, settings: Sequence[Setting]) -> str:
 
 def conclusions(plan: Plan, found: Found) -> str:
     """What the numbers say, and no more."""
-    first = Setting("logistic", plan.batches[0], plan.local_steps[0], 4)
-    known, plain = found.cell(first, "area", "history"), found.cell(first, "fedbuff", "message")
-    alone = found.cell(first, "area", "message")
-    every = [fact.errors for fact in found.facts if (fact.method, fact.view) == ("area", "history")]
-    errors = np.concatenate(every)
-    sentences = [
-        f"**AREA with a running sum leaks what FedBuff leaks.** {100 * (errors < RECOVERED).mean():.1f} % of "
-        f"{len(errors):,} pseudo-gradients are recovered, with a relative error of at most {errors.max():.0e}. The "
-        f"images found are {_compared(known, plain)} FedBuff's.",
-        f"**One residual alone hides little.** Without any memory of the client the images are "
-        f"{_compared(alone, plain)} FedBuff's; {alone.label_percent.mean():.0f} % of the labels are right. A client's "
-        "first message hides nothing.",
+    return bullets(
+        [_about_histories(plan, found), _about_one_message(plan, found), _about_sums(plan, found)]
+        + [_about_many_images(plan, found), _about_the_network(plan, found)]
+    )
+
+
+def _about_histories(plan: Plan, found: Found) -> str:
+    settings = [Setting("logistic", batch, plan.local_steps[0], 4) for batch in plan.batches]
+    errors = np.concatenate([each.errors for each in found.facts if (each.method, each.view) == ("area", "history")])
+    pairs = [(found.cell(each, "area", "history"), found.cell(each, "fedbuff", "message")) for each in settings]
+    apart = [
+        str(one.setting.batch_size) for (one, _), p in zip(pairs, _chances(pairs), strict=True) if p < SIGNIFICANCE
     ]
-    return bullets([*sentences, _about_sums(plan, found)])
+    noise = f"Outside the noise they differ at {', '.join(apart)}." if apart else "No difference is outside the noise."
+    return (
+        f"**AREA with a running sum leaks what FedBuff leaks.** {100 * (errors < RECOVERED).mean():.1f} % of "
+        f"{len(errors):,} pseudo-gradients are recovered, with a relative error of at most {errors.max():.0e}. Images "
+        f"have {_decibels([one for one, _ in pairs])} with mini-batch {_listed(plan.batches)}, FedBuff's "
+        f"{_decibels([other for _, other in pairs])}. {noise}"
+    )
+
+
+def _about_one_message(plan: Plan, found: Found) -> str:
+    settings = [Setting("logistic", batch, plan.local_steps[0], 4) for batch in plan.batches]
+    cells = [found.cell(each, "area", "message") for each in settings]
+    pairs = [(cell, found.cell(cell.setting, "fedbuff", "message")) for cell in cells]
+    less = [
+        one.setting.batch_size
+        for (one, other), p in zip(pairs, _chances(pairs), strict=True)
+        if p < SIGNIFICANCE and one.found.psnr_db.mean() < other.found.psnr_db.mean()
+    ]
+    learnt = [cell.setting.batch_size for cell in cells if cell.has_learnt]
+    return (
+        f"**One later residual alone shows less than a pseudo-gradient**, outside the noise with mini-batch "
+        f"{_listed(less)}: images have {_decibels(cells)} with mini-batch {_listed(plan.batches)}. This takes a server "
+        "that forgets, is more than a guess with mini-batch "
+        f"{_listed(learnt)}, and is no use in a client's first round, whose residual is the pseudo-gradient itself."
+    )
 
 
 def _about_sums(plan: Plan, found: Found) -> str:
     """What secure aggregation changes, and where the methods differ outside the noise."""
     settings = [setting for setting in summed_settings(plan) if setting.model == "logistic"]
     pairs = [(found.cell(each, "area", "sum"), found.cell(each, "fedbuff", "sum")) for each in settings]
-    differences = [paired_difference(one.psnr_db, other.psnr_db) for one, other in pairs]
-    chances = holm([each.p for each in differences])
-    rows = [row for row in zip(settings, differences, chances, strict=True) if _varied(row[0]) == plan.summed[0]]
-    worse = [f"{setting.updates}" for setting, each, p in rows if p < SIGNIFICANCE and each.mean < 0]
-    better = [f"{setting.updates}" for setting, each, p in rows if p < SIGNIFICANCE and each.mean > 0]
-    even = [f"{setting.updates}" for setting, _, p in rows if not p < SIGNIFICANCE]
-    ends = [found.cell(rows[place][0], "fedbuff", "sum").psnr_db.mean() for place in (0, -1)]
-    guessed = np.mean([attack.guessed.psnr_db for attack in pairs[0][0].attacks])
+    rows = [
+        (one, other, p)
+        for (one, other), p in zip(pairs, _chances(pairs), strict=True)
+        if (one.setting.batch_size, one.setting.local_steps) == plan.summed[0]
+    ]
+    signs = [np.sign((one.found.psnr_db - other.found.psnr_db).mean()) * (p < SIGNIFICANCE) for one, other, p in rows]
+    worse, even, better = (
+        [row[0].setting.updates for row, sign in zip(rows, signs, strict=True) if sign == wanted]
+        for wanted in (-1, 0, 1)
+    )
     words = (
-        f"**Secure aggregation hinders the attack, for every method.** FedBuff's images have {ends[0]:.1f} dB in sums "
-        f"of {rows[0][0].updates} updates and {ends[1]:.1f} dB in sums of {rows[-1][0].updates}; the mean image has "
-        f"{guessed:.1f} dB."
+        f"**Secure aggregation hinders the attack, for every method.** In sums of {_listed(plan.updates)} updates "
+        f"FedBuff's images have {_decibels([other for _, other, _ in rows])}, AREA's "
+        f"{_decibels([one for one, *_ in rows])}."
     )
     if worse:
         words += (
-            f" The attack finds less in AREA's sums than in FedBuff's at Δ = {', '.join(worse)}: they mix twice as "
-            "many rounds, the new ones and those that they replace. This is what is left of the paper's claim."
+            f" AREA's are worse outside the noise at Δ = {_listed(worse)}: its sums mix twice as many rounds, the new "
+            "ones and those that they replace. This is what is left of the paper's claim, as far as this attack goes."
         )
     if better:
-        words += f" It finds more in AREA's sums at Δ = {', '.join(better)}."
+        words += f" AREA's are better outside the noise at Δ = {_listed(better)}."
     if even:
-        words += f" The difference of AREA and FedBuff is inside the noise at Δ = {', '.join(even)}."
+        words += f" The difference is inside the noise at Δ = {_listed(even)}."
     return words
 
 
-def _varied(setting: Setting) -> tuple[int, int]:
-    return setting.batch_size, setting.local_steps
+def _about_many_images(plan: Plan, found: Found) -> str:
+    settings = [setting for setting in single_settings(plan) if setting.model == "logistic"]
+    hidden = [each for each in settings if not found.cell(each, "area", "history").has_learnt]
+    if not hidden:
+        return "With every mini-batch and M, AREA's running sum gives more than a guess."
+    words = ", ".join(f"{each.batch_size} and {each.local_steps}" for each in hidden)
+    return (
+        "**Many images hide each other from this attack.** With logistic regression neither images nor labels from "
+        f"AREA's running sum are better than a guess, outside the noise, for these mini-batches and M: {words}."
+    )
 
 
-def _compared(one: Cell, other: Cell) -> str:
-    """How much better or worse the images of one cell are, if that is outside the noise."""
-    each = paired_difference(one.psnr_db, other.psnr_db)
-    if not each.p < SIGNIFICANCE:
-        return f"as good as (difference {each.mean:+.1f} dB, {each.low:+.1f} to {each.high:+.1f})"
-    word = "better" if each.mean > 0 else "worse"
-    return f"{abs(each.mean):.1f} dB {word} ({each.low:+.1f} to {each.high:+.1f}) than"
+def _about_the_network(plan: Plan, found: Found) -> str:
+    cells = [found.cell(Setting("cnn", *each, 4), "area", "history") for each in plan.cnn]
+    each = "; ".join(
+        f"{cell.found.psnr_db.mean():.1f} dB, {cell.found.label_percent.mean():.0f} % of the labels (mini-batch "
+        f"{cell.setting.batch_size}, M = {cell.setting.local_steps})"
+        for cell in cells
+        if cell.has_learnt
+    )
+    return (
+        f"**Through a small convolutional network** AREA's running sum gives more than a guess here: {each or 'none'}."
+    )
+
+
+def _chances(pairs: Sequence[tuple[Cell, Cell]]) -> list[float]:
+    """p values of the differences in PSNR, corrected."""
+    return holm([paired_difference(one.found.psnr_db, other.found.psnr_db).p for one, other in pairs])
+
+
+def _decibels(cells: Sequence[Cell]) -> str:
+    return f"{', '.join(f'{cell.found.psnr_db.mean():.1f}' for cell in cells)} dB"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
 # ---------------------------------------------------------------------------------------------------- figures

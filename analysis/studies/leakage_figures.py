@@ -12,7 +12,7 @@ from studies.leakage_scores import Images
 from areabench.views.figures.style import styled
 
 _GAP = 2  # pixels between two images
-_ROW_IN, _TITLE_IN = 0.36, 0.32
+_ROW_IN, _TITLE_IN, _MARGIN_IN = 0.36, 0.32, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +35,9 @@ class Block:
 def draw_blocks(columns: Sequence[Sequence[Block]]) -> Figure:
     """Columns of blocks."""
     heights = [sum(_height(block) for block in column) for column in columns]
-    figure = Figure(figsize=(4.7 * len(columns), max(heights)))
+    figure = Figure(figsize=(4.9 * len(columns), max(heights) + _MARGIN_IN))
     for place, column in enumerate(columns):
-        top = max(heights)
+        top = max(heights) + _MARGIN_IN
         for block in column:
             _draw_block(figure, block, (place, len(columns)), top)
             top -= _height(block)
@@ -52,7 +52,7 @@ def _draw_block(figure: Figure, block: Block, place: tuple[int, int], top_in: fl
     """Draw a block whose upper edge is at a height in inches, in one of several columns."""
     column, columns = place
     whole_in = figure.get_figheight()
-    left, width = (column + 0.30) / columns, 0.68 / columns
+    left, width = (column + 0.34) / columns, 0.65 / columns
     figure.text((column + 0.02) / columns, (top_in - 0.2) / whole_in, block.title, fontsize=9, weight="bold")
     for number, row in enumerate(block.rows):
         bottom_in = top_in - _TITLE_IN - _ROW_IN * (number + 1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from studies.leakage_scores import Picture
+from studies.leakage_scores import Picture, apportion
 
 Floats = NDArray[np.float64]
 MOST_IMAGES = 40  # unknown images of an observation, beyond which the form is reduced
@@ -98,14 +98,6 @@ class FirstGuess:
             labels = apportion(shares / shares.sum(), int(own.sum()) * self.form.steps * self.form.images)
             scores[own] = 2.0 * np.eye(classes)[generator.permutation(labels)].reshape(-1, *shape, classes)
         return Unknowns(np.clip(self.mean_image + noise, 0.0, 1.0), scores)
-
-
-def apportion(shares: Floats, count: int) -> NDArray[np.int64]:
-    """`count` labels with about these shares, by the greatest remainders."""
-    whole = np.floor(shares * count).astype(np.int64)
-    rest = np.argsort(whole - shares * count, kind="stable")[: count - whole.sum()]
-    whole[rest] += 1
-    return np.repeat(np.arange(len(shares)), whole)
 
 
 def best_match(misfit: Misfit, start: FirstGuess, generator: np.random.Generator, effort: Effort) -> Unknowns:

@@ -57,3 +57,22 @@ def score(found: Picture, held: Picture) -> Score:
 def guess(public: Picture) -> Picture:
     """What who knows nothing says: the mean public image and the most frequent label."""
     return Picture(public.images.mean(axis=0)[None, :], np.array([np.bincount(public.labels).argmax()]))
+
+
+def class_means(public: Picture, count: int) -> Picture:
+    """What who knows only the classes says of `count` images: mean images of the classes, as frequent as in public.
+
+    Pairing with the held images helps such a guess, too: an attack has to be better.
+    """
+    shares = np.bincount(public.labels) / len(public.labels)
+    labels = apportion(shares, count)
+    means = np.stack([public.images[public.labels == label].mean(axis=0) for label in labels])
+    return Picture(means, labels)
+
+
+def apportion(shares: NDArray[np.float64], count: int) -> Labels:
+    """`count` labels with about these shares, by the greatest remainders."""
+    whole = np.floor(shares * count).astype(np.int64)
+    rest = np.argsort(whole - shares * count, kind="stable")[: count - whole.sum()]
+    whole[rest] += 1
+    return np.repeat(np.arange(len(shares)), whole)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ from studies.leakage_observations import (
     relative_errors,
 )
 from studies.leakage_runs import Message, RecordedRun, record
-from studies.leakage_scores import Picture, Score, guess, score
+from studies.leakage_scores import Picture, Score, class_means, guess, score
 
 from areabench.api import read_experiment
 from areabench.problems.datasets import Dataset, default_cache
-from areabench.results.statistics import bounded_interval, mean_interval
+from areabench.results.statistics import SIGNIFICANCE, bounded_interval, holm, mean_interval, paired_difference
 
 METHODS = ("area", "fedbuff", "as-fedavg")
 PUBLIC = 1000  # test images that the attacker has: their mean, and how the model sees each class
@@ -66,11 +66,12 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """One victim: what it held, what was found of it, and what who knows nothing says."""
+    """One victim: what it held, what was found of it, and what two guesses without a message are worth."""
 
     held: Picture
     found: Score
-    guessed: Score
+    guessed: Score  # the mean image, the most frequent label
+    classed: Score  # mean images of all classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,35 +84,46 @@ class Cell:
     attacks: tuple[Attack, ...]
 
     @property
-    def psnr_db(self) -> NDArray[np.float64]:
-        """Of each victim."""
-        return np.array([attack.found.psnr_db for attack in self.attacks])
+    def found(self) -> Values:
+        """Of what was found, one row per victim."""
+        return _values([attack.found for attack in self.attacks])
 
     @property
-    def label_percent(self) -> NDArray[np.float64]:
-        """Right labels of each victim."""
-        return np.array([100 * attack.found.label_share for attack in self.attacks])
+    def guessed(self) -> Values:
+        """The same of who says the mean image and the most frequent label."""
+        return _values([attack.guessed for attack in self.attacks])
 
     @property
-    def words(self) -> str:
-        """Both means with their intervals."""
-        return in_words(self.psnr_db, self.label_percent)
+    def classed(self) -> Values:
+        """The same of who says the mean images of all classes."""
+        return _values([attack.classed for attack in self.attacks])
 
     @property
-    def guessed_words(self) -> str:
-        """The same of who knows nothing."""
-        guesses = [attack.guessed for attack in self.attacks]
-        return in_words(
-            np.array([each.psnr_db for each in guesses]), np.array([100 * each.label_share for each in guesses])
-        )
+    def has_learnt(self) -> bool:
+        """Whether images or labels are better than both guesses, outside the noise."""
+        chances = []
+        for own, *others in zip(self.found, self.guessed, self.classed, strict=True):
+            better = [paired_difference(own, other) for other in others]
+            chances.append(max(each.p if each.mean > 0 else 1.0 for each in better))
+        return min(holm(chances)) < SIGNIFICANCE
 
 
-def in_words(psnr_db: NDArray[np.float64], label_percent: NDArray[np.float64]) -> str:
-    """Mean PSNR and share of right labels with 95 % intervals over the victims."""
-    low, high = mean_interval(psnr_db)
-    least, most = bounded_interval(label_percent, "test_accuracy")
-    labels = f"{label_percent.mean():.0f} % ({least:.0f} to {most:.0f})"
-    return f"{psnr_db.mean():.1f} dB ({low:.1f} to {high:.1f}); {labels}"
+class Values(NamedTuple):
+    """Scores of all victims, each of shape (victims,)."""
+
+    psnr_db: NDArray[np.float64]
+    label_percent: NDArray[np.float64]
+
+    def __str__(self) -> str:
+        """Both means with their 95 % intervals over the victims."""
+        low, high = mean_interval(self.psnr_db)
+        least, most = bounded_interval(self.label_percent, "test_accuracy")
+        labels = f"{self.label_percent.mean():.0f} % ({least:.0f} to {most:.0f})"
+        return f"{self.psnr_db.mean():.1f} dB ({low:.1f} to {high:.1f}); {labels}"
+
+
+def _values(scores: Sequence[Score]) -> Values:
+    return Values(np.array([each.psnr_db for each in scores]), np.array([100 * each.label_share for each in scores]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +273,8 @@ def attack(plan: Plan, run: RecordedRun, observation: Observation) -> Attack:
     held = held_picture(run, observation.victims)
     public = public_picture(_data(run))
     found = _found(plan, run, observation, public)
-    return Attack(held, score(found, held), score(guess(public), held))
+    classed = class_means(public, len(held.labels))
+    return Attack(held, score(found, held), score(guess(public), held), score(classed, held))
 
 
 def held_picture(run: RecordedRun, victims: Sequence[Message]) -> Picture:

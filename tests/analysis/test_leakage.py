@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from studies.leakage_logistic import LogisticMisfit, LogisticRound, closed_form, label_counts, match_images
-from studies.leakage_matching import Effort, FirstGuess, Form, Unknowns, apportion, form_of, softmax
+from studies.leakage_matching import Effort, FirstGuess, Form, Unknowns, form_of, softmax
 from studies.leakage_observations import (
     Observation,
     RunningSums,
@@ -21,7 +21,8 @@ from studies.leakage_observations import (
     relative_errors,
 )
 from studies.leakage_runs import Message, RecordedRun, record
-from studies.leakage_scores import Picture, guess, psnr_db, score
+from studies.leakage_scores import Picture, Score, apportion, class_means, guess, psnr_db, score
+from studies.leakage_trials import Attack, Cell, Setting
 
 from areabench.api import read_experiment
 
@@ -224,6 +225,24 @@ def test_fewer_found_images_stand_for_several_held_ones() -> None:
 def test_who_knows_nothing_says_the_mean_image_and_the_most_frequent_label() -> None:
     found = guess(Picture(np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 1.0]]), np.array([2, 5, 5])))
     assert (found.images.tolist(), found.labels.tolist()) == ([[0.5, 1.0]], [5])
+
+
+def test_who_knows_the_classes_says_their_mean_images() -> None:
+    public = Picture(np.array([[0.0, 1.0], [0.5, 1.0], [1.0, 0.0]]), np.array([1, 1, 0]))
+    found = class_means(public, 3)
+    assert (found.images.tolist(), found.labels.tolist()) == ([[1.0, 0.0], [0.25, 1.0], [0.25, 1.0]], [0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("found_db", "found_share", "learnt"), [(20.0, 0.1, True), (11.0, 1.0, True), (13.0, 0.6, False)]
+)
+def test_something_is_learnt_where_images_or_labels_are_better_than_both_guesses(
+    found_db: float, found_share: float, learnt: bool
+) -> None:
+    held = Picture(np.zeros((1, 1)), np.array([0]))
+    mean, classes = Score(12.0, 0.1, held), Score(13.0, 0.6, held)
+    attack = Attack(held, Score(found_db, found_share, held), mean, classes)
+    assert Cell(Setting("logistic", 1, 1, 4), "area", "sum", (attack,) * 8).has_learnt == learnt
 
 
 def test_pseudo_gradient_is_what_was_sent_minus_what_was_computed() -> None:
