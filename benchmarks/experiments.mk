@@ -63,7 +63,7 @@ study-methods: $(VENV)/installed ## measure the rates of the methods in the pape
 	@$(BIN)/python analysis/study_methods.py rates $(STUDY_RUNS) $(STUDY_PAGES)/RATES_METHODS.md
 
 # Runs and attacks in one process; a quick look goes where the others go. Torch is for the convolutional network.
-study-leakage: $(VENV)/installed $(VENV)/torch-installed ## measure what a curious server finds in messages: benchmarks/results/studies/LEAKAGE.md (DURATION)
+study-leakage: $(VENV)/installed $(VENV)/torch-installed ## measure what a curious server finds in messages: benchmarks/results/studies/LEAKAGE.md (a quarter of an hour on one core)
 	@$(BIN)/python analysis/study_leakage.py $(STUDY_PAGES)/LEAKAGE.md $(TRIALS_FLAG)
 
 # The figures of docs/methods.md; any asynchronous method has the events of AREA's run.
