@@ -1,7 +1,7 @@
 # Experiments: the paper's tables and figures, the studies, and the search for the demo's step sizes.
 # An interrupted sweep continues, and a changed file runs again only what it changed.
 
-.PHONY: tables figures variants table-mpi study-rates study-bias study-methods message-flow tune-demo
+.PHONY: tables figures variants table-mpi study-rates study-bias study-methods study-leakage message-flow tune-demo
 
 # TRIALS=1 gives a quick look, with runs, figures and page in a folder of its own.
 TRIALS_FLAG := $(if $(TRIALS),--trials $(TRIALS))
@@ -61,6 +61,10 @@ study-bias: $(VENV)/installed ## measure limits under uneven rates, and the best
 study-methods: $(VENV)/installed ## measure the rates of the methods in the paper's tables 1 and 2: benchmarks/results/studies/RATES_METHODS.md
 	@$(BIN)/areabench sweep $(STUDY_FILES)/methods_*.toml --output $(STUDY_RUNS) $(TRIALS_FLAG)
 	@$(BIN)/python analysis/study_methods.py rates $(STUDY_RUNS) $(STUDY_PAGES)/RATES_METHODS.md
+
+# Runs and attacks in one process; a quick look goes where the others go. Torch is for the convolutional network.
+study-leakage: $(VENV)/installed $(VENV)/torch-installed ## measure what a curious server finds in messages: benchmarks/results/studies/LEAKAGE.md (a quarter of an hour on one core)
+	@$(BIN)/python analysis/study_leakage.py $(STUDY_PAGES)/LEAKAGE.md $(TRIALS_FLAG)
 
 # The figures of docs/methods.md; any asynchronous method has the events of AREA's run.
 FLOW := benchmarks/experiments/demo/message_flow.toml

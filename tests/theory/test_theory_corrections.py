@@ -15,6 +15,8 @@ from areabench.engine.messages import Order
 from areabench.engine.server import Server
 from areabench.experiment.problem_records import Logistic
 from areabench.methods.area import area
+from areabench.methods.base import Method, Work
+from areabench.methods.fedbuff import fedbuff
 from areabench.problems.datasets import Dataset
 from areabench.problems.logistic import LogisticProblem
 from areabench.problems.minibatches import client_weights
@@ -89,6 +91,43 @@ def test_gradient_steps_in_terms_of_both_errors() -> None:
     drift, gradient = x - middle, -noise[0] - noise[1]
     assert end == x - 2 * alpha * x + alpha * drift + alpha * gradient
     assert end != x - 2 * alpha * x + alpha * drift + alpha * drift
+
+
+# ------------------------------------------------------------------------------------------------------- privacy
+
+
+def test_residuals_give_every_pseudo_gradient_away() -> None:
+    """Three rounds of one of two clients, f = x²/2, alpha = 1/2: gradients 16, 16 and 12."""
+    method, start, alpha = area(2), np.array([16.0]), 0.5
+    server, memory = Server(method, lambda _k, _time_s: alpha, start, clients=2), method.remember(start)
+    order, sent, residuals = server.begin()[0], [], []
+    for number in range(3):
+        local = order.model * (1 - alpha)
+        payload, memory = method.report(memory, Work(order.model, alpha, 1, order.model, local))
+        sent.append(order.model[0])
+        residuals.append(payload[0])
+        (order,) = server.receive(answer(order, payload, number), order, 0.0)
+        server.aggregate(0.0)
+    assert (sent, residuals) == ([16.0, 16.0, 12.0], [-8.0, 0.0, -2.0])
+    assert (-np.array(residuals) / alpha).tolist() == [16.0, 0.0, 4.0]  # one residual alone: right the first time only
+    assert ((sent - (start + np.cumsum(residuals))) / alpha).tolist() == [16.0, 16.0, 12.0]  # with a running sum
+
+
+def test_sum_of_residuals_gives_no_pseudo_gradient_away() -> None:
+    """Two clients, each with an old and a new gradient at x = 16, alpha = 1/2, and the sum of their new messages."""
+
+    def summed(method: Method, old: tuple[float, float], new: tuple[float, float]) -> float:
+        model, total = np.array([16.0]), 0.0
+        for gradients in zip(old, new, strict=True):
+            memory = method.remember(model)
+            for gradient in gradients:
+                payload, memory = method.report(memory, Work(model, 0.5, 1, model, model - 0.5 * gradient))
+            total += float(payload[0])
+        return total
+
+    first, second = {"old": (16.0, 4.0), "new": (12.0, 8.0)}, {"old": (5.0, 3.0), "new": (3.0, 5.0)}
+    assert summed(area(2), **first) == summed(area(2), **second) == 0.0  # the same to a server of AREA
+    assert (summed(fedbuff(2, 1.0), **first), summed(fedbuff(2, 1.0), **second)) == (10.0, 4.0)
 
 
 # ------------------------------------------------------------------------------------------------ A_k, step sizes
