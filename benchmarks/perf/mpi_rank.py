@@ -183,7 +183,7 @@ def work_bare(comm: MPI.Comm, size: int, wait: str) -> None:
 class IdleClient:
     """A client that computes nothing."""
 
-    trains = True
+    trains, flags = True, 0
 
     def __init__(self, dimension: int) -> None:
         self.round, self._payload = 0, np.zeros(dimension, DTYPE)

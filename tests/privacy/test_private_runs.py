@@ -344,6 +344,16 @@ def test_keys_are_in_no_file_and_each_run_has_new_ones(
     assert agreed
 
 
+def test_a_secret_that_cannot_be_made_is_said_before_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AREABENCH_CLIENT_SECRET", str(tmp_path / "file" / "secret"))
+    with pytest.raises(
+        UserError, match=r"the secret of the clients cannot be read or made: .*AREABENCH_CLIENT_SECRET=FILE"
+    ):
+        simulate(private(), around(tmp_path / "run.h5"))
+    assert simulate(private("fedbuff"), around(tmp_path / "other.h5")).state == State.DONE  # nothing to seal
+
+
 def test_memories_in_a_checkpoint_are_sealed(
     tmp_path: Path,
     stop_at: Callable[[int], None],  # noqa: F811  # the fixture

@@ -103,7 +103,7 @@ def test_residuals_give_every_pseudo_gradient_away() -> None:
     order, sent, residuals = server.begin()[0], [], []
     for number in range(3):
         local = order.model * (1 - alpha)
-        payload, memory = method.report(memory, Work(order.model, alpha, 1, order.model, local))
+        payload, memory, _ = method.report(memory, Work(order.model, alpha, 1, order.model, local))
         sent.append(order.model[0])
         residuals.append(payload[0])
         (order,) = server.receive(answer(order, payload, number), order, 0.0)
@@ -121,7 +121,7 @@ def test_sum_of_residuals_gives_no_pseudo_gradient_away() -> None:
         for gradients in zip(old, new, strict=True):
             memory = method.remember(model)
             for gradient in gradients:
-                payload, memory = method.report(memory, Work(model, 0.5, 1, model, model - 0.5 * gradient))
+                payload, memory, _ = method.report(memory, Work(model, 0.5, 1, model, model - 0.5 * gradient))
             total += float(payload[0])
         return total
 

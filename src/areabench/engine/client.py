@@ -54,6 +54,8 @@ class LocalRound:
 class Client:
     """Client i: answers the r-th order with its r-th round of local steps."""
 
+    flags = 0  # of the last update: whether it fits into the range of [privacy]
+
     def __init__(
         self,
         method: Method,
@@ -69,7 +71,6 @@ class Client:
         `cover` hides the update of a round under its mask, and `seal` hides what the client remembers from the server.
         """
         self._method, self._local, self._cover, self._seal = method, local, cover, seal
-        self.flags = 0  # of the last update: whether it fits into the range of [privacy]
         plain = method.begin is None and method.correct is None and not method.momentum
         self._at_once = plain and not stepwise
         self.memory = self._before = method.remember(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,7 +63,7 @@ from areabench.methods.local import with_local
 from areabench.methods.schedules import build_schedule
 from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
-from areabench.privacy.seal import sealed_like
+from areabench.privacy.seal import client_secret, sealed_like, secret_path
 from areabench.problems.base import Problem
 from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
@@ -221,6 +222,11 @@ class Scenario:
             return self
         secrecy = in_one_process(self.experiment.clients.count, self.shapes.payload, privacy.threshold)
         return replace(self, secrecy=secrecy)
+
+    def check_secret(self) -> None:
+        """A UserError where clients could not seal what they remember, now and not at the first checkpoint."""
+        if self.experiment.privacy is not None and self.shapes.memory is not None:
+            client_secret(secret_path(os.environ))
 
     def criterion(self) -> Criterion:
         """The aggregation criterion, before its first time."""

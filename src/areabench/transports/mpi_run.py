@@ -188,8 +188,10 @@ def _agree_on_keys(context: RankContext) -> RankContext:
     public = world.from_server(lambda: {number: key for part in gathered for number, key in part.items()})
     like = scenario.shapes.payload
     if world.rank == helper:
-        key_of = lambda client: pairs[_HELPER].agree(public[client], client)  # noqa: E731  # used once
-        return replace(context, keeper=MaskKeeper(key_of, placement.clients, like, privacy.threshold))
+        keeper = MaskKeeper(
+            lambda client: pairs[_HELPER].agree(public[client], client), placement.clients, like, privacy.threshold
+        )
+        return replace(context, keeper=keeper)
     if world.rank:
         return replace(context, scenario=replace(scenario, secrecy=covering(pairs, public[_HELPER], like)))
     link = MpiHelperLink(world, helper, like)
@@ -249,6 +251,8 @@ def _keep_masks(context: RankContext, keeper: MaskKeeper) -> None:
 def _host_clients(context: RankContext) -> dict[int, HostedClient]:
     """The clients of this rank, each with its own delays."""
     scenario, delays = context.scenario, context.scenario.delays()
+    if context.survives_losses:
+        scenario.check_secret()
     numbers = context.placement.hosted(context.world.rank)
     begin = partial(scenario.begin_round, delays)
     return {number: HostedClient(scenario.client(number), begin, scenario.stepwise) for number in numbers}

@@ -49,6 +49,8 @@ def simulate(experiment: Experiment, options: RunOptions) -> Status:
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
     progress = progress_line(experiment, options)
     solve_ahead(scenario, progress, options.cache)
+    if options.checkpoint_s is not None:
+        scenario.check_secret()
     provenance = _simulator_provenance(scenario, options)
     recorder = open_recorder(scenario, options)
     recorder.begin(provenance, scenario.client_table())
