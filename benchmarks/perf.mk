@@ -16,7 +16,7 @@ bench-mpi: $(VENV)/installed $(VENV)-mpich/installed ## time the MPI transport a
 bench-peers: $(VENV)/installed $(VENV)/torch-installed ## time areabench beside APPFL, FLGo, FLSim and Flower: benchmarks/results/PEERS.md (a quarter of an hour)
 	@$(BIN)/python benchmarks/perf/bench_peers.py --torch '$(TORCH)' --output benchmarks/results/PEERS.md
 
-bench-privacy: $(VENV)/installed ## measure what secure aggregation costs: benchmarks/results/PRIVACY.md (three minutes)
+bench-privacy: $(VENV)/installed ## measure what secure aggregation costs: benchmarks/results/PRIVACY.md (four minutes)
 	@$(BIN)/python benchmarks/perf/bench_privacy.py --output benchmarks/results/PRIVACY.md
 
 bench-start: $(VENV)/installed ## measure what each step of a start on 129 ranks takes of the processor (a minute)
