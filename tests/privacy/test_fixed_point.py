@@ -17,7 +17,7 @@ from areabench.methods.fedbuff import fedbuff
 from areabench.methods.fixed_point import FixedPoint, in_fixed_point
 
 QUARTERS = FixedPoint(bits=32, fraction_bits=2, range=8.0, clips=True)
-COARSE = Privacy(range=8.0, most_updates=2**26)  # 31 bits less 3 for the range and 26 for the sum: quarters
+COARSE = Privacy(range=8.0, most_updates=2**25)  # 31 bits, 28 for the range and the sum, one for the limit itself
 START = np.array([1.0, 2.0], np.float32)
 
 
@@ -53,14 +53,22 @@ def test_what_is_not_finite_is_never_sent(bad: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (Privacy(), 31 - 4 - 8),  # 16 = 2^4, 256 = 2^8
-        (Privacy(range=0.5, most_updates=4), 31 + 1 - 2),
-        (Privacy(range=9.0, most_updates=5), 31 - 4 - 3),
+        (Privacy(), 18),  # 16 · 256 · 2^19 is 2^31, one too many
+        (Privacy(range=0.5, most_updates=4), 29),
+        (Privacy(range=9.0, most_updates=5), 25),  # 45 · 2^25 is below 2^31, 45 · 2^26 is not
         (Privacy(bits=64), 40),
     ],
 )
 def test_bits_behind_the_point(settings: Privacy, expected: int) -> None:
     assert settings.fraction_bits == expected
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("limit", [16.0, -16.0])
+def test_a_sum_of_the_largest_updates_keeps_its_sign(bits: int, limit: float) -> None:
+    number = FixedPoint.of(Privacy(bits=bits, most_updates=256))
+    total = np.add.reduce([number.encode(vector(limit))[0]] * 256, dtype=number.dtype)
+    assert number.decode(number.signed(total), np.float64).tolist() == [256 * limit]
 
 
 @given(

@@ -265,12 +265,14 @@ class Privacy:
 
     @property
     def fraction_bits(self) -> int:
-        """Bits behind the point: those that the sign, `range` and `most_updates` leave, and 40 at most.
+        """Bits behind the point: as many as leave room for a sum of `most_updates` entries at the range, at most 40.
 
         The sums that clients remember have 64 bits, and 23 of them before the point.
         """
-        room = math.ceil(math.log2(self.range)) + math.ceil(math.log2(self.most_updates))
-        return min(self.bits - 1 - room, 40)
+        bits, widest = 40, self.range * (1 + 1e-6)  # single precision may round the range up
+        while bits > 0 and self.most_updates * math.ceil(widest * 2**bits) >= 2 ** (self.bits - 1):
+            bits -= 1
+        return bits
 
 
 # ---------------------------------------------------------------------------------------------------- end, record
