@@ -22,15 +22,6 @@ class RunFileError(UserError):
     """A run file that cannot be read, or must not be written."""
 
 
-class UncheckedFile(UserWarning):
-    """A file of an earlier version, which has no checksums: damage in it may go unnoticed."""
-
-    def __init__(self, path: object) -> None:
-        super().__init__(
-            f"{path}: carries no checksums: it was written by an earlier version, so damage may go unnoticed"
-        )
-
-
 class OutputFailure(UserError):
     """Stdout or stderr, by name, that cannot be written."""
 

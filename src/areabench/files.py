@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import stat
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from areabench.errors import RunFileError, UncheckedFile, UserError
+from areabench.errors import RunFileError, UserError
 
 _READ = ("experiment", "file", "sweeps", "source", "run", "runs", "first", "second", "ended_in", "measured_in")
 
@@ -98,12 +97,10 @@ def signed(text: str) -> str:
     return f"{text}{_SIGNED}{crc32(text.encode()):08x}\n"
 
 
-def check_signed(path: Path, text: str, *, expected: bool) -> None:
-    """A RunFileError unless the text has its checksum; one of which none is expected is named."""
-    content, mark, checksum = text.rpartition(_SIGNED)
-    if not mark and not expected:
-        warnings.warn(UncheckedFile(path), stacklevel=3)
-    elif checksum.strip() != f"{crc32(content.encode()):08x}":
+def check_signed(path: Path, text: str) -> None:
+    """A RunFileError unless the text has its checksum."""
+    content, _, checksum = text.rpartition(_SIGNED)
+    if checksum.strip() != f"{crc32(content.encode()):08x}":
         raise RunFileError(f"{path}: is damaged (it does not have its checksum); remove it and run the sweep again")
 
 

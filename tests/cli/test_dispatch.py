@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.runs import simulated
+from tests.support.texts import QUADRATIC
 
 from areabench.cli.main import COMMANDS, _function
 from areabench.cli.parser import EXIT_CODES, TYPED, build_parser, commands_of
@@ -15,6 +17,12 @@ from areabench.cli.parser import EXIT_CODES, TYPED, build_parser, commands_of
 HEAVY = ("numpy", "h5py", "scipy", "torch", "mpi4py", "matplotlib", "pandas", "rich", "argcomplete", "psutil")
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "benchmarks" / "experiments" / "demo" / "demo.toml"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A simulated run."""
+    return simulated(tmp_path_factory.mktemp("runs") / "run.h5", QUADRATIC)
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -53,9 +61,9 @@ def test_job_loads_neither_numbers_nor_methods(options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "summary"])
-def test_a_run_is_printed_without_what_other_commands_need(command: str) -> None:
+def test_a_run_is_printed_without_what_other_commands_need(command: str, run: Path) -> None:
     """Numpy and h5py take half of the processor time of `show`; nothing large may join them."""
-    modules = loaded(command, str(ROOT / "tests" / "runfile" / "schema7" / "simulator.h5"))
+    modules = loaded(command, str(run))
     assert {"numpy", "h5py"} <= modules
     assert not modules & ({*HEAVY, "numpy.ma", "numpy.random", "threadpoolctl", "difflib"} - {"numpy", "h5py"})
     assert not {name for name in modules if name.startswith(("areabench.results", "areabench.launching"))}
@@ -63,8 +71,8 @@ def test_a_run_is_printed_without_what_other_commands_need(command: str) -> None
 
 
 @pytest.mark.parametrize("command", ["show", "summary", "diagnose"])
-def test_reading_a_run_loads_no_method(command: str) -> None:
-    modules = loaded(command, str(ROOT / "tests" / "runfile" / "schema6" / "simulator.h5"))
+def test_reading_a_run_loads_no_method(command: str, run: Path) -> None:
+    modules = loaded(command, str(run))
     assert "areabench.runfile.read" in modules
     unwanted = ("areabench.methods", "areabench.theory", "areabench.transports", "areabench.engine.scenario")
     assert not {name for name in modules if name.startswith(unwanted)}

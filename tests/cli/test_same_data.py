@@ -52,9 +52,9 @@ def digest_of(file: str) -> str:
 
 
 def forget_digest(file: str) -> None:
-    """Make the file one of schema version 6, as far as its data are concerned."""
+    """Make the file one that was recovered without its provenance, as far as its data are concerned."""
     with h5py.File(file, "r+") as opened:
-        del opened["provenance"].attrs["data_digest"]
+        opened["provenance"].attrs["data_digest"] = ""
 
 
 def test_the_run_file_has_the_digest_of_the_data(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_replay_refuses_other_data(path: Path, capsys: pytest.CaptureFixture[str
     )
 
 
-def test_replay_of_an_older_file_compares_no_data(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_without_a_digest_compares_no_data(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", str(path), "-o", "run.h5"]) == 0
     forget_digest("run.h5")
     assert main(["replay", "run.h5", *trust(path)]) == 0

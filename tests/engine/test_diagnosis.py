@@ -196,7 +196,7 @@ def test_a_server_that_waits_for_a_core_is_reported() -> None:
     busy = "server busy 20 % (polling 15 %, serving 5.0 %"
     assert f"{busy}, short of a core 12 %); rank 1" in diagnosis_text(diagnose(observed(footprints=starved)))
     assert f"{busy}); rank 1" in diagnosis_text(diagnose(observed()))
-    assert "server busy 20 %; rank 1" in diagnosis_text(diagnose(observed(serving_s=math.nan)))  # an older run
+    assert "server busy 20 %; rank 1" in diagnosis_text(diagnose(observed(serving_s=math.nan)))  # it did not end
 
 
 def test_sizes() -> None:

@@ -75,10 +75,6 @@ def test_a_run_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert plain(found) == plain(checkpoint)
 
 
-def test_kinds_that_an_older_checkpoint_does_not_have_did_not_happen() -> None:
-    assert Tally.of([11, 3, 2, 4, 1, 1], [9, 2], [6, 0, 5], 1.5).kinds == [11, 3, 2, 4, 1, 1, 0, 0]
-
-
 def plain(checkpoint: Checkpoint) -> dict[str, Any]:
     """Everything in it, arrays as lists."""
     run_state = checkpoint.run_state

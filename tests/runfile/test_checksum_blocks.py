@@ -18,7 +18,6 @@ from areabench.runfile.checksums import CHECKSUM, ChecksumLog, Checksums, Verifi
 from areabench.runfile.open import open_file, read_rows
 
 EXPERIMENT = quadratic("iterations = 60")
-OLD = Path(__file__).parent / "schema6" / "simulator.h5"
 
 
 def logged(file: h5py.File, blocks: Sequence[int]) -> Checksums:
@@ -119,9 +118,3 @@ def test_rows_that_count_are_those_with_a_checksum(tmp_path: Path) -> None:
         VerifiedRows(file).rows("events")
     with open_file(path) as file:
         assert VerifiedRows(file).count("events", after=60) == 60
-
-
-def test_all_rows_of_a_file_without_checksums_count() -> None:
-    with open_file(OLD) as file:
-        assert VerifiedRows(file).count("events") == 67
-        assert len(VerifiedRows(file).rows("clients")) == 3

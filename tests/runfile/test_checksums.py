@@ -11,18 +11,17 @@ import h5py
 import numpy as np
 import pytest
 from tests.support.damaged import whole_files
-from tests.support.edited import edited, flip
+from tests.support.edited import add_diagnosis, flip
 from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.arrays import crc32
 from areabench.cli.main import main
-from areabench.engine.diagnosis import Diagnosis
 from areabench.engine.events import State
-from areabench.errors import RunFileError, UncheckedFile
+from areabench.errors import RunFileError
 from areabench.files import check_signed, signed
 from areabench.runfile.checksums import PARTS, Checksums, check_rows
-from areabench.runfile.layout import checkpoint_path, diagnosis_row, pack_status, read_attributes, write_attributes
+from areabench.runfile.layout import checkpoint_path, pack_status, read_attributes, write_attributes
 from areabench.runfile.open import open_file
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import salvage
@@ -153,18 +152,7 @@ def test_all_rows_of_all_datasets_are_covered(whole: Path) -> None:
 
 
 def test_the_diagnosis_is_covered(run: Path) -> None:
-    with open_run(run) as opened:
-        from areabench.results.diagnosis import diagnosis_of
-
-        found: Diagnosis = diagnosis_of(opened)
-    with edited(run) as file:
-        for name, rows in (
-            ("clients", found.clients),
-            ("quantiles", found.quantiles),
-            ("summary", diagnosis_row(found)),
-        ):
-            file[f"diagnosis/{name}"].resize(len(rows), axis=0)
-            file[f"diagnosis/{name}"][:] = rows
+    add_diagnosis(run)
     with open_run(run) as opened:
         assert opened.diagnosis is not None
     flip(run, "diagnosis/summary")
@@ -285,13 +273,11 @@ def stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_signed_text() -> None:
     text = signed("a = 1\n")
     assert text == "a = 1\n# CRC-32 of the lines above: af2fda68\n"
-    check_signed(Path("sweep.toml"), text, expected=True)
+    check_signed(Path("sweep.toml"), text)
     with pytest.raises(RunFileError, match=r"sweep.toml: is damaged \(it does not have its checksum\)"):
-        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"), expected=True)
+        check_signed(Path("sweep.toml"), text.replace("a = 1", "a = 2"))
     with pytest.raises(RunFileError, match="is damaged"):
-        check_signed(Path("sweep.toml"), text.replace("CRC", "CRD"), expected=True)
-    with pytest.warns(UncheckedFile):
-        check_signed(Path("sweep.toml"), "a = 1\n", expected=False)
+        check_signed(Path("sweep.toml"), text.replace("CRC", "CRD"))
 
 
 def unchanged(_: Path) -> None:

@@ -20,7 +20,6 @@ from tests.support.watched import WRITER
 
 from areabench.cli.main import main
 from areabench.engine.events import CLIENT, Event, Kind, State, Status
-from areabench.engine.messages import digest
 from areabench.engine.scenario import build_scenario
 from areabench.engine.state import Tally
 from areabench.errors import RunFileError, WriteFailure
@@ -28,11 +27,11 @@ from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.progress import Style
 from areabench.runfile.layout import _rows_a_block, cut, mark
 from areabench.runfile.lock import _flock, refuse_busy
-from areabench.runfile.open import own_part, whole_events, whole_snapshots
+from areabench.runfile.open import own_part
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import open_run
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import EVENT, SNAPSHOT, STATUS
+from areabench.runfile.schema import STATUS
 from areabench.transports.options import RunOptions
 from areabench.transports.replay import Replay
 from areabench.transports.session import simulate
@@ -126,44 +125,6 @@ def test_the_status_of_a_killed_run_can_be_set(writing: subprocess.Popen[str], t
         assert (run.status.state, run.status.reason, run.status.lost) == (State.FAILED, "client 1 lost", 1)
         assert run.status.updates + run.status.server_steps == events
         assert run.status.end_s == run.events_array["time_s"][-1]
-
-
-# ---------------------------------------------------------------------------------------------------- last rows
-
-
-def events_of(count: int) -> np.ndarray:
-    rows = np.zeros(count, EVENT)
-    rows["time_s"], rows["iteration"], rows["digest"] = 1.0, np.arange(1, count + 1), 7
-    return rows
-
-
-def test_rows_that_were_never_filled_are_left_out() -> None:
-    rows = events_of(6)
-    assert whole_events(rows) == 6
-    rows[4:] = 0
-    assert whole_events(rows) == 4
-    rows[3]["digest"] = 0  # its end was not written
-    assert whole_events(rows) == 3
-    assert whole_events(rows[:0]) == 0
-
-
-def test_a_first_event_of_zeros_except_its_kind_counts() -> None:
-    rows = events_of(2)
-    rows[0] = 0
-    rows[0]["kind"] = Kind.LOST
-    assert whole_events(rows) == 2
-
-
-def test_snapshots_without_their_events_or_models_are_left_out() -> None:
-    models = [np.full(2, float(number)) for number in range(4)]
-    index = np.array([(number, number, 10 * number, digest(models[number])) for number in range(4)], SNAPSHOT)
-    assert whole_snapshots(index, 30, models.__getitem__, 2) == 4
-    assert whole_snapshots(index, 29, models.__getitem__, 2) == 3
-    assert whole_snapshots(index, None, models.__getitem__, 2) == 4
-    models[2] = np.zeros(2)
-    assert whole_snapshots(index, None, models.__getitem__, 2) == 2
-    assert whole_snapshots(index, None, models.__getitem__, 1) == 4
-    assert whole_snapshots(index[:0], 0, models.__getitem__, 2) == 0
 
 
 def test_a_text_is_cut_between_characters() -> None:

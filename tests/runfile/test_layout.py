@@ -103,25 +103,6 @@ def test_a_status_keeps_every_number(tmp_path: Path) -> None:
         assert run.status == status
 
 
-def test_a_run_of_schema_6_that_was_killed_is_marked(tmp_path: Path) -> None:
-    """Its status has no room for a checksum: what stands behind it stays as it is."""
-    path = tmp_path / "run.h5"
-    path.write_bytes((Path(__file__).parent / "schema6" / "simulator.h5").read_bytes())
-    failed = Status(State.FAILED, "client 1 lost", 0.0, 0, 0, 0, lost=1)
-    assert mark(path, failed) is False  # it is done
-    with h5py.File(path, "r+") as file:
-        status = file["status"][()]
-        status["state"] = b"running"
-        file["status"][...] = status
-    before = path.read_bytes()
-    assert mark(path, failed) is True
-    with h5py.File(path, "r") as file:
-        first, size = file["status"].id.get_offset(), file["status"].dtype.itemsize
-        assert (file["status"]["state"][0], file["status"]["lost"][0]) == (b"failed", 1)
-    after = path.read_bytes()
-    assert (after[:first], after[first + size :]) == (before[:first], before[first + size :])
-
-
 def test_a_file_without_a_status_cannot_be_marked(tmp_path: Path) -> None:
     begun(tmp_path / "run.h5").close()
     with h5py.File(tmp_path / "run.h5", "r+") as file:

@@ -11,8 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from areabench.engine.events import CLIENT, Kind
-from areabench.engine.messages import digest
+from areabench.engine.events import CLIENT
 from areabench.errors import RunFileError
 from areabench.runfile.open import (
     SIZE,
@@ -29,10 +28,7 @@ from areabench.runfile.open import (
     own_part,
     ranks_exist,
     read_rows,
-    whole_events,
-    whole_snapshots,
 )
-from areabench.runfile.schema import EVENT, SNAPSHOT
 
 NOWHERE = 2**64 - 1
 LOOKUP3 = {
@@ -182,34 +178,6 @@ def test_a_rank_is_none_or_at_most_the_number_of_clients(ranks: list[int], exist
     clients = np.zeros(2, CLIENT)
     clients["rank"] = ranks
     assert ranks_exist(clients) is exist
-
-
-@pytest.mark.parametrize(
-    ("kind", "checksum", "count"),
-    [
-        (Kind.UPDATE, 0, 2), (Kind.STEP, 0, 2), (Kind.DISCARDED, 0, 2), (Kind.REFUSED, 0, 3), (Kind.REMOVED, 0, 3),
-        (Kind.UPDATE, 1, 3), (Kind.DISCARDED, 9, 3),
-    ],
-)  # fmt: skip
-def test_an_event_without_its_checksum_was_cut_off(kind: Kind, checksum: int, count: int) -> None:
-    """Before rows that were not filled; kinds that have no checksum are whole without one."""
-    rows = np.zeros(5, EVENT)
-    rows["time_s"][:3], rows["digest"][:2], rows["kind"][:3] = 1.0, 7, kind
-    rows["digest"][2] = checksum
-    assert whole_events(rows) == count
-    assert whole_events(rows[:3]) == 3
-    assert whole_events(rows[3:]) == 0
-
-
-def test_only_the_last_models_are_compared_with_their_checksums() -> None:
-    models = [np.full(2, float(number)) for number in range(3)]
-    index = np.array([(number, 0, 0, digest(models[number])) for number in range(3)], SNAPSHOT)
-    models[0] = np.ones(2)
-    found = [whole_snapshots(index, None, models.__getitem__, checked) for checked in (0, 2, 3, 9)]
-    assert found == [3, 3, 0, 0]
-    assert whole_snapshots(index, 0, models.__getitem__, 0) == 3
-    index["event"] = [1, 2, 3]
-    assert [whole_snapshots(index, events, models.__getitem__, 0) for events in (0, 2, 3)] == [0, 2, 3]
 
 
 def test_a_file_that_was_cut_off_has_zeros_at_its_end(tmp_path: Path) -> None:

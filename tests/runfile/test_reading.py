@@ -15,7 +15,7 @@ from tests.support.runs import simulated
 from tests.support.texts import quadratic
 
 from areabench.engine.events import CLIENT, Event, Kind, State, Status
-from areabench.errors import RunFileError, UncheckedFile, UserError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.provenance import gather_provenance
 from areabench.runfile.read import Run, _within, check_format, open_run
@@ -24,7 +24,6 @@ from areabench.runfile.schema import FORMAT
 
 EXPERIMENT = quadratic("iterations = 60", dimension=3) + "[record]\ninterval_s = 0.05\n"
 FLOAT = np.dtype(np.float64)
-OLD = Path(__file__).parent / "schema6" / "simulator.h5"
 
 
 @pytest.fixture(scope="module")
@@ -71,33 +70,6 @@ def test_rows_with_a_checksum_count_whatever_is_in_them(recorder: Recorder) -> N
     recorder.flush()
     with open_run(recorder.path) as run:
         assert (run.status.state, len(run.events_array)) == (State.RUNNING, 1)
-
-
-@pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
-@pytest.mark.parametrize(("state", "count"), [(State.DONE, 60), (State.RUNNING, 50)])
-def test_rows_of_zeros_are_left_out_where_an_older_run_was_killed(state: State, count: int, path: Path) -> None:
-    with edited(path) as file:
-        rows = file["events"][()]
-        rows[50:] = np.zeros(10, rows.dtype)
-        file["events"][...] = rows
-        set_state(file, state)
-        file.attrs["schema_version"] = 6
-    with open_run(path) as run:
-        assert len(run.events_array) == count
-
-
-@pytest.mark.filterwarnings("ignore::areabench.errors.UncheckedFile")
-@pytest.mark.parametrize(("back", "left"), [(33, 0), (32, 32), (1, 1)])
-def test_the_last_two_blocks_of_models_of_an_older_run_are_compared(back: int, left: int, path: Path) -> None:
-    with edited(path) as file:
-        assert file["snapshots/model"].chunks[0] == 16
-        count = len(file["snapshots/model"])
-        assert count > 34
-        file["snapshots/model"][count - back] = 7.0
-        set_state(file, State.RUNNING)
-        file.attrs["schema_version"] = 6
-    with open_run(path) as run:
-        assert len(run.snapshot_index) == count - left
 
 
 def test_a_running_run_has_as_many_snapshots_as_events_and_models(path: Path) -> None:
@@ -183,21 +155,13 @@ def test_a_table_of_other_columns_is_damage(name: str, path: Path) -> None:
     [
         ({"format": "another"}, "is not a run file of areabench; give the path of one"),
         ({}, "is not a run file of areabench; give the path of one"),
-        ({"format": FORMAT, "schema_version": 5}, "has schema version 5, this areabench reads 6 to 9; use the one"),
-        ({"format": FORMAT, "schema_version": 10}, "has schema version 10, this areabench reads 6 to 9; use the one"),
+        ({"format": FORMAT, "schema_version": 8}, "has schema version 8, this areabench reads 9; use the one"),
+        ({"format": FORMAT, "schema_version": 10}, "has schema version 10, this areabench reads 9; use the one"),
     ],
 )
 def test_other_formats_are_refused(attributes: dict[str, Any], words: str) -> None:
     with pytest.raises(RunFileError, match=f"run.h5: {words}"):
         check_format(Path("run.h5"), attributes)
-
-
-def test_the_version_is_reported_and_the_warning_names_who_opens_the_file() -> None:
-    assert check_format(Path("run.h5"), {"format": FORMAT, "schema_version": 7}) == 7
-    with pytest.warns(UncheckedFile) as told:
-        run = open_run(OLD)
-    run.close()
-    assert [warning.filename for warning in told] == [__file__]
 
 
 def test_a_file_that_is_refused_is_closed(path: Path) -> None:

@@ -10,8 +10,11 @@ import h5py
 import numpy as np
 
 from areabench.arrays import crc32
+from areabench.results.diagnosis import diagnosis_of
 from areabench.runfile.checksums import CHECKSUMS, PARTS, checksum_row
+from areabench.runfile.layout import diagnosis_row
 from areabench.runfile.open import own_part
+from areabench.runfile.read import open_run
 from areabench.runfile.schema import STATUS
 
 
@@ -38,6 +41,17 @@ def _sign(file: h5py.File) -> None:
     status = file["status"][()]
     status["checksum"] = crc32(status.tobytes()[: STATUS.itemsize - 4])
     file["status"][...] = status
+
+
+def add_diagnosis(path: Path) -> None:
+    """Write the diagnosis of a simulated run into its file, where a run on MPI has its own."""
+    with open_run(path) as run:
+        found = diagnosis_of(run)
+    parts = {"clients": found.clients, "quantiles": found.quantiles, "summary": diagnosis_row(found)}
+    with edited(path) as file:
+        for name, rows in parts.items():
+            file[f"diagnosis/{name}"].resize(len(rows), axis=0)
+            file[f"diagnosis/{name}"][:] = rows
 
 
 def flip(path: Path, name: str, row: int = 0, *, byte: int = 3, bit: int = 0) -> None:

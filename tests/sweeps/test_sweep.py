@@ -446,7 +446,9 @@ def test_a_number_of_thousands_of_digits_is_refused_in_one_line(tmp_path: Path) 
     assert "is not a list; write [0xfff" in refusal(tmp_path, f"{BASE}[[sweep.grid]]\nseed = {huge}\n")
 
 
-@pytest.mark.parametrize("content", [b"name,why\na.h5,no\n", b"file,reason\na.h5,\xff\n", b"", b"file,reason\na.h5\n"])
+@pytest.mark.parametrize(
+    "content", [b"name,why\na.h5,no\n", b"file,reason,crc32\na.h5,\xff,0\n", b"", b"file,reason,crc32\na.h5\n"]
+)
 def test_a_damaged_list_of_failures_is_reported_in_one_line(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text(stored_text(plan_of(tmp_path, BASE), "simulator"))
     (tmp_path / "failures.csv").write_bytes(content)

@@ -22,7 +22,7 @@ from areabench.files import write_text
 from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run
 from areabench.runfile.schema import EVENT
-from areabench.sweeps.read import open_sweep, read_result
+from areabench.sweeps.read import FAILURE_COLUMNS, Failure, open_sweep, read_result
 from areabench.views.report.details import Window, labels_of, steps_shown, timeline_of
 from areabench.views.report.page import build_report
 from areabench.views.report.records import NamedValue, ReportPage, Timeline
@@ -250,7 +250,8 @@ def test_failed_missing_and_invalid_runs_of_a_sweep_are_named(tmp_path: Path) ->
     first, *_, last = open_sweep(tmp_path / "s").results
     for path in (first.path, last.path):
         path.unlink()
-    (tmp_path / "s" / "failures.csv").write_text(f"file,reason\n{last.path.name},out of luck\n", encoding="utf-8")
+    lines = [",".join(FAILURE_COLUMNS), ",".join(Failure(last.path.name, "out of luck").row)]
+    (tmp_path / "s" / "failures.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     report = built(tmp_path)
     assert [absent.state for absent in report.absent] == ["missing", "failed", "invalid", "invalid"]
     assert report.absent[0].what == "AREA, α = 0.05, uniform (λ = 10), seed 3"

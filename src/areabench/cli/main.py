@@ -9,16 +9,15 @@ import shlex
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from areabench.cli import CommandContext
 from areabench.cli.parser import TYPED, build_parser, commands_of, overview
-from areabench.errors import OutputFailure, RunFailure, SilentExit, UncheckedFile, UserError
+from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -162,8 +161,7 @@ def main(arguments: Sequence[str]) -> int:
         context = _context(options, home_given=_set_home())
         with _stoppable(options.command in _STARTING_RUNS and context.started is None):
             check_paths(vars(options))
-            with _unchecked_files_named():
-                return _function(options.command)(options, context)
+            return _function(options.command)(options, context)
     except _Stopped as stopped:
         print(f"areabench: {stopped} came while no run was under way; start it again", file=sys.stderr)
         return 4
@@ -208,29 +206,6 @@ def _hint(options: argparse.Namespace, others: Sequence[str]) -> str:
     meant = [key for key in keys if near and near[0] in (key, key.rpartition(".")[2])]
     choices = " or ".join(f"--set {key}={value}" for key in sorted(meant, key=lambda key: key.count(".")))
     return f"; a key of the experiment is set by {choices}" if meant else ""
-
-
-@contextmanager
-def _unchecked_files_named() -> Iterator[None]:
-    """Say at the end which files had no checksums, in one line, however many they are."""
-    found = dict[str, None]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", UncheckedFile)
-        show = warnings.showwarning
-
-        def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            if issubclass(category, UncheckedFile):
-                found[str(message)] = None
-            else:
-                show(message, category, *place)
-
-        warnings.showwarning = collect  # type: ignore[assignment]  # places are passed on as they come
-        try:
-            yield
-        finally:
-            if found:
-                more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-                print(f"areabench: {next(iter(found))}{more}", file=sys.stderr)
 
 
 class _Stopped(BaseException):

@@ -46,7 +46,7 @@ class Cause(Enum):
     DELAYS = "delay-bound"
     POLLING = "polling-bound"
     SERVING = "serving-bound"
-    SERVER = "server-bound"  # polling or serving: it is not known which, as in older files
+    SERVER = "server-bound"  # polling or serving: it is not known which, as where a run has not ended
     COMPUTING = "compute-bound"
     MACHINE = "late wake-ups"
 

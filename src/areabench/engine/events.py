@@ -113,7 +113,7 @@ class Provenance:
     lane: int = 0  # which of them this one was
     resumed_at: str = ""  # UTC, ISO 8601, each time that it was resumed
     modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
-    data_digest: str = ""  # SHA-256 of the samples; empty without data, and in files of schema version 6
+    data_digest: str = ""  # SHA-256 of the samples; empty without data
 
 
 class Event(NamedTuple):

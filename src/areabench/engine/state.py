@@ -175,12 +175,10 @@ class Tally:
 
     @classmethod
     def of(cls, kinds: Sequence[int], staleness: Sequence[int], served: Sequence[int], last_time_s: float) -> Tally:
-        """A tally that continues these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ...
-
-        An older checkpoint has fewer kinds; the others did not happen.
-        """
+        """A tally that continues these counts: of each kind, of staleness 0, 1, ..., of client 0, 1, ..."""
         tally = cls()
-        tally.kinds[: len(kinds)], tally.last_time_s = list(kinds), last_time_s
+        tally.kinds = list(kinds)
+        tally.last_time_s = last_time_s
         tally._staleness = Counter({value: count for value, count in enumerate(staleness) if count})
         tally._served = Counter({client: count for client, count in enumerate(served) if count})
         return tally

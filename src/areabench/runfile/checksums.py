@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from areabench.arrays import crc32
 from areabench.runfile.open import DAMAGE, own_part, read_rows
-from areabench.runfile.schema import FIRST_WITH_CHECKSUMS
 
 CHECKSUMS = "checksums"
 CHECKSUM = np.dtype([("part", "S32"), ("first", "<i8"), ("count", "<i8"), ("content", "<u4"), ("own", "<u4")])
@@ -132,16 +131,14 @@ class Checksums:
 
 
 class VerifiedRows:
-    """The rows of an open file that count: those with the right checksum, or all if the file is older than these."""
+    """The rows of an open file that count: those with the right checksum."""
 
     def __init__(self, file: h5py.File) -> None:
         self._file = file
-        self._checksums = Checksums(file) if file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS else None
+        self._checksums = Checksums(file)
 
     def count(self, part: str, after: int = 0) -> int:
         """How many rows of a dataset count; a ValueError if one after the first `after` is damaged."""
-        if self._checksums is None:
-            return len(own_part(self._file, part))
         count, wrong = self._checksums.verified(part, after)
         if wrong:
             raise ValueError(wrong)

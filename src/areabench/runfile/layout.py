@@ -51,7 +51,7 @@ def read_attributes(attributes: h5py.AttributeManager) -> dict[str, Any]:
 
 def read_provenance(file: h5py.File) -> Provenance:
     """The provenance as the file has it; a KeyError or the like if it is damaged."""
-    attributes = {"data_digest": "", **read_attributes(own_part(file, "provenance").attrs)}  # schema version 6 has none
+    attributes = read_attributes(own_part(file, "provenance").attrs)
     numbers = ("ranks", "seed", "lanes", "lane")
     values = {item.name: attributes[item.name] for item in fields(Provenance)}
     return Provenance(**{name: int(value) if name in numbers else str(value) for name, value in values.items()})  # type: ignore[arg-type]
@@ -155,7 +155,7 @@ def evaluated_at_once(dimension: int, dtype: np.dtype[Any]) -> int:
 
 _STATES = {state.text: state for state in State}
 _NAME = "status"
-_UNCHECKED_STATUS = np.dtype([(name, STATUS[name]) for name in (STATUS.names or ())[:-1]])  # until schema version 6
+_WITHOUT_CHECKSUM = np.dtype([(name, STATUS[name]) for name in (STATUS.names or ())[:-1]])
 
 
 def create_status(file: h5py.File) -> int:
@@ -170,17 +170,17 @@ def pack_status(status: Status) -> bytes:
     """A status as the bytes of a record of STATUS."""
     values = {item.name: getattr(status, item.name) for item in fields(status)}
     values |= {"state": status.state.text.encode(), "reason": cut(status.reason, STATUS["reason"].itemsize)}
-    content = np.array(tuple(values[name] for name in _UNCHECKED_STATUS.names or ()), _UNCHECKED_STATUS).tobytes()
+    content = np.array(tuple(values[name] for name in _WITHOUT_CHECKSUM.names or ()), _WITHOUT_CHECKSUM).tobytes()
     return content + crc32(content).to_bytes(4, "little")
 
 
 def status_of(file: h5py.File) -> Status:
     """The status as the file has it; a KeyError or the like if it is damaged."""
     row = own_part(file, _NAME)[0]
-    if row.dtype not in (STATUS, _UNCHECKED_STATUS):
+    if row.dtype != STATUS:
         raise TypeError(f"/status has columns {row.dtype.names}, expected {STATUS.names}")
     values = dict(zip(row.dtype.names, row.tolist(), strict=True))
-    if values.pop("checksum", None) not in (None, crc32(row.tobytes()[: _UNCHECKED_STATUS.itemsize])):
+    if values.pop("checksum") != crc32(row.tobytes()[: _WITHOUT_CHECKSUM.itemsize]):
         raise ValueError("/status does not have its checksum")
     state, reason = values.pop("state").decode(), values.pop("reason").decode()
     return Status(_STATES[state], reason, **values)
@@ -202,9 +202,9 @@ def mark(path: Path, status: Status) -> bool:
         raise RunFileError(f"{path}: {error}; wait until it has ended") from error
     try:
         with open_closed(path) as file:
-            offset, size, now = file[_NAME].id.get_offset(), file[_NAME].dtype.itemsize, status_of(file)
+            offset, now = file[_NAME].id.get_offset(), status_of(file)
         if now.state == State.RUNNING:
-            os.pwrite(descriptor, pack_status(status)[:size], offset)  # an older file has no room for a checksum
+            os.pwrite(descriptor, pack_status(status), offset)
     except DAMAGE as error:
         raise damaged(path, str(error)) from error
     finally:
@@ -222,8 +222,6 @@ _TEXT, _ROWS = {"verdict": "S32", "advice": "S1000"}, ("clients", "quantiles")
 _TYPES = {"int": "<i8", "float": "<f8"}
 _SINGLE = [item for item in fields(Diagnosis) if item.name not in _ROWS]
 DIAGNOSIS = np.dtype([(item.name, _TEXT.get(item.name) or _TYPES[str(item.type)]) for item in _SINGLE])
-_SINCE_9 = ("excess_polling_s", "server_polling", "server_serving")
-DIAGNOSIS_UNTIL_8 = np.dtype([(name, DIAGNOSIS[name]) for name in DIAGNOSIS.names or () if name not in _SINCE_9])
 
 
 @dataclass(frozen=True)
@@ -332,16 +330,6 @@ def diagnosis_row(diagnosis: Diagnosis) -> NDArray[Any]:
         value = getattr(diagnosis, name)
         row[name] = cut(value, DIAGNOSIS[name].itemsize) if isinstance(value, str) else value
     return row
-
-
-def current_diagnosis(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows of DIAGNOSIS, from those of any schema; until version 8 the server's time was not divided: NaN."""
-    if rows.dtype != DIAGNOSIS_UNTIL_8:
-        return rows
-    filled = np.zeros(len(rows), DIAGNOSIS)
-    for name in DIAGNOSIS.names or ():
-        filled[name] = np.nan if name in _SINCE_9 else rows[name]
-    return filled
 
 
 def read_diagnosis(row: np.void, clients: NDArray[Any], quantiles: NDArray[Any]) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""Opening run files for reading, also those that a killed run has left, and counting their complete rows.
+"""Opening run files for reading, also those that a killed run has left.
 
 The first 48 bytes say how long the file is and whether it is being written. A killed run leaves that mark. HDF5 then
 waits, for minutes if something is wrong, for the writer to complete the file. So such a file is shown to HDF5 as if it
@@ -11,7 +11,6 @@ import io
 import math
 import os
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.arrays import Vector
-from areabench.engine.events import Kind
-from areabench.engine.messages import digest
 from areabench.errors import RunFileError
-from areabench.experiment.method_records import Area
-from areabench.experiment.records import Experiment
 from areabench.files import irregular
 from areabench.runfile.lock import is_locked
-from areabench.runfile.schema import EVENT, EVENT_UNTIL_7
 
 SIZE = 48
 _LAYOUT = struct.Struct("<8sBBBBQQQQ")  # signature, version, sizes of addresses and lengths, flags, four addresses
@@ -213,55 +206,6 @@ def ranks_exist(clients: NDArray[Any]) -> bool:
     return bool(((ranks >= -1) & (ranks <= len(clients))).all())
 
 
-# ---------------------------------------------------------------------------------------------- older schemas
-
-
-def is_event_table(dtype: np.dtype[Any]) -> bool:
-    """Whether these are the columns of events in any schema that is read."""
-    return dtype in (EVENT, EVENT_UNTIL_7)
-
-
-def current_events(rows: NDArray[Any], experiment: Experiment) -> NDArray[Any]:
-    """Rows of EVENT, from those of any schema; until version 7 every update was made of clients.local_steps.
-
-    Only AREA's first messages were made of none, if they were zero.
-    """
-    if rows.dtype == EVENT:
-        return rows
-    filled = np.zeros(len(rows), EVENT)
-    for name in EVENT_UNTIL_7.names or ():
-        filled[name] = rows[name]
-    method = experiment.method
-    trained = np.isin(rows["kind"], (Kind.UPDATE, Kind.DISCARDED, Kind.REFUSED))
-    if isinstance(method, Area) and method.first_message == "zero":
-        trained &= rows["round"] != 0
-    filled["local_steps"] = np.where(trained, experiment.clients.local_steps, 0)
-    return filled
-
-
-# -------------------------------------------------------------------------------------------------- last rows
-
-
-def whole_events(rows: NDArray[Any]) -> int:
-    """How many events were written: rows of zeros only are room that was made and not filled; no event looks so.
-
-    The row before them may be cut off. Then its checksum, which comes last, is missing.
-    """
-    empty = ~np.ascontiguousarray(rows).view((np.uint8, rows.dtype.itemsize)).any(axis=1)
-    if not empty.any():
-        return len(rows)
-    count = int(empty.argmax())
-    cut_off = count > 0 and rows["digest"][count - 1] == 0 and rows["kind"][count - 1] <= Kind.DISCARDED
-    return count - cut_off
-
-
-def whole_snapshots(index: NDArray[Any], events: int | None, model: Callable[[int], Vector], checked: int) -> int:
-    """How many snapshots can be used: their events are there, and the last `checked` models have their checksums."""
-    count = len(index)
-    if events is not None:
-        later = index["event"] > events
-        count = int(later.argmax()) if later.any() else count
-    for number in range(max(0, count - checked), count):
-        if digest(model(number)) != index["digest"][number]:
-            return number
-    return count
+def first_false(good: NDArray[np.bool_]) -> int:
+    """The number of entries before the first that is false."""
+    return len(good) if good.all() else int(good.argmin())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,13 +15,12 @@ from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
 from areabench.engine.events import CLIENT, Kind, State, Status
 from areabench.engine.messages import Flag
-from areabench.errors import RunFileError, UncheckedFile, UserError
+from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
 from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import check_rows
 from areabench.runfile.layout import (
     DIAGNOSIS,
-    current_diagnosis,
     read_attributes,
     read_diagnosis,
     read_provenance,
@@ -31,19 +28,16 @@ from areabench.runfile.layout import (
 )
 from areabench.runfile.open import (
     DAMAGE,
-    current_events,
     damaged,
-    is_event_table,
+    first_false,
     left_open,
     open_for_reading,
     own_link,
     own_part,
     ranks_exist,
     read_rows,
-    whole_events,
-    whole_snapshots,
 )
-from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
+from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,11 +79,11 @@ class Run:
         self._file = open_for_reading(path)
         try:
             about = read_attributes(self._file.attrs)
-            self.has_checksums = check_format(path, about) >= FIRST_WITH_CHECKSUMS
+            check_format(path, about)
             self.experiment: Experiment = parse_experiment(str(about["experiment"]), f"{path}: experiment")
             status = status_of(self._file)
             self._ragged = left_open(self._file) or status.state == State.RUNNING  # the last rows may lack content
-            self._counts = self._verify(allow_damage=allow_damage) if self.has_checksums else None
+            self._counts = self._verify(allow_damage=allow_damage)
             self.status = self._status_so_far(status) if self._ragged and self.experiment.record.events else status
             self.provenance = read_provenance(self._file)
         except UserError:
@@ -121,13 +115,10 @@ class Run:
     @cached_property
     def events_array(self) -> NDArray[Any]:
         """All events in order, with the columns of schema.EVENT."""
-        rows = self.rows("events", slice(None))
-        if not is_event_table(rows.dtype):
-            raise damaged(self.path, f"/events has columns {rows.dtype.names}, expected {EVENT.names}")
-        rows = rows[: whole_events(rows)] if self._ragged and not self.has_checksums else rows
+        rows = self._read("events", EVENT)
         if (rows["kind"] > max(Kind)).any():
             raise damaged(self.path, "/events has unknown kinds")
-        return current_events(rows, self.experiment)
+        return rows
 
     @property
     def clipped(self) -> int:
@@ -142,13 +133,13 @@ class Run:
         return rows[: self._whole_snapshots(rows)] if self._ragged else rows
 
     def _whole_snapshots(self, rows: NDArray[Any]) -> int:
-        events = len(self.events_array) if self.experiment.record.events else None
-        if self.experiment.record.models == "last":
-            return whole_snapshots(rows, events, self.model, 0)
-        parts = [name for name in ("model", "average") if own_link(self._part("snapshots"), name)]
-        rows = rows[: min(self._length(f"snapshots/{name}") for name in parts)]
-        checked = 0 if self.has_checksums else 2 * self._part("snapshots/model").chunks[0]
-        return whole_snapshots(rows, events, lambda number: self.rows("snapshots/model", number), checked)
+        """How many snapshots from the first on have their events and models in the file."""
+        if self.experiment.record.models == "all":
+            parts = [name for name in ("model", "average") if own_link(self._part("snapshots"), name)]
+            rows = rows[: min(self._length(f"snapshots/{name}") for name in parts)]
+        if not self.experiment.record.events:
+            return len(rows)
+        return first_false(rows["event"] <= len(self.events_array))
 
     @cached_property
     def metrics_array(self) -> NDArray[Any]:
@@ -167,7 +158,7 @@ class Run:
     @cached_property
     def diagnosis(self) -> Diagnosis | None:
         """Whether the run kept its delays, as it stored; None for a simulated run and one that has not ended."""
-        summary = self._read("diagnosis/summary", DIAGNOSIS, current_diagnosis)
+        summary = self._read("diagnosis/summary", DIAGNOSIS)
         if not len(summary):
             return None
         clients = self._read("diagnosis/clients", DIAGNOSIS_CLIENT)
@@ -288,11 +279,9 @@ class Run:
         counted = counted_status(status.state, status.reason, end_s, kinds)
         return replace(counted, drain_s=status.drain_s, lost=max(counted.lost, status.lost))
 
-    def _read(
-        self, name: str, dtype: np.dtype[Any], current: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
-    ) -> NDArray[Any]:
-        """All rows of a dataset; `current` makes rows of this type from those of older schemas."""
-        rows = current(self.rows(name, slice(None)))
+    def _read(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """All rows of a dataset, which must have this type."""
+        rows = self.rows(name, slice(None))
         if rows.dtype != dtype:
             raise damaged(self.path, f"/{name} has columns {rows.dtype.names}, expected {dtype.names}")
         return rows
@@ -308,7 +297,7 @@ class Run:
 
     def _length(self, name: str) -> int:
         """How many rows of a dataset count."""
-        return len(self._part(name)) if self._counts is None else self._counts[name]
+        return self._counts[name]
 
     def _part(self, name: str) -> Any:
         """A dataset or group."""
@@ -326,18 +315,14 @@ def open_run(path: str | Path, *, allow_damage: bool = False) -> Run:
     return Run(Path(path), allow_damage=allow_damage)
 
 
-def check_format(path: Path, attributes: dict[str, Any]) -> int:
-    """The schema version; a UserError unless the file is a run file of one that we read."""
+def check_format(path: Path, attributes: dict[str, Any]) -> None:
+    """A RunFileError unless the file is a run file of this schema version."""
     if str(attributes.get("format")) != FORMAT:
         raise RunFileError(f"{path}: is not a run file of areabench; give the path of one")
-    if (version := int(attributes["schema_version"])) not in READABLE:
+    if (version := int(attributes["schema_version"])) != SCHEMA_VERSION:
         raise RunFileError(
-            f"{path}: has schema version {version}, this areabench reads {READABLE[0]} to {READABLE[-1]}; use the one "
-            "that wrote it"
+            f"{path}: has schema version {version}, this areabench reads {SCHEMA_VERSION}; use the one that wrote it"
         )
-    if version < FIRST_WITH_CHECKSUMS:
-        warnings.warn(UncheckedFile(path), stacklevel=4)
-    return version
 
 
 def _within(chosen: slice | int, count: int) -> slice | int:

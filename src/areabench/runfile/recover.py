@@ -20,8 +20,6 @@ from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.runfile.checksums import Checksums
 from areabench.runfile.layout import (
     DIAGNOSIS,
-    DIAGNOSIS_UNTIL_8,
-    current_diagnosis,
     read_attributes,
     read_diagnosis,
     read_provenance,
@@ -29,15 +27,14 @@ from areabench.runfile.layout import (
 )
 from areabench.runfile.open import (
     DAMAGE,
-    current_events,
+    first_false,
     open_closed,
     own_part,
     ranks_exist,
     read_rows,
-    whole_events,
 )
 from areabench.runfile.record import Earlier, Recorder
-from areabench.runfile.schema import EVENT, EVENT_UNTIL_7, FIRST_WITH_CHECKSUMS, FORMAT, METRIC, READABLE, SNAPSHOT
+from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT
 
 
 def good_events(rows: NDArray[Any], clients: int) -> int:
@@ -74,11 +71,6 @@ def good_snapshots(index: NDArray[Any], events: NDArray[Any] | None) -> int:
     return first_false(good)
 
 
-def first_false(good: NDArray[np.bool_]) -> int:
-    """The number of entries before the first that is false."""
-    return len(good) if good.all() else int(good.argmin())
-
-
 UNREADABLE = (*DAMAGE, MemoryError)
 
 
@@ -90,29 +82,21 @@ class Source:
         try:
             self._file = open_closed(path)
             attributes = read_attributes(self._file.attrs)
-            if attributes["format"] != FORMAT or attributes["schema_version"] not in READABLE:
-                versions = f"{READABLE[0]} to {READABLE[-1]}"
-                raise RunFileError(f"{path}: is not a run file of schema version {versions}; nothing can be saved")
+            if attributes["format"] != FORMAT or attributes["schema_version"] != SCHEMA_VERSION:
+                raise RunFileError(
+                    f"{path}: is not a run file of schema version {SCHEMA_VERSION}; nothing can be saved"
+                )
             self.experiment = parse_experiment(str(attributes["experiment"]), f"{path}: experiment")
+            self._checksums = Checksums(self._file, strict=False)
         except UserError:
             raise
         except UNREADABLE as error:
             raise RunFileError(f"{path}: nothing can be saved: {error}; run the experiment again") from error
         self.clients_count = self.experiment.clients.count
-        self._checksums = self._find_checksums(attributes["schema_version"])
-
-    def _find_checksums(self, version: int) -> Checksums | None:
-        """The checksums that are whole; None in a file older than these."""
-        if version < FIRST_WITH_CHECKSUMS:
-            return None
-        try:
-            return Checksums(self._file, strict=False)
-        except UNREADABLE as error:
-            raise RunFileError(f"{self._path}: nothing can be saved: {error}; run the experiment again") from error
 
     def sound(self, name: str) -> int:
-        """How many rows of a dataset have the right checksum, from the first on; all in a file without checksums."""
-        return self.length(name) if self._checksums is None else self._checksums.verified(name)[0]
+        """How many rows of a dataset have the right checksum, from the first on."""
+        return self._checksums.verified(name)[0]
 
     def rows(self, name: str, chosen: slice | int) -> NDArray[Any]:
         """Some rows of a dataset; an error where they cannot be read."""
@@ -136,12 +120,6 @@ class Source:
         except UNREADABLE:
             pass
         return np.concatenate(blocks)
-
-    def events(self) -> NDArray[Any]:
-        """Rows of EVENT up to the first block that is damaged, or was not filled."""
-        rows = self.prefix("events", EVENT)
-        rows = rows if len(rows) else self.prefix("events", EVENT_UNTIL_7)
-        return current_events(rows[: whole_events(rows)], self.experiment)
 
     def whole(self, name: str, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """All rows of a dataset, or None if some cannot be read."""
@@ -221,7 +199,7 @@ def salvage(damaged: Path, made: Path, limits: RecoveryLimits | None) -> Saved:
     """Write what can be saved of a file into a new one."""
     source = Source(damaged)
     record = source.experiment.record
-    events = source.events()
+    events = source.prefix("events", EVENT)
     events = events[: good_events(events, source.clients_count)]
     if limits is not None:
         events = events[: limits.events]
@@ -308,8 +286,6 @@ def _diagnosis(source: Source) -> dict[str, NDArray[Any]]:
     clients = source.whole("diagnosis/clients", DIAGNOSIS_CLIENT)
     quantiles = source.whole("diagnosis/quantiles", QUANTILE)
     summary = source.whole("diagnosis/summary", DIAGNOSIS)
-    if summary is None and (older := source.whole("diagnosis/summary", DIAGNOSIS_UNTIL_8)) is not None:
-        summary = current_diagnosis(older)
     if clients is None or quantiles is None or summary is None:
         return {}
     try:

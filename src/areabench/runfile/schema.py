@@ -16,8 +16,7 @@ All of them exist from the start, most without a row, because only rows can be a
 docs/run-file.md documents every column with its unit. CLIENT is in engine/events.py and the tables of the diagnosis are
 in engine/diagnosis.py, where they are filled.
 
-A file, once written, can be read by every later version. Who changes the schema raises SCHEMA_VERSION, writes a reader
-for the older version and adds files of it to the tests, as tests/runfile/test_older_schemas.py has them: no refusal.
+Who changes the schema raises SCHEMA_VERSION; files of any other version are refused.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ import numpy as np
 
 FORMAT = "areabench-run"
 SCHEMA_VERSION = 9
-READABLE = (6, 7, 8, 9)
-FIRST_WITH_CHECKSUMS = 7
 
 EVENT = np.dtype(
     [
@@ -37,7 +34,6 @@ EVENT = np.dtype(
         ("flags", "u1"), ("reason", "u1"), ("local_steps", "<i4"), ("digest", "<u8"),
     ]
 )  # fmt: skip
-EVENT_UNTIL_7 = np.dtype([(name, EVENT[name]) for name in EVENT.names or () if name != "local_steps"])
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
 METRIC = np.dtype(
     [

@@ -27,7 +27,7 @@ from areabench.runfile.export import Columns, columns_of, inside, write_columns
 from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
-from areabench.runfile.schema import FIRST_WITH_CHECKSUMS, FORMAT, READABLE
+from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
 from areabench.sweeps.choose import Tuning, chosen
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SWEEP_FILE = "sweep.toml"
 FAILURES = "failures"  # .csv; each share of a sweep has a list of its own, such as failures-1-of-3.csv
-FAILURE_COLUMNS = ("file", "reason", "crc32")  # the last since schema version 7
+FAILURE_COLUMNS = ("file", "reason", "crc32")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def recorded_code_changed(path: Path) -> bool:
     """Whether a module that a run was made with has changed since, or is missing; imports nothing."""
     try:
         with open_file(path) as file:
-            modules = of_text(str(read_attributes(own_part(file, "provenance").attrs).get("modules", "")))
+            modules = of_text(str(read_attributes(own_part(file, "provenance").attrs)["modules"]))
     except DAMAGE:
         return False
     return any(checksum(Path(module.file)) != module.sha256 for module in modules)
@@ -161,8 +161,7 @@ def _state(path: Path, experiment: Experiment) -> State | None:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
-            checked = file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS and not left_open(file)
-            _, damage = check_rows(file, complete=True) if checked else ({}, {})
+            _, damage = ({}, {}) if left_open(file) else check_rows(file, complete=True)
             return None if damage else status_of(file).state
     except DAMAGE:
         return None
@@ -191,7 +190,7 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
 def _holds(file: h5py.File, experiment: Experiment) -> bool:
     """Whether it is a run file of this version, and of this experiment."""
     about = read_attributes(file.attrs)
-    known = about["format"] == FORMAT and about["schema_version"] in READABLE
+    known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
     return bool(known and about["experiment"] == to_toml(experiment))
 
 
@@ -368,7 +367,7 @@ class StoredSweep:
 
 def stored_text(plan: SweepPlan, transport: str) -> str:
     """The content of sweep.toml: the sweep, and what the folder is."""
-    folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\nsigned = true\n"
+    folder = f"[folder]\nname = {literal(plan.name)}\ntransport = {literal(transport)}\n"
     return signed(f"{plan.text}\n{folder}")
 
 
@@ -382,7 +381,7 @@ def read_stored(folder: Path) -> StoredSweep:
     about = table.pop("folder", None)
     if not isinstance(about, dict) or not all(isinstance(about.get(key), str) for key in ("name", "transport")):
         raise RunFileError(f"{path}: does not say which sweep it is; remove it and run the sweep again")
-    check_signed(path, text, expected="signed" in about)
+    check_signed(path, text)
     return StoredSweep(about["name"], about["transport"], check_sweep(table, Location(str(path))))
 
 
@@ -398,10 +397,10 @@ def _read_failures(path: Path) -> list[Failure]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
-            if header != list(FAILURE_COLUMNS[: len(header)]) or len(header) < 2:
+            if header != list(FAILURE_COLUMNS):
                 raise ValueError(f"its columns are {','.join(header)}")
-            failures = [Failure(name, reason) for name, reason, *_ in rows]
-            if any(row != failure.row[: len(header)] for row, failure in zip(rows, failures, strict=True)):
+            failures = [Failure(name, reason) for name, reason, _ in rows]
+            if any(row != failure.row for row, failure in zip(rows, failures, strict=True)):
                 raise ValueError("a line does not have its checksum")
             return failures
     except (OSError, ValueError, csv.Error) as error:  # a ValueError also where a line has too many or few columns

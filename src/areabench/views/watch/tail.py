@@ -28,9 +28,9 @@ from areabench.experiment.records import Experiment
 from areabench.runfile.checksums import VerifiedRows, check_rows
 from areabench.runfile.layout import read_attributes, status_of
 from areabench.runfile.lock import lock_seen
-from areabench.runfile.open import DAMAGE, damaged, is_event_table, left_open, open_for_reading, own_part, whole_events
+from areabench.runfile.open import DAMAGE, damaged, left_open, open_for_reading, own_part
 from areabench.runfile.read import check_format
-from areabench.runfile.schema import EVENT, FIRST_WITH_CHECKSUMS, SNAPSHOT
+from areabench.runfile.schema import EVENT, SNAPSHOT
 
 WINDOW_S = 10.0  # of the run's time that counts as recent
 _ROWS_PER_READ = 65_536
@@ -50,14 +50,11 @@ class EventCounts:
         self._recent_s = np.zeros(0)  # times of the updates in the window
 
     def read(self, path: Path, events: h5py.Dataset, total: int) -> None:
-        """Count the new ones of `total` events; last rows that are not written yet are left for the next time."""
+        """Count the new ones of `total` events."""
         while self.read_so_far < total:
             rows = events[self.read_so_far : min(self.read_so_far + _ROWS_PER_READ, total)]
             _check(path, rows, len(self.served), total)
-            whole = whole_events(rows)
-            self._add(rows[:whole])
-            if whole < len(rows):
-                break
+            self._add(rows)
 
     def take(self, staleness: NDArray[np.int64], served: NDArray[np.int64]) -> None:
         """Counts that the run made itself, where it kept no events."""
@@ -75,8 +72,6 @@ class EventCounts:
         return float(np.count_nonzero(self._recent_s > time_s - window_s)) / window_s if window_s > 0 else np.nan
 
     def _add(self, rows: NDArray[Any]) -> None:
-        if not len(rows):
-            return
         used = rows[rows["kind"] == Kind.UPDATE]
         self.read_so_far += len(rows)
         self.kinds += np.bincount(rows["kind"], minlength=len(Kind))
@@ -97,7 +92,7 @@ def _summed(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.i
 
 def _check(path: Path, rows: NDArray[Any], clients: int, events: int) -> None:
     """Refuse what no run writes, before it is counted."""
-    if not is_event_table(rows.dtype):
+    if rows.dtype != EVENT:
         raise damaged(path, f"/events has columns {rows.dtype.names}, expected {EVENT.names}")
     used = rows[rows["kind"] == Kind.UPDATE]
     limits = {"kind": (rows, max(Kind)), "client": (used, clients - 1), "staleness": (used, events)}
@@ -223,7 +218,6 @@ def _last_snapshot(
     rows = index[first:count]
     if rows.dtype != SNAPSHOT:
         raise TypeError(f"/snapshots/index has columns {rows.dtype.names}, expected {SNAPSHOT.names}")
-    rows = rows[rows["digest"] != 0]  # others are reserved and not filled
     if last_version is not None and len(models) >= count:  # fewer: the run writes its last model only, at its end
         for number in reversed(range(len(rows))):
             if rows[number]["version"] == last_version:
@@ -244,7 +238,7 @@ def _check_format(path: Path, file: h5py.File) -> None:
 
 def _check_all(file: h5py.File) -> None:
     """Verify everything once where nothing is added any more; while a run writes, what is new is verified."""
-    if file.attrs["schema_version"] >= FIRST_WITH_CHECKSUMS and not left_open(file):
+    if not left_open(file):
         _, damage = check_rows(file, complete=status_of(file).state != State.RUNNING)
         if damage:
             raise ValueError("; ".join(damage.values()))
