@@ -35,12 +35,13 @@ from areabench.experiment.tables import grid_of, part_name, passed_parts, tables
 from areabench.experiment.toml import read_text, read_toml
 from areabench.experiment.traces import check_trace
 from areabench.host import own_cores
+from areabench.kernels import Bits, environment_for
 from areabench.problems.datasets import default_cache
 from areabench.progress import ProgressLine, Style, in_notebook
 from areabench.runfile.export import ExportForm, beside, inside, run_columns, write_columns
 from areabench.runfile.read import Run, open_run
 from areabench.sweeps.file import check_sweep, merged, read_sweep_file
-from areabench.sweeps.plan import SweepPlan, plan_sweep
+from areabench.sweeps.plan import SweepPlan, bits_of, plan_sweep
 from areabench.sweeps.read import Sweep, open_sweep
 from areabench.threads import VARIABLES
 from areabench.transports.options import RunOptions
@@ -109,7 +110,8 @@ def launch(
             f"{', '.join(map(repr, passed))}: an object of this process cannot be sent to MPI ranks; put the function "
             "into a module, and pass it from there"
         )
-    with TemporaryDirectory(prefix="areabench-") as folder, _run_file(output) as path, _environment_of_ranks():
+    ranks_get = _environment_of_ranks(chosen.bits)
+    with TemporaryDirectory(prefix="areabench-") as folder, _run_file(output) as path, ranks_get:
         file = Path(folder, "experiment.toml")
         file.write_text(to_toml(chosen), encoding="utf-8")
         options = _options("launch", path, observers, force=force, checkpoint_s=checkpoint_s, progress=progress)
@@ -140,7 +142,7 @@ def resume(
 
     path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
     options = _options("resume", path, observers, force=True, checkpoint_s=checkpoint_s, progress=progress)
-    with open_run(path) as recorded, _environment_of_ranks():
+    with open_run(path) as recorded, _environment_of_ranks(recorded.experiment.bits):
         resumable(recorded)
         experiment = _with_parts(recorded, parts)
         check_trusted(experiment, path, trusted)
@@ -180,7 +182,7 @@ def sweep(
         raise UserError("an object of this process cannot be sent to MPI ranks; put the function into a module")
     count = 0 if alone else jobs or len(own_cores())
     sweep_options = SweepOptions(count, transport, force, _style(progress), ranks=ranks)
-    with _sweep_folder(output) as folder, _environment_of_ranks():
+    with _sweep_folder(output) as folder, _environment_of_ranks(bits_of([plan])):
         options = _options("sweep", folder, force=True, progress=False)
         report = run_sweep([with_code_checked(plan)], [folder], sweep_options, options)
         if report.interrupted:
@@ -376,8 +378,8 @@ def _style(progress: bool | None) -> Style:
 
 
 @contextmanager
-def _environment_of_ranks() -> Iterator[None]:
-    """Variables for processes that are started here, as the commands set them: one thread each, and MPI's."""
+def _environment_of_ranks(bits: Bits) -> Iterator[None]:
+    """Variables for processes that are started here, as the commands set them: one thread each, MPI's and kernels."""
     from areabench.host import spare_home
     from areabench.launching.families import set_mpi_defaults
 
@@ -390,7 +392,8 @@ def _environment_of_ranks() -> Iterator[None]:
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
-        yield
+        with environment_for(bits):
+            yield
     finally:
         for name in added:
             os.environ.pop(name, None)

@@ -18,6 +18,7 @@ from typing import NoReturn, TextIO
 from areabench.cli import CommandContext
 from areabench.cli.parser import TYPED, build_parser, commands_of, overview
 from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
+from areabench.kernels import OtherKernels
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -63,6 +64,8 @@ def entry() -> NoReturn:
             code: int | str | None = main(sys.argv[1:])
         except SystemExit as ended:  # of the parser
             code = ended.code
+        except OtherKernels as needed:
+            needed.restart()
         for stream in (sys.stdout, sys.stderr):
             _finish(stream)
     except OutputFailure as failure:

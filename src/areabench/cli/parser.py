@@ -43,7 +43,11 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
         "0": "done or target reached, with --once also running", "1": "the run failed or was killed",
         "2": "bad input, or no file or news within --wait",
     },
-    "replay": _READ | {"0": "done, all equal", "1": "there is a difference"},
+    "replay": _READ | {
+        "0": "done, all equal: to the bit, or but for rounding where other kernels made the run",
+        "1": "there is a difference",
+        "3": "not comparable: under these kernels the run diverges from itself",
+    },
     "show": _READ,
     "recover": _READ | {"0": "something was saved", "2": "nothing could be, or bad input"},
     "diagnose": _READ,
@@ -334,6 +338,11 @@ def _replay(commands: Commands) -> None:
     purpose = "run the method again from the events of a run file and compare bit for bit"
     parser = _command(commands, "replay", purpose, "RUN.h5")
     parser.add_argument("run", type=Path, help="run file")
+    parser.add_argument(
+        "--exact", action="store_true",
+        help="where other kernels made the run, start again with those and compare every bit (default: compare it then "
+        "within rounding)",
+    )  # fmt: skip
     _trust_option(parser)
     _json_option(parser)
     _progress_option(parser)

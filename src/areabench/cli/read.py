@@ -243,20 +243,33 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
     """
     from areabench.engine.plugins.modules import changes
     from areabench.engine.plugins.trust import scenario_of
+    from areabench.kernels import kernels_in_force, require
     from areabench.progress import ProgressLine
     from areabench.transports.replay import replay_run
 
     path = options.run
     with open_run(path) as recorded:
+        then = recorded.provenance.kernels
+        if options.exact or recorded.experiment.bits == "portable":
+            require(then)
         progress = ProgressLine("replay", recorded.status.end_s, context.progress)
         scenario = scenario_of(recorded.experiment, path, context.cache, options.trusted)
         for changed in changes(recorded.provenance.modules, recorded.experiment):
             print(f"areabench: {path}: {changed}", file=sys.stderr)
         scenario.check_data(recorded.provenance.data_digest, path)
-        kept = recorded.experiment.record.events
+        kept, here = recorded.experiment.record.events, kernels_in_force()
+        if options.exact and not here.rounds_as(then):
+            raise UserError(
+                f"--exact: {path} was made with {then}, which cannot be had here ({here}); leave --exact out to compare "
+                "it within rounding"
+            )
         outcome = replay_run(recorded, scenario, progress)
         progress.close()
-    if outcome.difference is None or context.as_json:
+    if not here.rounds_as(then):
+        print(f"{path}: made with {then}; replayed with {here}", file=sys.stderr)
+    if not outcome.comparable:
+        print(f"{path}: {_incomparable_text(outcome)}", file=sys.stderr)
+    if (outcome.difference is None and outcome.comparable) or context.as_json:
         record = {
             "file": path,
             "how": "replayed" if kept else "simulated again",
@@ -265,6 +278,9 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
             "snapshots": outcome.snapshots,
             "difference": outcome.difference,
             "metrics": outcome.metrics,
+            "kernels": {"recorded": then, "here": here},
+            "rounding": outcome.rounding,
+            "comparable": outcome.comparable,
         }
         context.output.answer(
             lambda: f"{path}: {_equal_text(outcome, kept=kept)}\n{_metrics_text(outcome.metrics)}\n", lambda: record
@@ -273,14 +289,31 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
         print(f"{path}: event {outcome.difference.event:,} differs: {outcome.difference.what}", file=sys.stderr)
     if outcome.metrics is not None and outcome.metrics.difference is not None:
         print(f"{path}: metrics differ: {outcome.metrics.difference}", file=sys.stderr)
-    return int(not outcome.equal)
+    return 0 if outcome.equal else 1 if outcome.comparable else 3
+
+
+def _incomparable_text(outcome: ReplayResult) -> str:
+    """Why a replay under other kernels says nothing."""
+    assert outcome.rounding is not None
+    return (
+        f"not comparable: one unit in the last place at the start grows to {outcome.rounding.divergence:.2g} of the "
+        f"model within {outcome.snapshots:,} snapshots; replay it with --exact, or on a processor like that of the run"
+    )
 
 
 def _equal_text(outcome: ReplayResult, *, kept: bool) -> str:
     """What was equal, and how it was compared."""
+    from areabench.transports.replay import FACTOR
     from areabench.views.styled import counted
 
     events, snapshots = counted(outcome.events, "event"), counted(outcome.snapshots, "snapshot")
+    if (rounding := outcome.rounding) is not None:
+        how = "replayed" if kept else "simulated again"
+        return (
+            f"{events} (counted) and {snapshots} {how}, equal but for rounding: {rounding.snapshots:,} models at most "
+            f"{rounding.distance:.2g} of their largest entry away, where {FACTOR * rounding.divergence:.2g} is allowed "
+            f"({FACTOR:g} times what one unit in the last place at the start grows to)"
+        )
     if kept:
         return f"{events} (by checksum) and {snapshots} (bit for bit) replayed, all equal"
     return f"simulated again, {events} (counted) and {snapshots} (by checksum), all equal"

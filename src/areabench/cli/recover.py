@@ -20,7 +20,7 @@ from areabench.progress import ProgressLine
 from areabench.runfile.lock import Claim, lock
 from areabench.runfile.read import open_run
 from areabench.runfile.recover import RecoveryLimits, Saved, salvage
-from areabench.transports.replay import Replay, ReplayResult, repeat
+from areabench.transports.replay import ReplayResult, replay_models
 from areabench.views.json import plain
 
 _LEAST_LIMIT_S, _BYTES_PER_SECOND = 60.0, 2e6  # time that reading may take at least, and its speed at worst
@@ -96,8 +96,7 @@ def _replayed(made: Path, context: CommandContext) -> ReplayResult | None:
         scenario = build_scenario(run.experiment, context.cache)
         scenario.check_data(run.provenance.data_digest, run.path)
         try:
-            kept = run.experiment.record.events
-            return Replay(run, scenario, progress).run() if kept else repeat(run, scenario, progress)
+            return replay_models(run, scenario, progress)
         finally:
             progress.close()
 

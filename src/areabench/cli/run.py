@@ -6,13 +6,15 @@ Every rank of a launch loads this module, so it loads nothing that only the serv
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import CommandContext
 from areabench.engine.events import State, Status, exit_code
 from areabench.errors import UserError
-from areabench.experiment.parse import load_experiment
+from areabench.experiment.parse import bits_asked, load_experiment
+from areabench.kernels import require, require_bits
 from areabench.launching.ranks import on_ranks
 from areabench.progress import Style
 from areabench.transports.options import RunOptions
@@ -27,6 +29,7 @@ def simulate(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.transports.session import simulate as run_simulation
 
     experiment, run_options = load_experiment(options.experiment, options.overrides), _run_options(options, context)
+    require_bits(experiment.bits)
     return _report(run_simulation(experiment, run_options), run_options.output_for(experiment))
 
 
@@ -36,6 +39,7 @@ def launch(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.launching.run import launch_run
 
     experiment, run_options = load_experiment(options.experiment, options.overrides), _run_options(options, context)
+    require_bits(experiment.bits)  # the ranks have the environment of this process
     tolerance, overrides = FaultTolerance(options.fault_tolerant), options.overrides
     return launch_run(experiment, options.experiment, run_options, options.ranks, tolerance, overrides=overrides)
 
@@ -43,6 +47,8 @@ def launch(options: argparse.Namespace, context: CommandContext) -> int:
 def run(options: argparse.Namespace, context: CommandContext) -> int:
     """Make one run in real time; called on every rank."""
     run_options = _run_options(options, context)
+    with suppress(UserError):  # rank 0 reports it; another rank need not see the file
+        require_bits(bits_asked(options.experiment, options.overrides))
 
     def on_rank(world: World) -> int:
         from areabench.transports.mpi_run import run_on_mpi
@@ -79,6 +85,8 @@ def resume(options: argparse.Namespace, context: CommandContext) -> int:
     with open_run(path) as recorded:
         resumable(recorded)
         check_trusted(recorded.experiment, path, trusted)
+        require_bits(recorded.experiment.bits)
+        require(recorded.provenance.kernels)
         if recorded.provenance.transport != "mpi":
             if options.ranks is not None:
                 raise UserError(f"--ranks {options.ranks}: {path} was simulated; leave it out")

@@ -17,12 +17,13 @@ from areabench.engine.diagnosis import Cause
 from areabench.errors import UserError
 from areabench.experiment.labels import MPI
 from areabench.host import peak_bytes
+from areabench.kernels import require_bits
 from areabench.launching.ranks import on_ranks
 from areabench.progress import Style, duration
 from areabench.runfile.read import open_run
-from areabench.sweeps.file import SweepFile
+from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.folder import check_contents, sweep_state
-from areabench.sweeps.plan import SweepPlan, expected_tests, load_sweep, read_share
+from areabench.sweeps.plan import SweepPlan, bits_of, expected_tests, load_sweep, read_share
 from areabench.sweeps.pool import group_passes
 from areabench.sweeps.read import Failure, with_tests
 from areabench.sweeps.run import (
@@ -52,6 +53,10 @@ def sweep(options: argparse.Namespace, context: CommandContext) -> int:
     )
     if not options.on_ranks:
         return _run(options, sweep_options, run_options)
+
+    with suppress(UserError):  # rank 0 reports it
+        asked = [read_sweep_file(path, options.overrides).base.get("bits") for path in options.sweeps]
+        require_bits("portable" if "portable" in asked else "native")
 
     def on_rank(world: World) -> int:
         """Rank 0 runs the sweeps, and the other ranks follow it."""
@@ -93,6 +98,9 @@ def _sweep_options(options: argparse.Namespace, context: CommandContext) -> Swee
 def _run(options: argparse.Namespace, sweep_options: SweepOptions, run_options: RunOptions) -> int:
     """Run the sweeps, or print what would be run; returns the exit code."""
     whole = [load_sweep(path, options.overrides, options.trials) for path in options.sweeps]
+    bits = bits_of(whole)
+    if sweep_options.leader is None:  # MPI has not started
+        require_bits(bits)
     plans = [sweep_options.share.taken_from(with_code_checked(plan)) for plan in whole]
     folders = [_folder(plan, options.output, sweep_options, alone=len(plans) == 1) for plan in plans]
     if options.dry_run:

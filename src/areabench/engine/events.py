@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
+
+from areabench.kernels import Kernels, of_all
 
 
 class Kind(IntEnum):
@@ -100,6 +102,10 @@ class Provenance:
     numpy: str
     h5py: str
     blas: str
+    processor: str  # model of the processors, and the kernels that computed: those of all nodes, `; ` between others
+    blas_kernel: str
+    simd: str  # what numpy used beyond its baseline
+    torch_kernel: str  # empty where the problem is not torch's
     packages: str  # optional ones that are installed, with versions
     threads: str
     mpi: str
@@ -114,6 +120,19 @@ class Provenance:
     resumed_at: str = ""  # UTC, ISO 8601, each time that it was resumed
     modules: str = ""  # JSON: name, file and SHA-256 of each module that the experiment names
     data_digest: str = ""  # SHA-256 of the samples; empty without data
+
+    @property
+    def kernels(self) -> Kernels:
+        """What the run rounded with."""
+        return Kernels(self.processor, self.blas_kernel, self.simd, self.torch_kernel)
+
+    def continued(self, kernels: Kernels, resumed_at: str) -> Provenance:
+        """The provenance of the same run, now that these kernels continue it."""
+        both = of_all([self.kernels, kernels])
+        return replace(
+            self, processor=both.processor, blas_kernel=both.blas, simd=both.simd, torch_kernel=both.torch,
+            resumed_at=f"{self.resumed_at}, {resumed_at}" if self.resumed_at else resumed_at,
+        )  # fmt: skip
 
 
 class Event(NamedTuple):

@@ -22,6 +22,7 @@ from areabench.experiment.module_paths import anchored_folders
 from areabench.experiment.records import Experiment
 from areabench.experiment.toml import block, read_text, read_toml
 from areabench.experiment.traces import check_trace
+from areabench.kernels import Bits
 
 # ---------------------------------------------------------------------------------------------------- locations, errors
 
@@ -89,6 +90,13 @@ def parse_experiment(
     return read_experiment(anchored(table, folder), Location(source, overridden_keys(overrides)))
 
 
+def bits_asked(path: Path, overrides: Sequence[str] = ()) -> Bits:
+    """The key `bits` of an experiment file, without a check of the others: every rank of a launch looks at it."""
+    table = read_toml(read_text(path), str(path))
+    apply_overrides(table, overrides)
+    return "portable" if table.get("bits") == "portable" else "native"
+
+
 def read_experiment(table: Mapping[str, Any], location: Location) -> Experiment:
     """Check the tables of an experiment file, its paths absolute, and build the experiment."""
     experiment = _read_record(Experiment, table, location)
@@ -116,12 +124,11 @@ def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 
 def to_toml(experiment: Experiment) -> str:
     """The resolved experiment as TOML; reading it again gives an equal record."""
-    values = {item.name: getattr(experiment, item.name) for item in fields(experiment)}
-    top = {name: value for name, value in values.items() if not is_dataclass(value) and value is not None}
-    known = {item.name: item for item in fields(experiment)}
-    sections = {
-        name: value for name, value in values.items() if is_dataclass(value) and _is_written(known[name], experiment)
+    written = {
+        item.name: getattr(experiment, item.name) for item in fields(experiment) if _is_written(item, experiment)
     }
+    top = {name: value for name, value in written.items() if not is_dataclass(value)}
+    sections = {name: value for name, value in written.items() if is_dataclass(value)}
     blocks = [block(top)]
     for name, record in sections.items():
         entries = {item.name: getattr(record, item.name) for item in fields(record) if _is_written(item, record)}

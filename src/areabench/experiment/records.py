@@ -14,6 +14,7 @@ from typing import Literal
 from areabench.experiment.fields import OwnPart, key
 from areabench.experiment.method_records import Local, MethodSettings
 from areabench.experiment.problem_records import DataSettings, ProblemSettings, SplitSettings
+from areabench.kernels import Bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +332,12 @@ class Experiment:
     record: Record = Record()
     name: str = key("begins the run file's name: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("determines every random draw", 0, minimum=0, below=2**32)
+    bits: Bits = key(
+        "kernels that compute: `native`, the fastest of this processor; `portable`, those of every x86-64 processor with "
+        "AVX2, so that machines give the same bits",
+        "native",
+        written=False,
+    )
     module_folders: tuple[str, ...] | None = key(
         "folders searched first for modules named by import path; left out: the experiment file's",
         None,

@@ -15,6 +15,7 @@ import numpy as np
 
 from areabench import __version__
 from areabench.engine.events import Provenance
+from areabench.kernels import Kernels, kernels_in_force
 
 
 def gather_provenance(
@@ -26,8 +27,13 @@ def gather_provenance(
     hosts: Sequence[str] = (),
     modules: str = "",
     data_digest: str = "",
+    kernels: Kernels | None = None,
 ) -> Provenance:
-    """Everything about this process and machine that a repetition needs; `hosts` has one entry per rank."""
+    """Everything about this process and machine that a repetition needs; `hosts` has one entry per rank.
+
+    `kernels` are those of all nodes; None: of this process.
+    """
+    kernels = kernels_in_force() if kernels is None else kernels
     return Provenance(
         transport=transport,
         command=command,
@@ -36,6 +42,10 @@ def gather_provenance(
         numpy=np.__version__,
         h5py=h5py.__version__,
         blas=_blas(),
+        processor=kernels.processor,
+        blas_kernel=kernels.blas,
+        simd=kernels.simd,
+        torch_kernel=kernels.torch,
         packages=_packages(),
         threads=threads,
         mpi=mpi,
@@ -48,6 +58,13 @@ def gather_provenance(
         modules=modules,
         data_digest=data_digest,
     )
+
+
+def rounds_as_here(recorded: Provenance) -> bool:
+    """Whether this process has the kernels, the numpy and the BLAS of a run, and its torch if that computed."""
+    same = (recorded.numpy, recorded.blas) == (np.__version__, _blas())
+    same &= not recorded.torch_kernel or recorded.packages == _packages()
+    return same and kernels_in_force().rounds_as(recorded.kernels)
 
 
 def _blas() -> str:

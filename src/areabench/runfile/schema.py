@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 
 EVENT = np.dtype(
     [

@@ -23,6 +23,7 @@ from areabench.experiment.problem_records import DrawnSettings, Regression
 from areabench.experiment.records import Experiment, ListedRates, LognormalRates, NormalRates, RateSettings, TraceDelays
 from areabench.experiment.toml import literal
 from areabench.experiment.traces import check_trace
+from areabench.kernels import Bits
 from areabench.sweeps.file import (
     SEEDS,
     Axis,
@@ -230,6 +231,14 @@ def checked(
             except UserError as error:
                 errors[key] = str(error)
         yield replace(member, experiment=None, error=errors[key]) if errors[key] else member
+
+
+def bits_of(plans: Sequence[SweepPlan]) -> Bits:
+    """The key `bits` of all runs, which the same processes make."""
+    found = {experiment.bits for plan in plans for experiment in plan.experiments}
+    if len(found) > 1:
+        raise UserError("bits: some runs are to have native bits, others portable ones; give them to two sweeps")
+    return found.pop() if found else "native"
 
 
 def _trace(experiment: Experiment) -> tuple[str, int] | None:

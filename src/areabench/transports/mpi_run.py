@@ -26,6 +26,7 @@ from areabench.experiment.module_paths import trusted_folders
 from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.experiment.records import Experiment
 from areabench.host import Meter, process_began_at
+from areabench.kernels import Kernels, check_bits, kernels_in_force, of_all
 from areabench.privacy.keys import KeyPair
 from areabench.privacy.masks import MaskKeeper, Secrecy, covering
 from areabench.threads import limited_threads
@@ -61,6 +62,7 @@ class RankContext:
     options: RunOptions
     placement: Placement
     hosts: Sequence[str]  # one per rank
+    kernels: Kernels  # of all nodes, on rank 0
     began_at: float  # Unix time at which the launch began
     triggers: CheckpointTriggers
     helper: MpiHelperLink | None = None  # on rank 0, with secure aggregation
@@ -109,12 +111,14 @@ def run_on_mpi(
             data = experiment.data
             world.together(lambda: prepare_data(data, options.cache) if world.first_on_node else None)
         scenario = world.together(lambda: _build_scenario(experiment, options.cache, folders))
+        world.together(lambda: check_bits(experiment.bits))
         context = RankContext(
             world=world,
             scenario=scenario,
             options=options,
             placement=place_clients(experiment, world.size),
             hosts=world.gather_hosts(),
+            kernels=of_all(list(filter(None, world.gather(kernels_in_force() if world.first_on_node else None)))),
             began_at=process_began_at() if began_at is None else began_at,
             triggers=triggers,
         )

@@ -1,14 +1,18 @@
 """Replay: run the rule again from an event log and compare every update, server step and snapshot, bit for bit.
 
-Then the snapshots are evaluated again, and the metrics compared.
+Then the snapshots are evaluated again, and the metrics compared. Other kernels than those of the run round in another
+way. Then the snapshots are compared within a tolerance, which is measured by another replay, from a start that is moved
+by one unit in the last place.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from itertools import zip_longest
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +29,7 @@ from areabench.errors import RunFileError
 from areabench.problems.base import Problem
 from areabench.progress import ProgressLine
 from areabench.runfile.layout import evaluated_at_once, metric_rows
+from areabench.runfile.provenance import rounds_as_here
 from areabench.runfile.read import Run
 from areabench.runfile.schema import METRIC, SNAPSHOT
 from areabench.threads import limited_threads
@@ -39,6 +44,8 @@ class Difference:
     what: str
 
 
+FACTOR = 100.0  # equal is what is within so many times the distance that a moved start leads to
+MOST_DIVERGENCE = 1e-3  # of the model; beyond it the tolerance would say nothing
 ROUNDING = 1e-5  # relative: another number of threads, or of models evaluated together, rounds in another way
 ACCURACY_ROUNDING = 0.05  # percentage points: a sample whose two best classes score alike may count or not
 
@@ -54,21 +61,43 @@ class MetricsResult:
 
 
 @dataclass(frozen=True)
+class Rounding:
+    """How far the models of a run are from those of a replay under other kernels, in shares of the largest entry."""
+
+    distance: float  # of the snapshot that is farthest from its record
+    divergence: float  # to which one unit in the last place at the start has grown
+    snapshots: int  # that were compared
+
+    @property
+    def comparable(self) -> bool:
+        """Whether rounding stays so small that a difference would show."""
+        return self.divergence <= MOST_DIVERGENCE
+
+
+@dataclass(frozen=True)
 class ReplayResult:
     """What a replay compared, and the first difference if there is one.
 
-    `metrics` is None if they were not compared: the run has none, or its models differ.
+    `metrics` is None if they were not compared: the run has none, or its models differ. `rounding` is None where every
+    bit was compared.
     """
 
     events: int
     snapshots: int
     difference: Difference | None
     metrics: MetricsResult | None = None
+    rounding: Rounding | None = None
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a replay under other kernels can say that the run is equal."""
+        return self.rounding is None or self.rounding.comparable
 
     @property
     def equal(self) -> bool:
         """Whether all that was compared is equal."""
-        return self.difference is None and (self.metrics is None or self.metrics.difference is None)
+        same = self.difference is None and (self.metrics is None or self.metrics.difference is None)
+        return same and self.comparable
 
 
 class Models(Protocol):
@@ -90,6 +119,14 @@ class ModelsInFile(Models):
         return list(self._run.rows(self._name, chosen))
 
 
+class Shown(NamedTuple):
+    """What a snapshot of a replay shows, and after how many events."""
+
+    events: int
+    model: Vector
+    average: Vector | None
+
+
 @dataclass(frozen=True)
 class Replayed:
     """What was compared, and models and averages of all snapshots; None where no averages are kept."""
@@ -102,14 +139,35 @@ class Replayed:
 @limited_threads()
 def replay_run(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayResult:
     """Replay a run from its event log, or simulate it again if it has none; then compare the metrics too."""
+    with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
+        found, moved = _replay(run, scenario, progress)
+        result = found.result
+        if result.difference is not None or not result.comparable or not len(run.metrics_array):
+            return result
+        progress.close("evaluating the snapshots")
+        rows, slack = _evaluated(run, scenario.problem, found), None
+        if moved is not None:
+            slack = FACTOR * np.abs(_columns(_evaluated(run, scenario.problem, moved)) - _columns(rows))
+    return replace(result, metrics=compare_metrics(run.metrics_array, rows, run.snapshot_index["time_s"], slack))
+
+
+@limited_threads()
+def replay_models(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayResult:
+    """The same without the metrics."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _replay(run, scenario, progress)[0].result
+
+
+def _replay(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> tuple[Replayed, Replayed | None]:
+    """Compare every bit; if one differs, and other kernels than those here have made the run, within a tolerance.
+
+    The second is the replay that has measured the tolerance, where its models are those that are evaluated.
+    """
     kept = run.experiment.record.events
     found = Replay(run, scenario, progress).replayed() if kept else repeated(run, scenario, progress)
-    if found.result.difference is not None or not len(run.metrics_array):
-        return found.result
-    progress.close("evaluating the snapshots")
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = _evaluated(run, scenario.problem, found)
-    return replace(found.result, metrics=compare_metrics(run.metrics_array, rows, run.snapshot_index["time_s"]))
+    if found.result.difference is None or rounds_as_here(run.provenance):
+        return found, None
+    return compare_rounded(run, scenario, progress)
 
 
 def _evaluated(run: Run, problem: Problem, found: Replayed) -> NDArray[Any]:
@@ -127,17 +185,32 @@ def _evaluated(run: Run, problem: Problem, found: Replayed) -> NDArray[Any]:
     )
 
 
-def compare_metrics(recorded: NDArray[Any], found: NDArray[Any], time_s: NDArray[np.float64]) -> MetricsResult:
-    """Hold rows of METRIC against those that were recorded for the snapshots at `time_s`."""
+def _columns(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Rows of METRIC as an array of shape (columns, rows)."""
+    return np.array([rows[name] for name in METRIC.names or ()])
+
+
+def compare_metrics(
+    recorded: NDArray[Any],
+    found: NDArray[Any],
+    time_s: NDArray[np.float64],
+    slack: NDArray[np.float64] | None = None,
+) -> MetricsResult:
+    """Hold rows of METRIC against those that were recorded for the snapshots at `time_s`.
+
+    `slack`, shape (columns, rows), is how far they may differ beyond the usual rounding.
+    """
     if len(recorded) != len(found):
         return MetricsResult(len(found), 0, 0, f"{len(recorded):,} rows for {len(found):,} snapshots")
     exact, equal = np.ones(len(found), np.bool_), np.ones(len(found), np.bool_)
     first: dict[int, str] = {}
-    for name in METRIC.names or ():
+    for column, name in enumerate(METRIC.names or ()):
         old, new = recorded[name], found[name]
         tolerance = {"atol": ACCURACY_ROUNDING, "rtol": 0} if "accuracy" in name else {"atol": 0, "rtol": ROUNDING}
         exact &= (old == new) | (np.isnan(old) & np.isnan(new))
         close = np.isclose(new, old, equal_nan=True, **tolerance)
+        if slack is not None:
+            close |= np.abs(new - old) <= slack[column]
         equal &= close
         for row in np.flatnonzero(~close)[:1].tolist():
             first.setdefault(row, f"row {row} ({time_s[row]:g} s): {name} is {new[row]:.17g}, recorded {old[row]:.17g}")
@@ -146,10 +219,12 @@ def compare_metrics(recorded: NDArray[Any], found: NDArray[Any], time_s: NDArray
 
 
 class Replay:
-    """The replay of one run file."""
+    """The replay of one run file; `bits` False: it compares what does not depend on how models are rounded."""
 
-    def __init__(self, run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> None:
-        self._run, self._scenario, self._progress = run, scenario, progress
+    def __init__(
+        self, run: Run, scenario: Scenario, progress: Callable[[float, int], None], *, bits: bool = True
+    ) -> None:
+        self._run, self._scenario, self._progress, self._bits = run, scenario, progress, bits
         self._server = scenario.server()
         self._clients = ClientPool(scenario)
         self._orders = OpenOrders()
@@ -158,39 +233,40 @@ class Replay:
         self._lost: list[int] = []
         self._removal: Removal | None = None
         self._number = 0  # the current row
+        self._difference: Difference | None = None
         self._next_snapshot = 0
         self._last_only = run.experiment.record.models == "last"
         self._models: list[Vector] = []  # of the snapshots so far, if the file keeps the last model only
         self._averages: list[Vector] = []
 
-    def run(self) -> ReplayResult:
-        """Replay to the end or to the first difference."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
-            return self._replay()
-
     def replayed(self) -> Replayed:
-        """Replay, and give the models too: those that the file has are equal to them."""
-        result, keeps_average = self.run(), self._run.experiment.record.average
+        """Replay to the end or to the first difference."""
+        for _ in self.play():
+            pass
+        return self.outcome()
+
+    def outcome(self, rounding: Rounding | None = None) -> Replayed:
+        """What was compared so far, and the models too: those that the file has are equal to them."""
+        result = ReplayResult(self._number, self._next_snapshot, self._difference, rounding=rounding)
+        keeps_average = self._run.experiment.record.average
         if self._last_only:
             return Replayed(result, self._models, self._averages if keeps_average else None)
         averages = ModelsInFile(self._run, "snapshots/average") if keeps_average else None
         return Replayed(result, ModelsInFile(self._run, "snapshots/model"), averages)
 
-    def _replay(self) -> ReplayResult:
+    def play(self) -> Iterator[Shown]:
+        """Replay to the end or to the first difference; yields what each snapshot shows."""
         self._keep(self._server.begin())
-        difference = self._check_snapshots(0)
+        yield from self._snapshots_here()
         events = self._run.events_array
-        number = 0
-        while difference is None and number < len(events):
-            self._number = number
-            difference = self._event(number, events[number]) or self._check_snapshots(number + 1)
-            number += 1
-            self._progress(float(events[number - 1]["time_s"]), number)
-        return ReplayResult(number, self._next_snapshot, difference or self._check_end(number))
-
-    def _event(self, number: int, row: np.void) -> Difference | None:
-        what = self._handlers[row["kind"]](row)
-        return Difference(number, what) if what else None
+        while self._difference is None and self._number < len(events):
+            row = events[self._number]
+            if what := self._handlers[row["kind"]](row):
+                self._difference = Difference(self._number, what)
+            self._number += 1
+            yield from self._snapshots_here()
+            self._progress(float(row["time_s"]), self._number)
+        self._difference = self._difference or self._check_end(self._number)
 
     @cached_property
     def _handlers(self) -> dict[int, Callable[[np.void], str | None]]:
@@ -217,7 +293,8 @@ class Replay:
         if open_order is None:
             return f"an update of client {number}, which had no order"
         order, client = open_order.order, self._clients[number]
-        if (client.round, order.version, order.step_size) != (row["round"], row["base_version"], row["step_size"]):
+        recorded = (row["round"], row["base_version"])
+        if (client.round, order.version) != recorded or not self._same(order.step_size, row["step_size"]):
             return (
                 f"client {number} is at round {client.round}, version {order.version}, step size {order.step_size:g}; "
                 f"recorded are {row['round']}, {row['base_version']}, {row['step_size']:g}"
@@ -288,7 +365,13 @@ class Replay:
         self._server.remove(int(row["round"]), memories)
         return self._compare(row, memories, "the memories of lost clients") or self._count(row)
 
+    def _same(self, step_size: float, recorded: float) -> bool:
+        """Whether step sizes are equal, which a rule may compute from models."""
+        return step_size == recorded if self._bits else math.isclose(step_size, recorded, rel_tol=MOST_DIVERGENCE)
+
     def _compare(self, row: np.void, vector: Vector, what: str) -> str | None:
+        if not self._bits:
+            return None
         found = digest(vector)
         return None if found == row["digest"] else f"{what}: digest {found:#x}, recorded {int(row['digest']):#x}"
 
@@ -297,17 +380,21 @@ class Replay:
         recorded = (int(row["iteration"]), int(row["version"]))
         return None if counted == recorded else f"iteration and version {counted}, recorded {recorded}"
 
-    def _check_snapshots(self, events_done: int) -> Difference | None:
-        """Compare the snapshots that were taken after the first `events_done` events."""
+    def _snapshots_here(self) -> Iterator[Shown]:
+        """The snapshots that were taken after the events so far; compared, unless bits are not."""
         index = self._run.snapshot_index
-        while self._next_snapshot < len(index) and index[self._next_snapshot]["event"] == events_done:
-            if what := self._compare_snapshot(self._next_snapshot):
-                return Difference(events_done, f"snapshot {self._next_snapshot}: {what}")
+        while self._difference is None and self._next_snapshot < len(index):
+            if index[self._next_snapshot]["event"] != self._number:
+                return
+            if self._bits and (what := self._compare_snapshot(self._next_snapshot)):
+                self._difference = Difference(self._number, f"snapshot {self._next_snapshot}: {what}")
+                return
+            model, average = self._server.model, self._server.average
             self._next_snapshot += 1
             if self._last_only:
-                self._models.append(self._server.model)
-                self._averages += [] if (average := self._server.average) is None else [average]
-        return None
+                self._models.append(model)
+                self._averages += [] if average is None else [average]
+            yield Shown(self._number, model, average)
 
     def _compare_snapshot(self, number: int) -> str | None:
         """Bit for bit where the model is kept, else by checksum."""
@@ -354,13 +441,21 @@ class Replay:
                 self._orders.begin(order, time_s)
 
 
-def repeat(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> ReplayResult:
-    """Simulate a run without event log again, and compare."""
-    return repeated(run, scenario, progress).result
+# ---------------------------------------------------------------------------------------------------- without a log
 
 
 def repeated(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> Replayed:
-    """Simulate a run without event log again; of the other lanes of its pass only their number matters."""
+    """Simulate a run without event log again, and compare every bit."""
+    end = _simulated(run, scenario, progress)
+    if end is None:
+        return Replayed(
+            ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass")), [], None
+        )
+    return _outcome(end, _snapshots(run, end) or _average(run, end) or _counts(run, end))
+
+
+def _simulated(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> LaneEnd | None:
+    """The run without event log again; of the other lanes of its pass only their number matters."""
     lanes, lane = run.provenance.lanes, run.provenance.lane
     if run.provenance.transport != "simulator":
         raise RunFileError(
@@ -371,18 +466,14 @@ def repeated(run: Run, scenario: Scenario, progress: Callable[[float, int], None
         raise RunFileError(
             f"{run.path}: is {run.status.state.text} and has no event log, so there is nothing to compare; run it again"
         )
-    with np.errstate(over="ignore", invalid="ignore"):
-        if lanes > 1:
-            end = play_lanes(build_pass(scenario, [run.experiment] * lanes), progress)[lane]
-        else:
-            end = play_alone(scenario, progress)
-    if end is None:
-        return Replayed(
-            ReplayResult(0, 0, Difference(0, "the model is not finite any more in the same pass")), [], None
-        )
-    difference = _snapshots(run, end) or _average(run, end) or _counts(run, end)
+    if lanes == 1:
+        return play_alone(scenario, progress)
+    return play_lanes(build_pass(scenario, [run.experiment] * lanes), progress)[lane]
+
+
+def _outcome(end: LaneEnd, difference: Difference | None, rounding: Rounding | None = None) -> Replayed:
     averages = [snapshot.average for snapshot in end.snapshots if snapshot.average is not None]
-    result = ReplayResult(end.tally.events, len(end.snapshots), difference)
+    result = ReplayResult(end.tally.events, len(end.snapshots), difference, rounding=rounding)
     return Replayed(result, [snapshot.models for snapshot in end.snapshots], averages or None)
 
 
@@ -415,3 +506,112 @@ def _counts(run: Run, end: LaneEnd) -> Difference | None:
     if not np.array_equal(run.served, end.tally.served(len(run.served))):
         return Difference(end.tally.events, "the number of updates used per client differs")
     return None
+
+
+# ---------------------------------------------------------------------------------------------------- other kernels
+
+
+def compare_rounded(
+    run: Run, scenario: Scenario, progress: Callable[[float, int], None]
+) -> tuple[Replayed, Replayed | None]:
+    """Compare a run of other kernels within a tolerance, which a replay from a moved start measures.
+
+    That replay comes second, where its models say how far metrics may differ: where the file has not all models.
+    """
+    scale = _scale(run, scenario.start)
+    moved = replace(scenario, start=_moved(scenario.start, scale))
+    if not run.experiment.record.events:
+        ends = [_simulated(run, each, progress) for each in (scenario, moved)]
+        end, other = ends
+        if end is None or other is None:
+            rounding = Rounding(math.nan, math.inf, 0)
+            return Replayed(ReplayResult(0, 0, None, rounding=rounding), [], None), None
+        rounding, difference = _compare_models(run, scale, _shown(end), _shown(other))
+        if rounding.comparable:
+            difference = difference or _schedule(run, end) or _counts(run, end)
+        return _outcome(end, difference, rounding), _outcome(other, None)
+    replay, second = (Replay(run, each, progress, bits=False) for each in (scenario, moved))
+    rounding, difference = _compare_models(run, scale, replay.play(), second.play())
+    found = replay.outcome(rounding)
+    if not rounding.comparable or difference is not None:
+        found = replace(found, result=replace(found.result, difference=difference))
+    return found, second.outcome() if run.experiment.record.models == "last" else None
+
+
+def _scale(run: Run, start: Vector) -> float:
+    """The largest entry of the start and of the run's last model: what a unit in the last place is taken of."""
+    count = len(run.snapshot_index)
+    last = run.model(count - 1) if count and run.has_model(count - 1) else start
+    return max(_largest(start), _largest(last) if np.isfinite(last).all() else 0.0)
+
+
+def _moved(start: Vector, scale: float) -> Vector:
+    """The start with every entry one unit in the last place of `scale` away, up or down at random.
+
+    Not of the entry itself: where that is zero, its neighbour is no number that rounding leads to.
+    """
+    signs = np.random.default_rng(0).choice([-1, 1], len(start))
+    moved: Vector = (start + signs * np.spacing(start.dtype.type(scale))).astype(start.dtype)
+    moved.flags.writeable = False
+    return moved
+
+
+def _shown(end: LaneEnd) -> Iterator[Shown]:
+    return (Shown(each.events, np.ravel(each.models), each.average) for each in end.snapshots)
+
+
+def _compare_models(
+    run: Run, scale: float, here: Iterator[Shown], moved: Iterator[Shown]
+) -> tuple[Rounding, Difference | None]:
+    """How far the snapshots of a run are from those here; the first that is too far, unless none can be compared."""
+    distance = divergence = grown = 0.0  # the last is not a share of the model
+    compared = 0
+    for number, (ours, other) in enumerate(zip_longest(here, moved)):
+        if ours is None or not np.isfinite(ours.model).all():  # it has ended with a difference, or diverged
+            break
+        size = max(scale, _largest(ours.model))
+        unit = float(np.spacing(ours.model.dtype.type(size)))
+        grown = max(grown, unit, math.inf if other is None else _distance(other, ours.model, ours.average))
+        divergence = grown / size
+        if not divergence <= MOST_DIVERGENCE:
+            return Rounding(distance, divergence, compared), None
+        if number >= len(run.snapshot_index) or not run.has_model(number):
+            continue
+        recorded = Shown(ours.events, run.model(number), _recorded_average(run, number))
+        away = _distance(recorded, ours.model, ours.average)
+        distance = max(distance, away / size)
+        compared += 1
+        if not away <= FACTOR * grown:
+            what = f"snapshot {number}: the model is {away / size:.2g} of its largest entry away, at most "
+            what += f"{FACTOR * divergence:.2g} is rounding"
+            return Rounding(distance, divergence, compared), Difference(ours.events, what)
+    return Rounding(distance, divergence, compared), None
+
+
+def _recorded_average(run: Run, number: int) -> Vector | None:
+    if not run.experiment.record.average or not len(run.averages):
+        return None
+    average: Vector = run.averages[-1 if run.experiment.record.models == "last" else number]
+    return average
+
+
+def _distance(other: Shown, model: Vector, average: Vector | None) -> float:
+    """The largest difference of an entry of the models, or of the averages where both are there."""
+    found = _largest(other.model.astype(np.float64) - model)
+    if other.average is None or average is None:
+        return found
+    return max(found, _largest(other.average.astype(np.float64) - average))
+
+
+def _largest(vector: Vector) -> float:
+    return float(np.abs(vector).max())
+
+
+def _schedule(run: Run, end: LaneEnd) -> Difference | None:
+    """The first snapshot that was taken at another time, version or number of events."""
+    rows = np.array([(*snapshot[:3], 0) for snapshot in end.snapshots], SNAPSHOT)
+    recorded = run.snapshot_index
+    columns = ["time_s", "version", "event"]
+    if len(rows) == len(recorded) and np.array_equal(rows[columns], recorded[columns]):
+        return None
+    return Difference(end.tally.events, f"{len(rows)} snapshots at other moments than the {len(recorded)} recorded")

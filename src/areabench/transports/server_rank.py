@@ -63,7 +63,7 @@ def _new_run(context: RankContext) -> ServerRun:
     modules = to_text(loaded(experiment))
     provenance = gather_provenance(
         "mpi", options.command, threads_in_force(os.environ), experiment.seed, context.world.library, hosts, modules,
-        scenario.data_digest,
+        scenario.data_digest, context.kernels,
     )  # fmt: skip
     recorder = open_recorder(scenario, options, live=False)
     recorder.begin(provenance, scenario.client_table(context.placement, hosts))
@@ -76,7 +76,8 @@ def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
     solve_ahead(scenario, progress, options.cache)
     clients = scenario.client_table(context.placement, list(context.hosts))
     with open_run(_output(context)) as run:
-        recorder = continue_recorder(run, checkpoint, clients, scenario, options, live=False)
+        kernels = context.kernels
+        recorder = continue_recorder(run, checkpoint, clients, scenario, options, kernels, live=False)
     return ServerRun(context, recorder, progress, checkpoint.run_state)
 
 

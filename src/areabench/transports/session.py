@@ -24,6 +24,7 @@ from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Logistic, Median, Robust
 from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
+from areabench.kernels import Kernels, check_bits, kernels_in_force
 from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
@@ -47,6 +48,7 @@ from areabench.transports.simulator import Simulator, evaluate_lanes, play_lanes
 def simulate(experiment: Experiment, options: RunOptions) -> Status:
     """One run in the simulator."""
     scenario = build_scenario(experiment, options.cache, experiment.module_folders or ())
+    check_bits(experiment.bits)
     progress = progress_line(experiment, options)
     solve_ahead(scenario, progress, options.cache)
     if options.checkpoint_s is not None:
@@ -67,10 +69,11 @@ def resume_simulation(
     Python code had passed.
     """
     scenario = build_scenario(experiment or run.experiment, options.cache, folders)
+    check_bits(run.experiment.bits)
     progress = progress_line(run.experiment, options)
     solve_ahead(scenario, progress, options.cache)
     checkpoint = checkpoint_of(run, scenario)
-    recorder = continue_recorder(run, checkpoint, run.clients_array, scenario, options)
+    recorder = continue_recorder(run, checkpoint, run.clients_array, scenario, options, kernels_in_force())
     return _simulate(scenario, recorder, progress, options, checkpoint)
 
 
@@ -142,13 +145,13 @@ def continue_recorder(
     clients: NDArray[Any],
     scenario: Scenario,
     options: RunOptions,
+    kernels: Kernels,
     *,
     live: bool = True,
 ) -> Recorder:
-    """A recorder that continues the run file from the checkpoint; `clients` are rows of CLIENT."""
+    """A recorder that continues the run file from the checkpoint, under these kernels; `clients` are rows of CLIENT."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    before = run.provenance.resumed_at
-    provenance = replace(run.provenance, resumed_at=f"{before}, {now}" if before else now)
+    provenance = run.provenance.continued(kernels, now)
     run_state, held = checkpoint.run_state, checkpoint.held
     events = run_state.tally.events if run.experiment.record.events else 0
     earlier = Earlier(run, events, run_state.snapshots, run_state.tally.copy(), held.models, held.averages)
@@ -165,6 +168,7 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
     if len(experiments) == 1:
         return [simulate(experiments[0], replace(options, output=outputs[0]))]
     scenario = build_scenario(experiments[0], options.cache, experiments[0].module_folders or ())
+    check_bits(experiments[0].bits)
     provenance = _simulator_provenance(scenario, options)
     progress = progress_line(experiments[0], options)
     with np.errstate(over="ignore", invalid="ignore"):
