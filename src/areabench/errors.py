@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class UserError(Exception):
@@ -32,6 +32,14 @@ class OutputFailure(UserError):
 
 class RunFailure(Exception):
     """A run that failed; shown as its message, without traceback, exit code 1."""
+
+
+class OtherKernels(Exception):
+    """The command needs a process with other kernels: it is to start again, in its own place, with these variables."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        super().__init__(variables)
+        self.variables = variables
 
 
 class SilentExit(SystemExit):

@@ -11,11 +11,12 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from areabench.errors import UserError
+from areabench.errors import OtherKernels, UserError
 from areabench.threads import VARIABLES, limit_of
 
 Bits = Literal["native", "portable"]
@@ -61,7 +62,7 @@ def kernels_in_force() -> Kernels:
     libraries = [each for each in get_cached_controller().lib_controllers if each.user_api == "blas"]
     names = {getattr(each, "architecture", None) or f"{each.internal_api} {each.version}" for each in libraries}
     blas = ", ".join(sorted(names)) or "not known"
-    return Kernels(_processor("model name") or platform.machine(), blas, simd, _torch())
+    return Kernels(_processor().get("model name") or platform.machine(), blas, simd, _torch())
 
 
 def of_all(parts: Sequence[Kernels]) -> Kernels:
@@ -69,13 +70,15 @@ def of_all(parts: Sequence[Kernels]) -> Kernels:
     return Kernels(*("; ".join(dict.fromkeys(getattr(part, item.name) for part in parts)) for item in fields(Kernels)))
 
 
-def _processor(field: str) -> str:
-    """What Linux says of the first processor; empty elsewhere."""
+@cache
+def _processor() -> Mapping[str, str]:
+    """What Linux says of the first processor, by field; nothing elsewhere."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        first = Path("/proc/cpuinfo").read_text(errors="replace").partition("\n\n")[0]
     except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == field), "")
+        return {}
+    lines = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
 
 
 def _simd(*lists: str) -> list[str]:
@@ -88,10 +91,13 @@ def _simd(*lists: str) -> list[str]:
 
 def _torch() -> str:
     torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return ""
+    return "" if torch is None else _bound(torch.backends.cpu.get_cpu_capability())
+
+
+def _bound(capability: str) -> str:
+    """An instruction set of torch, and the variables that bind its libraries."""
     bounds = [f"{name}={os.environ[name]}" for name in _TORCH_BOUNDS if os.environ.get(name)]
-    return " ".join([torch.backends.cpu.get_cpu_capability(), *bounds])
+    return " ".join([capability, *bounds])
 
 
 # ---------------------------------------------------------------------------------------------------- in another one
@@ -110,23 +116,19 @@ _NEEDS: Mapping[str, frozenset[str]] = {
 }
 
 
-class OtherKernels(Exception):
-    """This program is to be started again, in its own place, with these variables."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        super().__init__(variables)
-        self._variables = variables
-
-    def restart(self) -> NoReturn:
-        """Start it with the same arguments."""
-        _set(self._variables)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+def restart(variables: Mapping[str, str]) -> NoReturn:
+    """Start this program again in its own place, with the same arguments and these variables."""
+    _set(variables)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def require(kernels: Kernels) -> None:
     """Raise OtherKernels unless this process has these kernels, or the machine cannot give them."""
-    variables = environment_of(kernels)
-    if not kernels_in_force().rounds_as(kernels) and not _are_set(variables) and _has(_NEEDS.get(kernels.blas)):
+    variables, here = environment_of(kernels), kernels_in_force()
+    if kernels.torch and not here.torch:  # it will be loaded with the problem
+        newest = "AVX512" if _has(_AVX512) else "AVX2" if _has(_AVX2) else "DEFAULT"
+        here = replace(here, torch=_bound(os.environ.get("ATEN_CPU_CAPABILITY", newest).upper()))
+    if not here.rounds_as(kernels) and not _are_set(variables) and _has(_NEEDS.get(kernels.blas)):
         raise OtherKernels(variables)
 
 
@@ -187,7 +189,7 @@ def _set(variables: Mapping[str, str]) -> None:
 
 def _has(needed: frozenset[str] | None) -> bool:
     """Whether the processor has what kernels need; None: it is not known what that is."""
-    return needed is not None and needed <= set(_processor("flags").split())
+    return needed is not None and needed <= set(_processor().get("flags", "").split())
 
 
 # ---------------------------------------------------------------------------------------------------- portable bits
@@ -214,8 +216,7 @@ def _no_avx2() -> str:
     """Why no process of this machine has portable bits; empty where it has what they need."""
     if platform.machine().lower() not in _X86:
         return f"this is {platform.machine()}, and they are those of x86-64 processors with AVX2"
-    known = bool(_processor("flags"))
-    return "this processor has no AVX2" if known and not _has(_AVX2) else ""
+    return "this processor has no AVX2" if "flags" in _processor() and not _has(_AVX2) else ""
 
 
 def _refuse(trouble: str) -> None:

@@ -554,7 +554,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated": (lambda run: run.write_bytes(run.read_bytes()[: run.stat().st_size // 2]), "(truncated file"),
     "version": (
         with_edit(lambda file: file.attrs.update(schema_version=99)),
-        "has schema version 99, this areabench reads 9; use the one that wrote it",
+        "has schema version 99, this areabench reads",
     ),
     "no version": (with_edit(lambda file: file.attrs.pop("schema_version")), "is damaged ("),
     "experiment": (

@@ -220,7 +220,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["summary", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
         (["compare", "tiny.h5", "tiny.h5"], "areabench.results.comparison.compare_runs"),
         (["diagnose", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
-        (["replay", "tiny.h5"], "areabench.transports.replay.Replay.run"),
+        (["replay", "tiny.h5"], "areabench.transports.replay.Replay.replayed"),
         (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.cli.read.load_experiment"),

@@ -68,7 +68,7 @@ horizon_s = 1.0
 name = "quadratic"
 """
 LOGISTIC = QUADRATIC.replace("quadratic", "logistic")
-TOP = ("name", "seed", "module_folders")  # keys without a section
+TOP = ("name", "seed", "bits", "module_folders")  # keys without a section
 ROOT = Path(__file__).parents[2]
 
 

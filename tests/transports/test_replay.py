@@ -49,7 +49,7 @@ from areabench.transports.replay import (
     Replay,
     ReplayResult,
     compare_metrics,
-    repeat,
+    repeated,
     replay_run,
 )
 
@@ -232,12 +232,12 @@ def test_average_of_a_run_without_events_is_compared(record: Recorded) -> None:
     settings = Record(interval_s=0.2, models="last", average=True, events=False)
     run = record(replace(experiment_on(PROBLEMS[0]), record=settings))
     scenario = build_scenario(run.experiment, run.path.parent)
-    assert repeat(run, scenario, lambda _time_s, _number: None).difference is None
+    assert repeated(run, scenario, lambda _time_s, _number: None).result.difference is None
     run.close()
     with edited(run.path) as file:
         file["snapshots/average"][0, 0] += 1e-9
     with Run(run.path) as again:
-        difference = repeat(again, scenario, lambda _time_s, _number: None).difference
+        difference = repeated(again, scenario, lambda _time_s, _number: None).result.difference
     assert difference is not None
     assert difference.what == "the average at the end differs"
 

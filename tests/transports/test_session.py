@@ -26,6 +26,7 @@ from areabench.experiment.records import (
     Record,
     Stop,
 )
+from areabench.kernels import kernels_in_force
 from areabench.progress import ProgressLine, Style
 from areabench.runfile.checkpoint import Checkpoint, Pending, write_checkpoint
 from areabench.runfile.layout import Held, checkpoint_path
@@ -33,7 +34,7 @@ from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import Recorder
 from areabench.transports import session
 from areabench.transports.options import RunOptions
-from areabench.transports.replay import Replay, repeat
+from areabench.transports.replay import Replay, repeated
 from areabench.transports.session import (
     checkpoint_of,
     continue_recorder,
@@ -167,11 +168,11 @@ def test_a_run_is_resumed_once_more(stopped: Path) -> None:
         scenario = build_scenario(run.experiment, stopped.parent)
         checkpoint = checkpoint_of(run, scenario)
         assert run.provenance.resumed_at == ""
-        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped)).close()
+        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped), kernels_in_force()).close()
     with open_run(stopped) as run:
         first = run.provenance.resumed_at
         assert "," not in first
-        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped)).close()
+        continue_recorder(run, checkpoint, run.clients_array, scenario, options(stopped), kernels_in_force()).close()
     with open_run(stopped) as run:
         assert run.provenance.resumed_at.startswith(f"{first}, ")
         assert len(run.events_array) == 13
@@ -324,7 +325,7 @@ def test_a_lane_with_another_number_of_snapshots_differs(tmp_path: Path) -> None
     scenario = build_scenario(LANES, tmp_path)
     cut(tmp_path / "run.h5", "snapshots/index", 4)
     with open_run(tmp_path / "run.h5") as run:
-        found = repeat(run, scenario, lambda _time_s, _number: None).difference
+        found = repeated(run, scenario, lambda _time_s, _number: None).result.difference
     assert found is not None
     assert found.what == "6 snapshots, recorded 4"
 

@@ -17,8 +17,7 @@ from typing import NoReturn, TextIO
 
 from areabench.cli import CommandContext
 from areabench.cli.parser import TYPED, build_parser, commands_of, overview
-from areabench.errors import OutputFailure, RunFailure, SilentExit, UserError
-from areabench.kernels import OtherKernels
+from areabench.errors import OtherKernels, OutputFailure, RunFailure, SilentExit, UserError
 
 # The module of areabench.cli that has each command, as a function of the same name.
 COMMANDS = {
@@ -65,7 +64,9 @@ def entry() -> NoReturn:
         except SystemExit as ended:  # of the parser
             code = ended.code
         except OtherKernels as needed:
-            needed.restart()
+            from areabench.kernels import restart
+
+            restart(needed.variables)
         for stream in (sys.stdout, sys.stderr):
             _finish(stream)
     except OutputFailure as failure:

@@ -260,8 +260,8 @@ def replay(options: argparse.Namespace, context: CommandContext) -> int:
         kept, here = recorded.experiment.record.events, kernels_in_force()
         if options.exact and not here.rounds_as(then):
             raise UserError(
-                f"--exact: {path} was made with {then}, which cannot be had here ({here}); leave --exact out to compare "
-                "it within rounding"
+                f"--exact: {path} was made with {then}, which cannot be had here ({here}); leave --exact out to "
+                "compare it within rounding"
             )
         outcome = replay_run(recorded, scenario, progress)
         progress.close()

@@ -333,8 +333,8 @@ class Experiment:
     name: str = key("begins the run file's name: at most 100 letters, digits, `.`, `_` and `-`", "experiment")
     seed: int = key("determines every random draw", 0, minimum=0, below=2**32)
     bits: Bits = key(
-        "kernels that compute: `native`, the fastest of this processor; `portable`, those of every x86-64 processor with "
-        "AVX2, so that machines give the same bits",
+        "kernels that compute: `native`, the fastest of this processor; `portable`, those of every x86-64 processor "
+        "with AVX2, so that machines give the same bits",
         "native",
         written=False,
     )

@@ -239,8 +239,13 @@ class Replay:
         self._models: list[Vector] = []  # of the snapshots so far, if the file keeps the last model only
         self._averages: list[Vector] = []
 
-    def replayed(self) -> Replayed:
+    def run(self) -> ReplayResult:
         """Replay to the end or to the first difference."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
+            return self.replayed().result
+
+    def replayed(self) -> Replayed:
+        """The same, and the models too."""
         for _ in self.play():
             pass
         return self.outcome()
@@ -261,12 +266,15 @@ class Replay:
         events = self._run.events_array
         while self._difference is None and self._number < len(events):
             row = events[self._number]
-            if what := self._handlers[row["kind"]](row):
-                self._difference = Difference(self._number, what)
+            self._difference = self._event(self._number, row)
             self._number += 1
             yield from self._snapshots_here()
             self._progress(float(row["time_s"]), self._number)
         self._difference = self._difference or self._check_end(self._number)
+
+    def _event(self, number: int, row: np.void) -> Difference | None:
+        what = self._handlers[row["kind"]](row)
+        return Difference(number, what) if what else None
 
     @cached_property
     def _handlers(self) -> dict[int, Callable[[np.void], str | None]]:
