@@ -38,13 +38,12 @@ def test_all_ranks_have_portable_bits(logistic: Launcher, monkeypatch: pytest.Mo
         assert np.array_equal(run.events_array["digest"][:count], other.events_array["digest"][:count])
 
 
-def test_a_rank_without_portable_bits_refuses_them(logistic: Launcher) -> None:
-    """As one on a node that does not see the experiment file: it did not start itself again."""
-    defect = """
-from areabench import kernels
-kernels.portable_environment = lambda: {"OPENBLAS_CORETYPE": "any"} if rank else {}
-kernels.PORTABLE_BLAS = "none"
-"""
+@WITH_AVX2
+@ASKED_FOR
+def test_ranks_without_portable_bits_refuse_them(logistic: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a rank does not see the experiment file: it did not start itself again."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Nehalem")
+    defect = "from areabench.cli import run; run.require_bits = lambda bits: None"
     ended = logistic.run(2, "bits=portable", defect=defect)
     assert ended.code == 2
     assert 'bits = "portable" cannot be had' in ended.errors
