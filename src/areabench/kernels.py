@@ -128,7 +128,7 @@ def require(kernels: Kernels) -> None:
     if kernels.torch and not here.torch:  # it will be loaded with the problem
         newest = "AVX512" if _has(_AVX512) else "AVX2" if _has(_AVX2) else "DEFAULT"
         here = replace(here, torch=_bound(os.environ.get("ATEN_CPU_CAPABILITY", newest).upper()))
-    if not here.rounds_as(kernels) and not _are_set(variables) and _has(_NEEDS.get(kernels.blas)):
+    if not here.rounds_as(kernels) and not _are_set(variables) and kernels.blas in available():
         raise OtherKernels(variables)
 
 
@@ -187,9 +187,13 @@ def _set(variables: Mapping[str, str]) -> None:
             os.environ.pop(name, None)
 
 
-def _has(needed: frozenset[str] | None) -> bool:
-    """Whether the processor has what kernels need; None: it is not known what that is."""
-    return needed is not None and needed <= set(_processor().get("flags", "").split())
+def available() -> list[str]:
+    """The kernels of OpenBLAS that this processor can run, by OpenBLAS's names, oldest first; none off x86-64 Linux."""
+    return [name for name, needed in _NEEDS.items() if _has(needed)]
+
+
+def _has(needed: frozenset[str]) -> bool:
+    return needed <= set(_processor().get("flags", "").split())
 
 
 # ---------------------------------------------------------------------------------------------------- portable bits
