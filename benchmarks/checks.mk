@@ -1,9 +1,19 @@
 # Tests with a target of their own: long ones, and those that change the machine.
 
-.PHONY: test-inrank coverage mutants campaign campaign-part test-slurm test-system-mpi browser report-picture
+.PHONY: test-inrank test-other-kernels test-kernels coverage mutants campaign campaign-part test-slurm test-system-mpi browser report-picture
 
 test-inrank: $(VENV)/tests-installed ## run the tests that are inside each of three MPI ranks
 	$(BIN)/python tests/inrank/start.py
+
+# Sandybridge, or the newest kernels of the processor where it takes kernels as old as that by itself.
+ARITHMETIC := problems methods engine runfile transports theory sweeps privacy
+test-other-kernels: $(VENV)/torch-installed ## run the tests that depend on arithmetic under the kernels of another processor (three minutes)
+	$(BIN)/python -m tests.support.under_kernels other $(PYTEST_TOGETHER) -q -m "not timed and not slow" $(ARITHMETIC:%=tests/%)
+
+KERNELS := Nehalem Sandybridge Haswell Zen SkylakeX
+test-kernels: $(VENV)/torch-installed ## run all tests under each kind of kernels that the processor has (half an hour)
+	@status=0; for kernels in $(KERNELS); do \
+	  $(BIN)/python -m tests.support.under_kernels $$kernels $(PYTEST_TOGETHER) -q -m "not timed" || status=1; done; exit $$status
 
 coverage: $(VENV)/torch-installed ## measure which branches the tests without MPI launches reach, and print the total
 	$(PYTEST_TOGETHER) -q --ignore=tests/launched --ignore=tests/documents --cov=areabench --cov-branch --cov-report=term

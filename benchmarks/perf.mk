@@ -1,9 +1,12 @@
 # Measurements of areabench itself, on an idle machine.
 
-.PHONY: bench-simulator bench-cost bench-mpi bench-start bench-peers bench-privacy bench-launchers bench-report soak soak-fast
+.PHONY: bench-simulator bench-bits bench-cost bench-mpi bench-start bench-peers bench-privacy bench-launchers bench-report soak soak-fast
 
 bench-simulator: $(VENV)/installed ## time the simulator against its bare gradient and its bare matrix products
 	@$(BIN)/python benchmarks/perf/bench_simulator.py
+
+bench-bits: $(VENV)/installed ## measure what portable bits cost: benchmarks/results/BITS.md (five minutes)
+	@$(BIN)/python benchmarks/perf/bench_bits.py --output benchmarks/results/BITS.md
 
 bench-cost: $(VENV)/installed ## measure time and memory against clients, parameters and local steps, as table and plot
 	@$(BIN)/python benchmarks/perf/cost.py --output runs/cost

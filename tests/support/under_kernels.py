@@ -31,12 +31,12 @@ def main(name: str, *command: str) -> int:
     """Replaces this process by the command; 0 where the processor lacks the kernels."""
     if name == "other":
         name = available()[-1] if kernels_in_force().blas in OLD else "Sandybridge"
-    if name not in available():
-        print(f"skipped: this processor or its OpenBLAS lacks the kernels {name}")
-        return 0
-    os.environ.update(variables_of(name))
-    print(f"under the kernels {name}: {' '.join(command)}", flush=True)
-    os.execvp(command[0], command)
+    if name in available():
+        os.environ.update({key: value for key, value in variables_of(name).items() if value})
+        print(f"under the kernels {name}: {' '.join(command)}", flush=True)
+        os.execvp(command[0], command)
+    print(f"skipped: this processor or its OpenBLAS lacks the kernels {name}")
+    return 0
 
 
 if __name__ == "__main__":
