@@ -114,8 +114,8 @@ def page(names: dict[str, str], turns: Sequence[dict[str, dict[str, float]]]) ->
         "# What portable bits cost\n\n"
         "`make bench-bits`: the same work under the kernels that the libraries choose by themselves (*native*), under\n"
         'the newest that this processor can run, and with `bits = "portable"`. Processes alternate; times are medians\n'
-        f"of processor time, ratios medians of {len(turns)} neighbours, with their range.\n\n{listing}\n\n{markdown_table(rows)}\n"
-        f"{describe_machine()}\n"
+        f"of processor time, ratios medians of {len(turns)} neighbours, with their range.\n\n{listing}\n\n"
+        f"{markdown_table(rows)}\n{describe_machine()}\n"
     )
 
 
