@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from areabench.runfile.recover import salvage
 MARKER = "marker.txt"
 STRANGER = f"""
 from pathlib import Path
-Path({MARKER!r}).write_text("somebody else's code was here")
+Path({MARKER!r}).write_text("stranger_net")
 def make(features, classes):
     from torch import nn
     return nn.Linear(features, classes)
@@ -141,6 +141,94 @@ def test_replay_needs_no_option_for_the_examples(folder: Path, capsys: pytest.Ca
     Path("try.toml").write_text(torch_experiment("areabench.problems.examples:mlp"), encoding="utf-8")
     assert main(["simulate", "try.toml", "-o", "run.h5"]) == main(["replay", "run.h5"]) == 0
     assert capsys.readouterr().out.endswith(" rows equal (to the bit)\n")
+
+
+# ------------------------------------------------------------------------------------------ the current folder
+
+DECOYS = ("torch", "numpy", "h5py", "scipy", "psutil", "mpi4py", "multiprocessing", "pickle")
+
+
+@pytest.fixture
+def decoys(folder: Path) -> Path:
+    """The current folder, with packages that have the names of installed ones and leave a marker when imported."""
+    for name in DECOYS:
+        (folder / name).mkdir()
+        leave_marker = f"from pathlib import Path\nPath({MARKER!r}).open('a').write({name + ' '!r})\n"
+        (folder / name / "__init__.py").write_text(leave_marker, encoding="utf-8")
+    return folder
+
+
+def areabench_in_a_process(*words: str, python: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """A command in a process whose search path is that of a shell's command line, or of these arguments to Python."""
+    script = "import sys; del sys.path[0]; from areabench.cli.main import entry; entry()"  # as the console script
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES[0].parents[1])}
+    command = [sys.executable, *(python or ["-c", script]), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+
+def imported() -> set[str]:
+    """The packages of the current folder that were imported."""
+    return set(Path(MARKER).read_text().split()) if Path(MARKER).exists() else set()
+
+
+@pytest.fixture
+def torch_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """A function that makes run.h5 with a module."""
+    pytest.importorskip("torch")
+
+    def make(module: str) -> None:
+        Path("try.toml").write_text(torch_experiment(module), encoding="utf-8")
+        assert main(["simulate", "try.toml", "-o", "run.h5"]) == 0
+        capsys.readouterr()
+        Path(MARKER).unlink(missing_ok=True)
+
+    return make
+
+
+@pytest.mark.parametrize("python", [(), ("-m", "areabench")], ids=["areabench", "python -m areabench"])
+@pytest.mark.parametrize(("command", "shown"), [("replay", "all equal"), ("watch --once", "accuracy")])
+def test_built_in_names_are_not_looked_for_in_the_current_folder(
+    command: str, shown: str, python: Sequence[str], torch_run: Callable[[str], None], decoys: Path
+) -> None:
+    torch_run("areabench.problems.examples:mlp")
+    ended = areabench_in_a_process(*command.split(), "run.h5", python=python)
+    assert imported() == set()
+    assert (ended.returncode, shown in ended.stdout) == (0, True), ended.stderr
+
+
+def test_code_that_the_user_trusts_does_not_bring_its_neighbours(
+    torch_run: Callable[[str], None], decoys: Path
+) -> None:
+    """The user has named a file; the torch beside it is somebody else's."""
+    torch_run("stranger_net:make")
+    ended = areabench_in_a_process("replay", "run.h5", "--trust-module", "stranger_net.py")
+    assert imported() == {"stranger_net"}
+    assert (ended.returncode, "all equal" in ended.stdout) == (0, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "recover damaged.h5 -o saved.h5", "sweep sweep.toml -o s --jobs 2", "doctor",
+        "launch try.toml --ranks 2 -o launched.h5",
+    ],
+)  # fmt: skip
+def test_processes_that_a_command_starts_import_nothing_from_the_current_folder(
+    words: str, own_run: Path, decoys: Path
+) -> None:
+    if words.startswith("launch"):
+        pytest.importorskip("mpi4py")
+    shutil.copy(own_run, "damaged.h5")
+    with h5py.File("damaged.h5", "r+", locking=False) as file:
+        file["events"][0] = file["events"][1]
+    Path("sweep.toml").write_text(f"{QUADRATIC}\n[sweep]\ntrials = 2\n", encoding="utf-8")
+    ended = areabench_in_a_process(*words.split())
+    assert imported() == set()
+    if not words.startswith("doctor"):  # which may find what is wrong with this machine
+        assert ended.returncode == 0, ended.stderr
+
+
+# ------------------------------------------------------------------------------------------------ harmless names
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ _ON_RANKS = ("run", "batch")
 
 def entry() -> NoReturn:
     """The console script."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # processes that it starts import nothing from the current folder by themselves
     if "_ARGCOMPLETE" in os.environ:  # a shell asks how the line may continue
         from areabench.cli.completion import complete
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from areabench.engine.data import ClientData, absurd_loss, check_fit, guessing_l
 from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
 from areabench.engine.plugins.load import check_parts, refuse
+from areabench.engine.plugins.modules import modules_of
 from areabench.engine.plugins.parts import (
     OwnLocal,
     guarded_method,
@@ -32,7 +34,6 @@ from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError
 from areabench.experiment.checks import check_updates
 from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.module_paths import named_code
 from areabench.experiment.problem_records import (
     DrawnSettings,
     Hinge,
@@ -65,7 +66,7 @@ from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
 from areabench.problems.base import Problem
-from areabench.problems.callables import look_in
+from areabench.problems.callables import installed_only, look_in
 from areabench.problems.datasets import Dataset
 from areabench.problems.splits import part_sizes
 from areabench.timing.delays import Delays, RoundTime, drawn_steps
@@ -272,7 +273,10 @@ def build_scenario(
     a run file names are not trusted: the caller says where to look. `prepared`: a process of this node has called
     `prepare_data` just now.
     """
-    if named_code(experiment):
+    if isinstance(experiment.problem, TorchModule):
+        with installed_only():  # and before the user's folders are searched: torch is not the user's
+            import_module("areabench.problems.torch_module")
+    if modules_of(experiment):
         look_in(folders)
     check_parts(experiment, folders)
     count = experiment.clients.count

@@ -129,7 +129,8 @@ def check_mpi4py() -> Finding:
 def find_library(environment: Mapping[str, str]) -> Library | ProgramResult:
     """The library that mpi4py loads, asked in another process; the result of that process where it found none."""
     asked = {**environment, "MPI4PY_RC_INITIALIZE": "0"}
-    ended = run_limited([sys.executable, "-m", "areabench.launching.doctor_ranks", "facts"], asked, FACTS_LIMIT_S)
+    command = [sys.executable, "-P", "-m", "areabench.launching.doctor_ranks", "facts"]
+    ended = run_limited(command, asked, FACTS_LIMIT_S)
     answers = _answers(ended)
     return Library(answers[0]["library"], answers[0]["path"]) if answers else ended
 
@@ -199,7 +200,7 @@ def check_scheduler(environment: Mapping[str, str]) -> Finding:
 def check_two_ranks(environment: Mapping[str, str], limit_s: float = MESSAGE_LIMIT_S) -> Finding:
     """Start two ranks and have them exchange messages."""
     try:
-        command = rank_command(2, ["-m", "areabench.launching.doctor_ranks", "message"])
+        command = rank_command(2, ["-P", "-m", "areabench.launching.doctor_ranks", "message"])
     except UserError as error:
         return Finding("two ranks", Mark.FAIL, f"not started: {str(error).partition(';')[0]}", "fix the lines above")
     return judge_message(run_limited(command, environment, limit_s), command[0], limit_s)

@@ -147,7 +147,8 @@ def mpirun_command(ranks: int, arguments: Sequence[str], tolerance: FaultToleran
 
     Without a `tolerance` the launcher ends all ranks when one dies, which is its default.
     """
-    return rank_command(ranks, ["-m", "areabench", *arguments], tolerance=tolerance)
+    # -P: without it Python's -m imports what lies in the current folder, a numpy.py say.
+    return rank_command(ranks, ["-P", "-m", "areabench", *arguments], tolerance=tolerance)
 
 
 def rank_command(

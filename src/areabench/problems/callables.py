@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,20 @@ from typing import Any
 
 from areabench.errors import UserError
 from areabench.experiment.fields import PASSED, Passed
+
+# A file from anybody may name all that they hold: it may be called with tensors.
+BUILT_IN_MODULES = ("areabench.problems.examples", "torch.nn.functional")
+
+
+@contextmanager
+def installed_only() -> Iterator[None]:
+    """A context in which imports find what is installed, and nothing that lies in the current folder."""
+    before, here = sys.path[:], Path.cwd().resolve()
+    sys.path[:] = [each for each in before if Path(each).resolve() != here]  # an empty entry is the current folder
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def look_in(folders: Sequence[str]) -> None:
@@ -33,17 +48,20 @@ def load_callable(path: str, setting: str) -> Callable[..., Any]:
         )
     if not (where and colon and name):
         raise UserError(f"{setting} = {path!r} is not an import path; write `package.module:function`")
-    if (here := str(Path.cwd())) not in sys.path:  # as with `python -m areabench`, however areabench was started
+    built_in = where in BUILT_IN_MODULES
+    if not built_in and (here := str(Path.cwd())) not in sys.path:  # however areabench was started
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(where)
+        with installed_only() if built_in else nullcontext():
+            module = importlib.import_module(where)
         found: Callable[..., Any] | None = getattr(module, name, None)
     except (Exception, SystemExit) as error:  # a script may end with sys.exit
         raise UserError(
             f"{setting} = {path!r}: importing {where!r} failed ({named(error)}{place_in(error, where)}); "
             "correct the path, put the module beside the experiment file, or its folder on PYTHONPATH"
         ) from error
-    _check_not_hidden(module, f"{setting} = {path!r}")
+    if not built_in:
+        _check_not_hidden(module, f"{setting} = {path!r}")
     if not callable(found):
         state = "lacks" if found is None else "holds no callable"
         raise UserError(f"{setting} = {path!r}: module {where!r} {state} {name!r}; name a function of that module")

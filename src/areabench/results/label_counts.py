@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from areabench.engine.data import load_data, split_rows
-from areabench.engine.plugins.modules import HARMLESS
 from areabench.errors import UserError
 from areabench.experiment.module_paths import own_parts
 from areabench.experiment.records import Experiment
+from areabench.problems.callables import BUILT_IN_MODULES
 from areabench.problems.splits import Rows, count_labels
 
 
@@ -16,7 +16,7 @@ def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:
     """As `labels_held`, for a run file that may come from anybody: code that it names for data or split is not run."""
     parts = own_parts(experiment)
     named = [parts[section].name for section in ("data", "split") if section in parts]
-    if own := [path for path in named if path.partition(":")[0] not in HARMLESS]:
+    if own := [path for path in named if path.partition(":")[0] not in BUILT_IN_MODULES]:
         raise UserError(
             f"{source}: its labels come from {' and '.join(map(repr, own))}, code that the run file names and that is "
             "not run for a picture; draw them from your experiment file with `areabench figures --split`"

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from areabench.experiment.module_paths import named_code
 from areabench.experiment.records import Experiment
-from areabench.problems.callables import file_of
-
-HARMLESS = ("areabench.problems.examples", "torch.nn.functional")  # all that they hold may be called with tensors
+from areabench.problems.callables import BUILT_IN_MODULES, file_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Module:
 def modules_of(experiment: Experiment) -> tuple[str, ...]:
     """The modules that an experiment names, except those of areabench and torch."""
     names = dict.fromkeys(path.partition(":")[0] for path in named_code(experiment))
-    return tuple(name for name in names if name not in HARMLESS)
+    return tuple(name for name in names if name not in BUILT_IN_MODULES)
 
 
 def loaded(experiment: Experiment) -> tuple[Module, ...]:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.engine.plugins.modules import HARMLESS
 from areabench.errors import UserError
 from areabench.experiment.fields import PASSED, Passed
 from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
 from areabench.experiment.records import Experiment
+from areabench.problems.callables import BUILT_IN_MODULES
 
 if TYPE_CHECKING:
     from areabench.engine.scenario import Scenario
@@ -55,7 +55,7 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
 
 
 def unvouched(experiment: Experiment, trusted: Sequence[str] = ()) -> list[str]:
-    """The import paths of an experiment that are neither harmless nor trusted."""
+    """The import paths of an experiment that are neither built in nor trusted."""
     return [path for path in named_code(experiment) if not _is_trusted(path, trusted)]
 
 
@@ -83,4 +83,4 @@ def _is_trusted(path: str, trusted: Sequence[str]) -> bool:
         return True
     module = path.partition(":")[0]
     files = [trusted_file(each) for each in trusted]
-    return path in trusted or module in HARMLESS or module in [file.stem for file in files if file is not None]
+    return path in trusted or module in BUILT_IN_MODULES or module in [file.stem for file in files if file is not None]
