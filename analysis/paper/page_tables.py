@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from paper.agreement import Kept, Match
 
-from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.experiment.labels import describe_setting, method_label
 from areabench.results.published import METHOD_LABELS
 from areabench.views.tables.forms import Entry, markdown, markdown_entry, markdown_line
 from areabench.views.tables.sheets import fixed, rho_word, spread_word
@@ -45,7 +45,7 @@ def retention_table(groups: Sequence[Kept]) -> str:
 
 def _retention_row(group: Kept) -> list[Entry]:
     experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
-    words = [describe_setting(experiment), describe_rates(experiment.rates), method_label(experiment.method.name)]
+    words = [describe_setting(experiment), experiment.rates.describe(), method_label(experiment.method.name)]
     return [
         *(Entry(word) for word in words),
         Entry(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),

@@ -23,15 +23,15 @@ from paper.page_tables import (
 )
 
 from areabench.engine.scenario import build_delays
-from areabench.experiment.method_records import Area, SFedAvg
-from areabench.experiment.problem_records import Dirichlet
-from areabench.experiment.records import Experiment, NormalRates
-from areabench.methods.s_fedavg import s_fedavg
+from areabench.experiment.experiment import Experiment
+from areabench.methods.area import Area
+from areabench.methods.s_fedavg import SFedAvg, s_fedavg
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_cells
 from areabench.sweeps.read import Sweep
-from areabench.timing.rates import client_rates
+from areabench.timing.rates import NormalRates, client_rates
 from areabench.views.tables.forms import Entry
 from areabench.views.tables.sheets import rho_word, spread_word
 

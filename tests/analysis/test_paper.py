@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from areabench.experiment.method_records import Area, FedBuff
-from areabench.experiment.problem_records import (
-    Digits,
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    Mnist,
-    NearlyIid,
-)
-from areabench.experiment.records import Clients, Experiment, NormalRates, Stop, UniformRates
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.data.digits import Digits
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.published import published, published_cells, published_group
 from areabench.results.statistics import Spread
+from areabench.timing.rates import NormalRates, UniformRates
 
 FIRST = Experiment(
     clients=Clients(count=128, local_steps=1),

@@ -24,9 +24,10 @@ import areabench
 from areabench.cli.main import main
 from areabench.engine.plugins.trust import check_trusted
 from areabench.errors import UserError
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.files import signed
 from areabench.runfile.recover import salvage
+from areabench.settings.parse import to_toml
 
 MARKER = "marker.txt"
 STRANGER = f"""

@@ -23,11 +23,11 @@ from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.engine.plugins.parts import own_delays, own_split
 from areabench.engine.scenario import build_delays
-from areabench.experiment.fields import OwnPart
 from areabench.experiment.parse import load_experiment
-from areabench.experiment.records import OwnDelays
 from areabench.problems.callables import look_in
+from areabench.problems.splits.rows import OwnSplit
 from areabench.runfile.read import open_run
+from areabench.timing.delays import OwnDelays
 
 __all__ = ["elsewhere", "stop_at"]  # pytest finds the fixtures here
 
@@ -261,7 +261,7 @@ def test_a_report_that_becomes_wrong_names_the_method(
 def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds: int) -> None:
     look_in([str(OWN)])
     settings = OwnDelays(name="own_parts:weibull", settings=load_experiment(
-        OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[union-attr]  # fmt: skip
+        OWN / "own.toml", [f"delays.settings.shape={shape!r}"]).delays.settings)  # type: ignore[attr-defined]  # fmt: skip
     rates = np.full(2, rate)
     delays = build_delays(settings, rates, seed)
     delays.skip(1, rounds)
@@ -271,9 +271,9 @@ def test_user_delays_can_be_skipped(shape: float, rate: float, seed: int, rounds
 @given(labels=st.lists(st.integers(0, 3), min_size=8, max_size=60), clients=st.integers(1, 4), seed=st.integers(0, 99))
 def test_shards_deal_every_sample_once(labels: list[int], clients: int, seed: int) -> None:
     look_in([str(OWN)])
-    parts = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    parts = own_split(OwnSplit(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))
-    again = own_split(OwnPart(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
+    again = own_split(OwnSplit(name="own_parts:shards"), np.array(labels, np.int64), clients, seed)
     assert all(np.array_equal(*pair) for pair in zip(parts, again, strict=True))
 
 

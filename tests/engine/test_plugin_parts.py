@@ -22,11 +22,12 @@ from areabench.engine.data import prepare_data
 from areabench.engine.plugins.parts import OwnLocal, _wrong_state, guarded_method, try_method
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
-from areabench.experiment.fields import OwnMethod, OwnPart
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import load_experiment, parse_experiment
-from areabench.experiment.problem_records import Mnist
-from areabench.experiment.records import Experiment
 from areabench.methods.as_fedavg import as_fedavg
+from areabench.methods.base import OwnMethod
+from areabench.problems.base import OwnProblem
+from areabench.problems.data.mnist import Mnist
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -305,14 +306,14 @@ def test_data_of_the_package_is_prepared_before_the_ranks_load_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = list[tuple[object, Path]]()
-    monkeypatch.setattr("areabench.problems.datasets.prepare", lambda *given: prepared.append(given))
+    monkeypatch.setattr(Mnist, "prepare", lambda *given: prepared.append(given))
     prepare_data(Mnist(), tmp_path)
     assert prepared == [(Mnist(), tmp_path)]
 
 
 # ---------------------------------------------------------------------------------------------------- local problems
 
-SETTINGS = OwnPart(name="mod:fn")
+SETTINGS = OwnProblem(name="mod:fn")
 START = np.array([8.0])
 
 

@@ -9,17 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    NearlyIid,
-)
-from areabench.problems import splits
-from areabench.problems.splits import PackageSplit, Parts, part_sizes, split
+from areabench.problems.splits import dirichlet
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
+from areabench.problems.splits.rows import ClientRows, SplitSettings, part_sizes, split
 
-COVERING: list[PackageSplit] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
-ALL: list[PackageSplit] = [*COVERING, DirichletEqual(), NearlyIid()]
+COVERING: list[SplitSettings] = [Dirichlet(), Dirichlet(concentration=1e-6), Dirichlet(concentration=1e6), Iid()]
+ALL: list[SplitSettings] = [*COVERING, DirichletEqual(), NearlyIid()]
 
 
 def tens(samples: int) -> NDArray[np.int64]:
@@ -33,7 +31,7 @@ def class_counts(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> list[int
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None:
+def test_parts_are_sorted_disjoint_and_not_empty(settings: SplitSettings) -> None:
     parts = split(settings, tens(300), 7, seed=3)
     rows = np.concatenate(parts)
     assert len(parts) == 7
@@ -44,7 +42,7 @@ def test_parts_are_sorted_disjoint_and_not_empty(settings: PackageSplit) -> None
 
 
 def test_parts_are_cut_where_the_sizes_say() -> None:
-    parts = Parts(np.array([4, 7, 1, 0, 9]), np.array([2, 1, 2]))
+    parts = ClientRows(np.array([4, 7, 1, 0, 9]), np.array([2, 1, 2]))
     assert [part.tolist() for part in parts] == [[4, 7], [1], [0, 9]]
     assert [part.tolist() for part in parts[1:]] == [[1], [0, 9]]
     assert parts[-1].tolist() == [0, 9]
@@ -52,26 +50,26 @@ def test_parts_are_cut_where_the_sizes_say() -> None:
 
 
 @pytest.mark.parametrize("settings", [*COVERING, NearlyIid()], ids=str)
-def test_all_rows_are_assigned(settings: PackageSplit) -> None:
+def test_all_rows_are_assigned(settings: SplitSettings) -> None:
     parts = split(settings, tens(301), 7, seed=3)
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(301))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_the_seed_decides(settings: PackageSplit) -> None:
+def test_the_seed_decides(settings: SplitSettings) -> None:
     first, same, other = (split(settings, tens(300), 7, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(one, two) for one, two in zip(first, same, strict=True))
     assert any(not np.array_equal(one, two) for one, two in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_one_client_gets_everything(settings: PackageSplit) -> None:
+def test_one_client_gets_everything(settings: SplitSettings) -> None:
     (rows,) = split(settings, tens(50), 1, seed=0)
     assert np.array_equal(rows, np.arange(50))
 
 
 @pytest.mark.parametrize("settings", ALL, ids=str)
-def test_more_clients_than_samples(settings: PackageSplit) -> None:
+def test_more_clients_than_samples(settings: SplitSettings) -> None:
     with pytest.raises(UserError, match=r"31 clients .* has 30; lower clients.count"):
         split(settings, tens(30), 31, seed=0)
 
@@ -137,7 +135,7 @@ def test_a_client_with_exactly_the_minimum_has_enough() -> None:
 def test_the_draw_that_is_taken_is_the_first_with_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     # ten rows of one class: 9 + 1, 8 + 2, 7 + 3, 5 + 5
     drawn = iter([[[0.9, 0.1]], [[0.8, 0.2]], [[0.7, 0.3]], [[0.5, 0.5]]])
-    monkeypatch.setattr(splits, "_draw_shares", lambda *_: np.array(next(drawn)))
+    monkeypatch.setattr(dirichlet, "draw_shares", lambda *_: np.array(next(drawn)))
     parts = split(Dirichlet(minimum=3, draws=1_000_000), np.zeros(10, dtype=np.int64), 2, seed=0)
     assert [len(part) for part in parts] == [7, 3]
     assert next(drawn) == [[0.5, 0.5]]
@@ -162,7 +160,7 @@ def test_drawing_reaches_what_is_else_repaired() -> None:
 
 def test_repair_leaves_a_client_with_exactly_the_minimum_alone() -> None:
     owners = np.array([0, 0, 0, 0, 0, 1, 1, 2])
-    splits._repair(owners, 3, 2, np.random.default_rng(0))
+    dirichlet._repair(owners, 3, 2, np.random.default_rng(0))
     assert np.bincount(owners).tolist() == [4, 2, 2]
     assert owners[5:].tolist() == [1, 1, 2]
 

@@ -12,8 +12,8 @@ from tests.support.results import PAPER, made
 
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area
-from areabench.experiment.records import Record
+from areabench.experiment.experiment import Record
+from areabench.methods.area import Area
 from areabench.results.retention import (
     Choice,
     as_published,

@@ -15,9 +15,11 @@ import pytest
 from tests.support.results import PAPER, made
 
 from areabench.engine.events import State
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings
-from areabench.experiment.problem_records import Logistic
-from areabench.experiment.records import Clients, Experiment, NormalRates, RateSettings, Record, Stop, UniformRates
+from areabench.experiment.experiment import Clients, Experiment, Record, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.fedbuff import FedBuff
+from areabench.problems.logistic import Logistic
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page, build_tables, setting_of
 from areabench.results.ranking import QUALITIES, RankedQuality
@@ -25,6 +27,7 @@ from areabench.results.retention import named_rule
 from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, sweep_table
 from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Result, Sweep
+from areabench.timing.rates import NormalRates, RateSettings, UniformRates
 from areabench.views.styled import Heading
 from areabench.views.tables.forms import (
     Entry,

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from areabench.engine.events import State, Status
-from areabench.experiment.method_records import Area
-from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
-from areabench.experiment.records import Clients, Experiment, Stop
+from areabench.experiment.experiment import Clients, Experiment, Stop
+from areabench.methods.area import Area
+from areabench.problems.data.mnist import Mnist
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
 from areabench.sweeps.read import Result
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID

@@ -11,7 +11,7 @@ from tests.support.results import PAPER, made
 import areabench
 from areabench.cli.main import main
 from areabench.errors import ConfigError
-from areabench.experiment.method_records import Area
+from areabench.methods.area import Area
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
 from areabench.results.table import table_columns

@@ -9,20 +9,13 @@ import numpy as np
 import pytest
 
 from areabench.errors import UserError
-from areabench.experiment.records import (
-    Clients,
-    ExponentialDelays,
-    FixedDelays,
-    ListedRates,
-    LognormalRates,
-    NormalRates,
-    OwnDelays,
-    TraceDelays,
-    UniformRates,
-)
+from areabench.experiment.experiment import Clients
 from areabench.streams import Purpose, stream
-from areabench.timing.delays import Delays, RoundTime, drawn_steps
-from areabench.timing.rates import client_rates
+from areabench.timing.delays import Delays, OwnDelays, RoundTime, drawn_steps
+from areabench.timing.exponential import ExponentialDelays
+from areabench.timing.fixed import FixedDelays
+from areabench.timing.rates import ListedRates, LognormalRates, NormalRates, UniformRates, client_rates
+from areabench.timing.trace import TraceDelays
 
 
 def trace(folder: Path, text: str, clients: int = 2) -> Delays:

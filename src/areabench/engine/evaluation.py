@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.records import Stop
+from areabench.experiment.experiment import Stop
 from areabench.problems.base import Metrics, Problem
 from areabench.threads import limited_threads
 

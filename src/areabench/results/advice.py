@@ -11,21 +11,18 @@ import numpy as np
 
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, AsyncSgd, Malenia, Rennala, Ringleader, Ringmaster
-from areabench.experiment.problem_records import Hinge, Logistic
-from areabench.experiment.records import (
-    AggregationSettings,
-    ConstantSchedule,
-    EveryPeriod,
-    EveryUpdates,
-    Experiment,
-    ExponentialDelays,
-    PoissonAggregation,
-    ScheduleSettings,
-    Theorem1Schedule,
-    Theorem2Schedule,
-)
+from areabench.experiment.experiment import Experiment
+from areabench.methods.area import Area
+from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.criteria import AggregationSettings, EveryPeriod, EveryUpdates, PoissonAggregation
+from areabench.methods.malenia import Malenia
+from areabench.methods.rennala import Rennala
+from areabench.methods.ringleader import Ringleader
+from areabench.methods.ringmaster import Ringmaster
+from areabench.methods.schedules import ConstantSchedule, ScheduleSettings, Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Problem
+from areabench.problems.hinge import Hinge
+from areabench.problems.logistic import Logistic
 from areabench.runfile.read import open_run
 from areabench.theory.applied import (
     Rates,
@@ -55,6 +52,7 @@ from areabench.theory.constants import delta
 from areabench.theory.probabilities import EventProbabilities, measured_probabilities
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound, step_limit, theorem_schedule
 from areabench.theory.theorem2 import ServerRate, best_server_rate, lipschitz_bound, lipschitz_step_size
+from areabench.timing.exponential import ExponentialDelays
 
 _LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
 _AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
@@ -326,13 +324,9 @@ def _theorem1(settings: Theorem1Schedule, subject: Subject, changed: Experiment)
 
 def _criterion(settings: AggregationSettings, best: ServerRate) -> AggregationSettings:
     """The same kind of criterion at the best server rate."""
-    match settings:
-        case EveryUpdates():
-            return EveryUpdates(updates=best.whole_updates)
-        case EveryPeriod():
-            return EveryPeriod(period_s=best.period_s)
-        case PoissonAggregation():
-            return PoissonAggregation(rate=best.rate)
+    if settings.delta is not None:
+        return EveryUpdates(updates=best.whole_updates)
+    return PoissonAggregation(rate=best.rate) if settings.random_times else EveryPeriod(period_s=best.period_s)
 
 
 def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subject: Subject) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from areabench.engine.events import ENDED
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.results.published import PublishedCell, published
 from areabench.results.statistics import DECIMALS, Quantity, Reach, Spread, reach_of, spread_of
 from areabench.sweeps.read import Result

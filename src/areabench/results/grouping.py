@@ -16,30 +16,18 @@ from typing import Any, TypeVar
 import numpy as np
 
 from areabench.engine.events import State
-from areabench.experiment.labels import (
-    METHOD_NAMES,
-    contender_labels,
-    describe_data,
-    describe_rates,
-    flatten,
-    titles,
-    without_step_size,
-    word,
-)
-from areabench.experiment.method_records import Area, MethodSettings
-from areabench.experiment.records import (
-    AggregationSettings,
-    EveryUpdates,
-    Experiment,
-    RateSettings,
-    Record,
-    UniformRates,
-)
+from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.labels import contender_labels, describe_data, flatten, titles, without_step_size, word
+from areabench.methods import METHODS
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import AggregationSettings, EveryUpdates
 from areabench.results.cells import Cell
 from areabench.results.ranking import QUALITIES, RankedQuality, Standing, standings
 from areabench.results.retention import Choice, Rule, named_rule
 from areabench.results.statistics import Quantity
 from areabench.sweeps.read import Result
+from areabench.timing.rates import RateSettings, UniformRates
 
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
 _T = TypeVar("_T")
@@ -152,7 +140,7 @@ class Page:
         found = [(row.rates, one) for row in self.rows for one in row.contenders if one.reason or one.note]
         order = [contender.competitor for contender in self.methods]
         found.sort(key=lambda pair: order.index(pair[1].competitor))
-        said = tuple(f"{one.label}, {describe_rates(rates)}: {one.reason or one.note}" for rates, one in found)
+        said = tuple(f"{one.label}, {rates.describe()}: {one.reason or one.note}" for rates, one in found)
         return (*said, *self.rule.notes)
 
     def standing(self, cell: Cell, quality: RankedQuality) -> Standing:
@@ -209,7 +197,7 @@ def _drawn(row: Row) -> Row:
 
 
 def _legend_place(name: str) -> int:
-    return [*METHOD_NAMES, name].index(name)
+    return [*METHODS, name].index(name)
 
 
 def _is_judged(result: Result) -> bool:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from areabench.engine.data import load_data, split_rows
 from areabench.errors import UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import own_parts
-from areabench.experiment.records import Experiment
 from areabench.problems.callables import BUILT_IN_MODULES
-from areabench.problems.splits import Rows, count_labels
+from areabench.problems.splits.rows import Rows, count_labels
 
 
 def recorded_labels(experiment: Experiment, source: Path, cache: Path) -> Rows:

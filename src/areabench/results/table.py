@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from areabench.experiment.labels import describe_rates, describe_split
+from areabench.experiment.labels import describe_split
 from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import Page, build_tables
 from areabench.results.ranking import QUALITIES, Standing
@@ -70,7 +70,7 @@ def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
     clients, horizon_s = experiment.clients, experiment.stop.horizon_s
     return [
         sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
-        describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
+        experiment.rates.describe(), horizon_s, experiment.record.interval_s, method, cell.step_size,
         cell.tuned or None, table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target,
         reach.reached, reach.mean_s, reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
         *_interval(cell.accuracy), *_interval(cell.loss), *_interval(cell.rho),

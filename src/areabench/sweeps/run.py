@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from areabench.engine.events import ENDED, State
 from areabench.engine.plugins.load import check_parts
 from areabench.errors import ConfigError, RunFailure, UserError
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.experiment.module_paths import own_parts
-from areabench.experiment.records import Experiment
 from areabench.progress import Style, SweepProgress
 from areabench.sweeps.folder import (
     SweepState,

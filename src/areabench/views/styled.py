@@ -9,7 +9,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from areabench.experiment.labels import METHOD_COLOURS, METHOD_NAMES
+from areabench.experiment.labels import method_colour
+from areabench.methods import METHODS
 
 LABEL, HEADING, TABLE_HEADING, FAINT, BEST = "cyan", "bold", "bold cyan", "dim", "bold"
 GOOD, DOUBTFUL, BAD, UNDER_WAY = "green", "yellow", "bold red", "cyan"
@@ -17,7 +18,7 @@ STATE_STYLES = {
     "done": GOOD, "target reached": GOOD, "running": UNDER_WAY, "waiting": UNDER_WAY, "diverged": DOUBTFUL,
     "stopped": DOUBTFUL, "failed": BAD, "killed": BAD,
 }  # fmt: skip
-_METHOD_STYLES = {name: METHOD_COLOURS[key] for key, label in METHOD_NAMES.items() for name in (key, label)}
+_METHOD_STYLES = {name: method_colour(key) for key, label in METHODS.items() for name in (key, label)}
 _GAP = "  "  # between the columns of a table
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import Cause, Diagnosis
 from areabench.engine.events import Kind
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import default_remarks, describe_setting
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Experiment
 from areabench.runfile.read import Run, Summary
+from areabench.settings.parse import to_toml
 from areabench.views.styled import (
     BAD,
     DOUBTFUL,

@@ -11,11 +11,11 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import numpy as np
 
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.fields import OwnMethod, OwnPart, Value
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import own_parts
-from areabench.experiment.parse import shown, unknown
-from areabench.experiment.records import Experiment
 from areabench.problems.callables import load_callable, look_in, named, place_in
+from areabench.settings.keys import OwnPart, Value
+from areabench.settings.parse import shown, unknown
 
 # What the function of each section may take in addition to its settings, by name.
 GIVEN: Mapping[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ def check_parts(experiment: Experiment, folders: Sequence[str] = ()) -> None:
         _check_signature(section, part, load_callable(part.name, f"{section}.name"), missing)
 
 
-def caller(section: str, part: OwnMethod | OwnPart, missing: Collection[str] = ()) -> Callable[..., Any]:
+def caller(section: str, part: OwnPart, missing: Collection[str] = ()) -> Callable[..., Any]:
     """The function that a section names, found and checked; it takes what areabench gives, except `missing`."""
     function = load_callable(part.name, f"{section}.name")
     parameters = _check_signature(section, part, function, missing)
@@ -51,13 +51,13 @@ def caller(section: str, part: OwnMethod | OwnPart, missing: Collection[str] = (
     return called
 
 
-def call(section: str, part: OwnMethod | OwnPart, **given: Any) -> Any:
+def call(section: str, part: OwnPart, **given: Any) -> Any:
     """Call the function that a section names with those of `given` that it takes, and with its settings."""
     return caller(section, part, set(GIVEN[section]) - set(given))(**given)
 
 
 @contextmanager
-def blaming(section: str, part: OwnMethod | OwnPart, what: str = "failed") -> Iterator[None]:
+def blaming(section: str, part: OwnPart, what: str = "failed") -> Iterator[None]:
     """Turn whatever the user's code raises into one line that says where."""
     try:
         with np.errstate(all="ignore"):
@@ -81,7 +81,7 @@ def exit_failure(error: SystemExit, experiment: Experiment) -> RunFailure:
     return RunFailure(f"{who} called sys.exit({error.code!r}){where}; let it return, or raise an error")
 
 
-def refuse(section: str, part: OwnMethod | OwnPart, trouble: str, remedy: str) -> NoReturn:
+def refuse(section: str, part: OwnPart, trouble: str, remedy: str) -> NoReturn:
     """A UserError about the user's function, or about what it returned."""
     raise UserError(f"{section}.name = {part.name!r} {trouble}; {remedy}")
 
@@ -90,7 +90,7 @@ def refuse(section: str, part: OwnMethod | OwnPart, trouble: str, remedy: str) -
 
 
 def _check_signature(
-    section: str, part: OwnMethod | OwnPart, function: Callable[..., Any], missing: Collection[str]
+    section: str, part: OwnPart, function: Callable[..., Any], missing: Collection[str]
 ) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function that can be called with its settings; `missing` are not given this time."""
     try:
@@ -118,7 +118,7 @@ def _check_signature(
     return parameters
 
 
-def _check_settings(section: str, part: OwnMethod | OwnPart, parameters: Mapping[str, inspect.Parameter]) -> None:
+def _check_settings(section: str, part: OwnPart, parameters: Mapping[str, inspect.Parameter]) -> None:
     """Every setting must be a parameter of the function, and none that areabench gives."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     known = [name for name, each in parameters.items() if name not in GIVEN[section] and each.kind in by_name]

@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from areabench.arrays import Vector
 from areabench.engine.plugins.load import blaming, call, caller, refuse
 from areabench.errors import RunFailure
-from areabench.experiment.checks import check_enough
-from areabench.experiment.fields import OwnMethod, OwnPart
-from areabench.experiment.records import Clients
+from areabench.experiment.experiment import Clients
 from areabench.methods.base import Arrival, Call, Given, Method, Report, Step, Work
 from areabench.problems.base import Metrics, Problem
 from areabench.problems.datasets import Dataset
+from areabench.problems.splits.rows import check_enough
+from areabench.settings.keys import OwnPart
 from areabench.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from areabench.engine.data import ClientData
+    from areabench.problems.base import ClientData
 
 Rows = NDArray[np.int64]
 
@@ -89,7 +89,7 @@ def _wrong_samples(data: Dataset, part: str) -> str:
 
 def own_split(settings: OwnPart, labels: Rows, clients: int, seed: int) -> list[Rows]:
     """The sorted rows of each client; two clients may hold the same row, and some rows may be held by none."""
-    check_enough(settings, len(labels), clients)
+    check_enough(settings.name, 1, len(labels), clients)
     found, again = (_drawn_split(settings, labels, clients, seed) for _ in range(2))
     if len(found) != clients:
         count = f"{len(found)} part{'s' * (len(found) != 1)}"
@@ -167,7 +167,7 @@ def try_delays(settings: OwnPart, rates: NDArray[np.float64], seed: int) -> None
 # ---------------------------------------------------------------------------------------------------- method
 
 
-def own_method(settings: OwnMethod, given: Given) -> Method:
+def own_method(settings: OwnPart, given: Given) -> Method:
     """The method that the user's function makes."""
     method = call("method", settings, **given._asdict(), weights=given.weights)
     if not isinstance(method, Method):
@@ -236,7 +236,7 @@ class _Checks:
         return report
 
 
-def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
+def try_method(settings: OwnPart, given: Given, start: Vector) -> None:
     """Call a method's five functions in turn, with one update of the first client, and check all that they return."""
     method, clients = own_method(settings, given), range(given.clients)
 
@@ -280,7 +280,7 @@ def _are_calls(calls: Any) -> bool:
     return isinstance(calls, tuple) and all(isinstance(each, Call) or type(each) is int for each in calls)
 
 
-def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method:
+def guarded_method(settings: OwnPart, method: Method, start: Vector) -> Method:
     """The method, whose every step and report is checked during a run: the dry run sees the first ones only."""
 
     def fail(what: str, remedy: str) -> NoReturn:

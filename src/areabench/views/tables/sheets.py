@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from areabench.experiment.labels import describe_rates
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.results.cells import Cell, Comparison
 from areabench.results.grouping import Contender, Page
 from areabench.results.ranking import QUALITIES, RankedQuality
@@ -21,7 +20,7 @@ _NOTHING = "–"
 def plain_sheet(table: Page, title: str, label: str, spread: SpreadName = "interval") -> Sheet:
     """The table in the paper's form: one block of columns per rates setting."""
     block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else []))
-    headings = (Heading("", 1), *(Heading(describe_rates(row.rates), len(block)) for row in table.rows))
+    headings = (Heading("", 1), *(Heading(row.rates.describe(), len(block)) for row in table.rows))
     columns = ("method", *(block * len(table.rows)))
     groups = tuple(_plain_group(table, contender, spread) for contender in table.methods)
     notes = (*shared_notes(table, spread, with_paper=False), *own_notes(table, with_paper=False))
@@ -38,7 +37,7 @@ def paper_sheet(table: Page, title: str, label: str) -> Sheet:
     groups = [
         Group(
             tuple(_paper_row(table, contender, cell) for contender in row.contenders for cell in contender.cells),
-            describe_rates(row.rates),
+            row.rates.describe(),
         )
         for row in table.rows
     ]
@@ -60,7 +59,7 @@ def difference_sheet(table: Page, title: str, label: str) -> Sheet | None:
                 for one in row.contenders
                 for cell in one.cells
             ),
-            describe_rates(row.rates),
+            row.rates.describe(),
         )
         for row in table.rows
     ]
