@@ -283,7 +283,7 @@ def test_folders_are_looked_in_where_an_experiment_names_code(
     named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[Sequence[str]]()
-    monkeypatch.setattr("areabench.engine.scenario.named_code", lambda _experiment: named)
+    monkeypatch.setattr("areabench.engine.scenario.modules_of", lambda _experiment: named)
     monkeypatch.setattr("areabench.engine.scenario.look_in", looked.append)
     build_scenario(parse_experiment(quadratic()), tmp_path, ["there"])
     assert looked == ([["there"]] if named else [])
