@@ -385,8 +385,8 @@ print(sorted(event for event in seen - {"socket.gethostname"} if event.startswit
 
 def test_the_cache_is_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom areabench.problems.datasets import prepare\n"
-        "from areabench.experiment.problem_records import Mnist\nos.umask(0)\nprepare(Mnist(), Path(sys.argv[1]))"
+        "import os, sys\nfrom pathlib import Path\nfrom areabench.problems.data.mnist import Mnist\n"
+        "os.umask(0)\nMnist().prepare(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path / "cache")], timeout=60, check=True)
     made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
 from hypothesis import strategies as st
@@ -13,28 +13,14 @@ from tests.methods.every_method import BY_SUMS
 from areabench.errors import UserError
 from areabench.experiment.checks import check_combinations
 from areabench.experiment.experiment import Experiment
-from areabench.methods import METHODS
-from areabench.methods.aced import Aced
-from areabench.methods.afa_cd import AfaCd
+from areabench.methods import AGGREGATIONS, METHODS, SCHEDULES
 from areabench.methods.async_sgd import AsyncSgd
-from areabench.methods.asyncfeded import AsyncFedEd
-from areabench.methods.criteria import EveryPeriod, EveryUpdates
-from areabench.methods.favas import Favas
-from areabench.methods.fedasync import FedAsync
+from areabench.methods.base import Need
+from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
-from areabench.methods.fedbuff_published import FedBuffPublished
-from areabench.methods.fedcompass import FedCompass
-from areabench.methods.fedfix import FedFix
 from areabench.methods.fixed_point import Privacy
-from areabench.methods.gradient_tables import Ace, AfaCs, Dude, Ia2Sgd
-from areabench.methods.malenia import Malenia
-from areabench.methods.mifa import Mifa
-from areabench.methods.quafl import QuAfl
-from areabench.methods.rennala import Rennala
-from areabench.methods.ringleader import Ringleader
-from areabench.methods.ringmaster import Ringmaster
 from areabench.methods.s_fedavg import SFedAvg
-from areabench.methods.schedules import ConstantSchedule, Theorem1Schedule, Theorem2Schedule
+from areabench.methods.schedules import Theorem1Schedule, Theorem2Schedule
 from areabench.problems.data.digits import Digits
 from areabench.problems.data.fashion_mnist import FashionMnist
 from areabench.problems.data.file import File
@@ -51,6 +37,7 @@ from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.problems.torch_module import TorchModule
 from areabench.settings.keys import Limits
 from areabench.settings.parse import hints_of, options_of, records_of
+from areabench.timing import DELAYS
 from areabench.timing.exponential import ExponentialDelays
 from areabench.timing.fixed import FixedDelays
 from areabench.timing.rates import ListedRates
@@ -237,40 +224,53 @@ def _fitted_schedule(experiment: Experiment) -> Experiment:
 
 
 def _fitted_method(experiment: Experiment) -> Experiment:
-    method, aggregation = experiment.method, experiment.aggregation
-    if isinstance(method, SFedAvg | QuAfl | Favas):
-        method = replace(method, clients_per_round=min(method.clients_per_round, experiment.clients.count))
-    if isinstance(method, SFedAvg):
-        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
-    if isinstance(method, FedBuff | AfaCs | AfaCd) and experiment.schedule.name != "constant":
-        method = replace(method, server_step_size=method.server_step_size or 0.5)
-    if isinstance(method, FedFix | Mifa):
-        aggregation = EveryPeriod(period_s=0.1) if isinstance(aggregation, EveryUpdates) else aggregation
-    if isinstance(method, Ia2Sgd | Ace | Aced | FedAsync | AsyncFedEd):
-        aggregation = aggregation if isinstance(aggregation, EveryUpdates) else EveryUpdates()
+    for need in experiment.method.needs:
+        experiment = _with_need(experiment, need)
+    method, clients = experiment.method, experiment.clients
+    if "clients_per_round" in _keys(method):
+        method = replace(method, clients_per_round=min(method.clients_per_round, clients.count))  # type: ignore[call-arg,attr-defined]
+    if "server_step_size" in _keys(method) and experiment.schedule.name != "constant":
+        method = replace(method, server_step_size=method.server_step_size or 0.5)  # type: ignore[call-arg,attr-defined]
     if isinstance(method, AsyncSgd):
-        method = _fitted_async_sgd(method, experiment.clients.count)
-    if isinstance(method, FedBuffPublished) and method.concurrency is not None:
-        method = replace(method, concurrency=min(method.concurrency, experiment.clients.count))
-    return _fitted_local_work(replace(experiment, method=method, aggregation=aggregation))
-
-
-def _fitted_local_work(experiment: Experiment) -> Experiment:
-    """What goes with methods that say themselves when to step, how many local steps to make, or what corrects them."""
-    method, clients, local, faults = experiment.method, experiment.clients, experiment.local, experiment.faults
-    if isinstance(method, QuAfl | Favas | FedCompass | Rennala | Malenia | Ringleader | Ringmaster):
-        experiment = replace(experiment, aggregation=EveryUpdates())
-    if isinstance(method, QuAfl | Favas | FedCompass | AsyncFedEd | Ringmaster):
-        experiment = replace(experiment, clients=replace(clients, work="fixed", tick_s=None))
-    if isinstance(method, AsyncFedEd):
-        experiment = replace(experiment, method=replace(method, most_steps=max(method.most_steps, clients.local_steps)))
-    if isinstance(method, Ia2Sgd | Dude | Ace | Aced):
-        experiment = replace(experiment, schedule=ConstantSchedule())
-    if isinstance(method, FedAsync) and method.prox:
+        method = _fitted_async_sgd(method, clients.count)
+    elif "concurrency" in _keys(method):
+        method = replace(method, concurrency=None)  # type: ignore[call-arg]
+    if "most_steps" in _keys(method):
+        method = replace(method, most_steps=max(method.most_steps, clients.local_steps))  # type: ignore[call-arg,attr-defined]
+    local, faults = experiment.local, experiment.faults
+    if getattr(method, "prox", 0.0):
         local = replace(local, prox=0.0)
     if local.control_variates:
         faults = replace(faults, lost_client="keep")
-    return replace(experiment, local=local, faults=faults)
+    return replace(experiment, method=method, local=local, faults=faults)
+
+
+_OF_SECTION = {"aggregation": AGGREGATIONS, "delays": DELAYS, "schedule": SCHEDULES}
+
+
+def _with_need(experiment: Experiment, need: Need) -> Experiment:
+    """The experiment with a value of another section that its method can do with."""
+    section, _, name = need.key.partition(".")
+    record = getattr(experiment, section)
+    if getattr(record, name) in need.allowed:
+        return experiment
+    if name == "name":
+        record = part_with_required_keys(_OF_SECTION[section][need.allowed[0]])
+    else:
+        record = replace(record, **{name: need.allowed[0]})
+    if section == "clients":
+        record = replace(record, tick_s=0.05 if record.work == "ticks" else None)
+    return replace(experiment, **{section: record})
+
+
+def part_with_required_keys(record: Any) -> Any:
+    """A part with values for the keys that it requires."""
+    required = {item.name: 0.1 for item in fields(record) if item.default is MISSING}
+    return record(**required)
+
+
+def _keys(record: Any) -> set[str]:
+    return {item.name for item in fields(record)}
 
 
 def _fitted_privacy(experiment: Experiment) -> Experiment:

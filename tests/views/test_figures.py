@@ -24,7 +24,7 @@ from areabench.methods.base import OwnMethod
 from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
 from areabench.methods.s_fedavg import SFedAvg
-from areabench.problems import datasets
+from areabench.problems.data.mnist import Mnist
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.quadratic import Quadratic
 from areabench.problems.splits.dirichlet import Dirichlet
@@ -539,7 +539,7 @@ def test_chosen_step_sizes_that_were_not_run(wish: str, message: str) -> None:
 
 
 def test_figure_of_a_split(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(datasets, "prepare", lambda settings, cache: None)
+    monkeypatch.setattr(Mnist, "prepare", lambda settings, cache: None)
     assert main(["figures", "--split", "split.toml", "-o", "labels.svg", "--set", "clients.count=5"]) == 0
     assert capsys.readouterr().out == "figure: labels.svg\n"
     assert "n = 5, split iid of synthetic, seed 0" in (here / "labels.svg").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,25 +63,18 @@ def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """The table with absolute paths, and with the folder of the modules that it names."""
     if folder is None:
         return table
-    for section, names in path_keys(table).items():
+    for section in table:
         entries = table[section]
-        paths = {name: entries[name] for name in names if isinstance(entries.get(name), str)}
-        anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
-        table = {**table, section: {**entries, **anchors}}
+        if not isinstance(entries, dict):
+            continue
+        paths = {name: entries[name] for name in path_keys_of(section) if isinstance(entries.get(name), str)}
+        if paths:
+            anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
+            table = {**table, section: {**entries, **anchors}}
     return anchored_folders(table, folder)
 
 
-def path_keys(table: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The keys of each section of a table that are paths of files."""
-    found = {}
-    for item in fields(Experiment):
-        entries, parts = table.get(item.name), item.metadata.get("parts")
-        record = parts.named(entries.get("name")) if parts is not None and isinstance(entries, dict) else None
-        if record is not None:
-            found[item.name] = [one.name for one in fields(record) if one.metadata.get("path")]
-    return found
-
-
+@cache
 def path_keys_of(section: str) -> set[str]:
     """The keys of a section that are paths of files, whatever part it names."""
     parts = next((item.metadata.get("parts") for item in fields(Experiment) if item.name == section), None)

@@ -7,7 +7,7 @@ from areabench.methods.base import OwnMethod
 from areabench.settings.parts import Parts
 
 METHODS = Parts(
-    "areabench.methods",
+    "methods",
     {
         "area": "area",
         "fedbuff": "fedbuff",
@@ -43,7 +43,7 @@ METHODS = Parts(
 )
 
 SCHEDULES = Parts(
-    "areabench.methods",
+    "methods",
     {
         "constant": "schedules",
         "1/k": "schedules",
@@ -54,4 +54,4 @@ SCHEDULES = Parts(
         "theorem2": "schedules",
     },
 )
-AGGREGATIONS = Parts("areabench.methods", {"updates": "criteria", "period": "criteria", "poisson": "criteria"})
+AGGREGATIONS = Parts("methods", {"updates": "criteria", "period": "criteria", "poisson": "criteria"})

@@ -9,7 +9,7 @@ from areabench.problems.splits.rows import OwnSplit
 from areabench.settings.parts import Parts
 
 PROBLEMS = Parts(
-    "areabench.problems",
+    "problems",
     {
         "logistic": "logistic",
         "quadratic": "quadratic",
@@ -22,7 +22,7 @@ PROBLEMS = Parts(
     own=OwnProblem,
 )
 DATASETS = Parts(
-    "areabench.problems.data",
+    "problems.data",
     {
         "mnist": "mnist",
         "fashion-mnist": "fashion_mnist",
@@ -34,7 +34,7 @@ DATASETS = Parts(
     own=OwnData,
 )
 SPLITS = Parts(
-    "areabench.problems.splits",
+    "problems.splits",
     {
         "dirichlet": "dirichlet",
         "dirichlet-equal": "dirichlet_equal",

@@ -19,8 +19,8 @@ def name_of(record: Any) -> str:
 class Parts(Mapping[str, Any]):
     """The settings records of a family of parts by name, in the order of lists and legends.
 
-    `modules` has the module of each name below `package`. `own` is the record of a part of the user's own, which is
-    named by import path.
+    `modules` has the module of each name below `package`, which is a room of areabench. `own` is the record of a part
+    of the user's own, which is named by import path.
     """
 
     def __init__(self, package: str, modules: Mapping[str, str], own: type | None = None) -> None:
@@ -51,5 +51,9 @@ class Parts(Mapping[str, Any]):
 
 @cache
 def _record(module: str, name: str) -> Any:
-    found = [each for each in vars(import_module(module)).values() if isinstance(each, type) and is_dataclass(each)]
+    found = [
+        each
+        for each in vars(import_module(f"areabench.{module}")).values()
+        if isinstance(each, type) and is_dataclass(each)
+    ]
     return next(each for each in found if any(item.name == "name" and item.default == name for item in fields(each)))

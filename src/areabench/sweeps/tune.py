@@ -217,7 +217,7 @@ def _read_keys(table: Any, prefix: str, place: Location) -> Iterator[TunedKey]:
         if not prefix and name not in _SECTIONS:
             raise inner.error(f"is not tuned; tuned are keys of {' and '.join(_SECTIONS)}")
         if prefix and prefix.rstrip(".") in _SECTIONS:
-            known = {item.name for record in get_args(_SECTIONS[prefix[:-1]]) for item in fields(record)} - {"name"}
+            known = {item.name for record in _SECTIONS[prefix[:-1]].records() for item in fields(record)} - {"name"}
             if name not in known:
                 raise inner.error(unknown("key", name, sorted(known)))
         if isinstance(leaf, list):

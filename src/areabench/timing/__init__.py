@@ -4,11 +4,11 @@ from areabench.settings.parts import Parts
 from areabench.timing.delays import OwnDelays
 
 RATES = Parts(
-    "areabench.timing",
+    "timing",
     {"uniform": "rates", "normal": "rates", "lognormal": "rates", "list": "rates"},
 )
 DELAYS = Parts(
-    "areabench.timing",
+    "timing",
     {
         "exponential": "exponential",
         "fixed": "fixed",
