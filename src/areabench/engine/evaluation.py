@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields
 
 import numpy as np
@@ -151,11 +152,15 @@ class BackgroundWatch:
         return self._found
 
     def conclude(self) -> str | None:
-        """What was reached and when, now that the run is over: waits, and looks at the last snapshot too."""
-        if self._under_way is not None:
-            self._found, self._under_way = self._under_way.result(), None
-        if self._found is None and self._latest is not None:
-            self._found = self._evaluate(*self._latest)
+        """What was reached and when, now that the run is over: waits, and looks at the last snapshot too.
+
+        An exception of the evaluation takes nothing from a run that has ended.
+        """
+        with suppress(Exception):
+            if self._under_way is not None:
+                self._found, self._under_way = self._under_way.result(), None
+            if self._found is None and self._latest is not None:
+                self._found = self._evaluate(*self._latest)
         return self._found
 
     def close(self) -> None:

@@ -164,5 +164,7 @@ def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
         state = trial.result.status.state
         words = [trial.transport] if several else []
         words += [trial.source] if without_seed(trial.result.experiment) in twice else []
-        words += [] if state in ENDED else [f"{state.text}, seed {trial.result.experiment.seed}"]
+        if not trial.result.is_done:
+            why = "not evaluated" if state in ENDED else state.text
+            words.append(f"{why}, seed {trial.result.experiment.seed}")
         yield replace(trial, remark=", ".join(words))
