@@ -24,6 +24,7 @@ from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.lock import Claim
 from areabench.runfile.read import Run, open_run
 from areabench.runfile.record import write_again
+from areabench.views.report.sources import gather
 
 # Fails with more than two models, unless there is a file: a dry run does not see it, and it can be mended.
 LOSSES = "[0.5 * float(model @ model) for model in models]"
@@ -131,6 +132,8 @@ def test_a_run_of_a_sweep_is_reported_and_not_averaged(folder: Path, capsys: pyt
     for failure in sweep.failures:
         assert failure.reason.startswith(f"done, but its evaluation failed ({REASON}), so it has no metrics; to try")
         assert failure.reason.endswith(f": areabench evaluate grid/{failure.file} --trust-module mine.py")
+    Path("grid/failures.csv").unlink()
+    assert [absent.state for absent in gather([Path("grid")], lambda _runs: None).absent] == ["not evaluated"] * 2
     Path("mended").touch()
     failed = [f"grid/{failure.file}" for failure in sweep.failures]
     assert main(["evaluate", *failed, *TRUST]) == 0

@@ -156,7 +156,7 @@ class BackgroundWatch:
 
         An exception of the evaluation takes nothing from a run that has ended.
         """
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             if self._under_way is not None:
                 self._found, self._under_way = self._under_way.result(), None
             if self._found is None and self._latest is not None:

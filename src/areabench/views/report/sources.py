@@ -138,6 +138,8 @@ def _why(member: Member, path: Path, failure: str | None) -> tuple[str, str]:
         return "missing", "it has not been run; `areabench sweep` runs it"
     try:
         with open_run(path) as run:
+            if not run.is_evaluated:
+                return "not evaluated", "its evaluation failed; `areabench evaluate` tries again"
             return run.status.state.text, run.status.reason or "it has not ended"
     except UserError as error:
         return "unreadable", str(error)
