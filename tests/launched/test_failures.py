@@ -260,3 +260,31 @@ def test_the_doctor_finds_this_machine_fit_for_a_message(quadratic: Launcher) ->
     for name in ("mpi4py", "MPI library", "launcher", "two ranks", "HDF5"):
         assert marks[name][0] == "ok", marks[name]
     assert marks["MPI library"][1].startswith(str(mpi4py_family()))
+
+
+@pytest.mark.timeout(200)  # two launches at most
+@pytest.mark.parametrize("command", ["run", "launch"])
+def test_a_run_is_not_lost_to_its_evaluation(command: str, quadratic: Launcher) -> None:
+    metrics = (
+        "Metrics.of([float(model @ model) for model in models] if len(models) < 3 or with_loss == 'mended' else 1)"
+    )
+    quadratic.experiment = own_parts.write(quadratic.folder, "problem", metrics=metrics)
+    words = [str(quadratic.experiment), "--output", str(quadratic.run_file), "--set", "rates.rate=40"]
+    start = mpirun_command(3, ["run"]) if command == "run" else [sys.executable, "-m", "areabench", "launch", "-n", "3"]
+    ended = quadratic.start([*start, *words])
+    assert ended.code == 5
+    assert "done (20 iterations): 16 updates, 4 server steps" in ended.output
+    (said,) = (line for line in ended.errors.splitlines() if line.startswith("areabench: "))
+    assert "run.h5: its evaluation failed (TypeError: object of type 'int' has no len() (at mine.py, line 16))" in said
+    assert said.endswith(f"; to try again: areabench evaluate {quadratic.run_file} --trust-module mine.py")
+    assert "Traceback" not in ended.errors
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.provenance.ranks, run.diagnosis is not None) == (State.DONE, 3, True)
+        assert len(run.events_array) >= 20
+        assert (len(run.models), len(run.metrics_array)) == (len(run.snapshot_index), 0)
+    module = quadratic.experiment.with_name("mine.py")
+    module.write_text(module.read_text().replace("with_loss == 'mended'", "True"))
+    again = [sys.executable, "-m", "areabench", "evaluate", str(quadratic.run_file), "--trust-module", str(module)]
+    assert quadratic.start(again).code == 0
+    with quadratic.recorded() as run:
+        assert len(run.metrics_array) == len(run.snapshot_index)
