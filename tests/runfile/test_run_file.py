@@ -188,7 +188,7 @@ def test_status_and_provenance(run: Run) -> None:
     assert known.threads == "openblas 1 (OPENBLAS_NUM_THREADS), openmp 1 (OMP_NUM_THREADS), mkl 1 (MKL_NUM_THREADS)"
     assert (known.seed, known.ranks, known.mpi) == (3, 1, "")
     for item in fields(Provenance):
-        if item.name not in ("mpi", "git_revision", "resumed_at", "modules", "data_digest", "simd"):
+        if item.name not in ("mpi", "git_revision", "resumed_at", "modules", "data_digest", "simd", "torch_kernel"):
             assert getattr(known, item.name) not in ("", None)
     assert datetime.fromisoformat(known.started_at).utcoffset() is not None
 
