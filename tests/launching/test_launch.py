@@ -205,7 +205,8 @@ def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Pa
     assert code == 0
     assert told == [
         "-disable-auto-cleanup", "-n", "3", sys.executable, "-P", "-m", "areabench", "run",
-        str(machine / "try it.toml"), "--output", "runs/experiment-area-0.h5", "--progress", "never", "--checkpoint-every", "60",
+        str(machine / "try it.toml"), "--output", "runs/experiment-area-0.h5", "--progress", "never",
+        "--checkpoint-every", "60",
     ]  # fmt: skip
 
 
