@@ -518,6 +518,7 @@ def test_exception_of_the_evaluation_is_raised_by_the_watch() -> None:
     open_gate(problem, watch)
     with pytest.raises(ValueError, match="the evaluation failed"):
         watch.reached()
+    assert watch.conclude() is None  # a run that is over is not lost
 
 
 def test_exception_of_the_evaluation_is_raised_by_the_virtual_watch() -> None:

@@ -43,9 +43,9 @@ def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int
 class NoRecall:
     """No client is asked for its memory."""
 
-    awaited = False
+    awaited, owing = False, ()
 
-    def ask(self, rounds: Mapping[int, int]) -> None:
+    def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
         raise AssertionError("nobody answers here")
 
     def give_up(self, lost: Collection[int]) -> None:
