@@ -22,7 +22,6 @@ from paper.page_tables import (
     rho_entry,
 )
 
-from areabench.engine.scenario import build_delays
 from areabench.experiment.experiment import Experiment
 from areabench.methods.area import Area
 from areabench.methods.s_fedavg import SFedAvg, s_fedavg
@@ -31,6 +30,7 @@ from areabench.results.cells import Cell
 from areabench.results.grouping import Page
 from areabench.results.published import PublishedCell, published_cells
 from areabench.sweeps.read import Sweep
+from areabench.timing.delays import Delays
 from areabench.timing.rates import NormalRates, client_rates
 from areabench.views.tables.forms import Entry
 from areabench.views.tables.sheets import rho_word, spread_word
@@ -234,7 +234,7 @@ def first_round_s(experiment: Experiment) -> float:
     """How long the first round of S-FedAvg takes: the longest of the first delays of the clients that it draws."""
     clients, method = experiment.clients.count, experiment.method
     assert isinstance(method, SFedAvg)
-    delays = build_delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
+    delays = Delays(experiment.delays, client_rates(experiment.rates, clients, experiment.seed), experiment.seed)
     drawn = s_fedavg(clients, method.clients_per_round, experiment.seed).start(np.zeros(1)).state.drawn
     return max(delays.next_s(client) for client in drawn)
 

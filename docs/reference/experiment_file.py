@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields, replace
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from areabench.experiment.experiment import Experiment
-from areabench.methods.base import OwnMethod
+from areabench.methods.own import OwnMethod
 from areabench.settings.keys import Limits, Settings
 from areabench.settings.limits import LARGEST, LARGEST_SIZE
 from areabench.settings.parse import options_of, records_of

@@ -237,7 +237,7 @@ def test_processes_that_a_command_starts_import_nothing_from_the_current_folder(
     "module",
     [
         "areabench.problems.examples.more:make", "areabench.problems.base.examplesx:make", "areabench.cli.main:main",
-        "areabench.problems.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
+        "areabench.plugins.callables:load_callable", "os:system", "torch:load", "torch.nn.functional.evil:x",
     ],
 )  # fmt: skip
 def test_only_two_modules_are_known_to_be_harmless(module: str) -> None:

@@ -19,15 +19,14 @@ from tests.support.texts import quadratic
 from areabench.arrays import Vector
 from areabench.cli.main import main
 from areabench.engine.data import prepare_data
-from areabench.engine.plugins.parts import OwnLocal, _wrong_state, guarded_method, try_method
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFailure
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.parse import load_experiment, parse_experiment
 from areabench.methods.as_fedavg import as_fedavg
-from areabench.methods.base import OwnMethod
-from areabench.problems.base import OwnProblem
+from areabench.methods.own import OwnMethod, _wrong_state, guarded_method, try_method
 from areabench.problems.data.mnist import Mnist
+from areabench.problems.own import OwnLocal, OwnProblem
 
 __all__ = ["elsewhere"]  # pytest finds the fixture here
 
@@ -283,7 +282,7 @@ def test_what_is_attached_keeps_its_shape_and_type(later: Any, words: str) -> No
 
 
 def test_a_method_may_call_a_single_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("areabench.engine.plugins.parts.own_method", lambda *_: as_fedavg(1))
+    monkeypatch.setattr(OwnMethod, "build", lambda *_: as_fedavg(1))
     try_method(OwnMethod(name="mine:make", step_size=0.1), given(1), np.zeros(2))
 
 

@@ -20,9 +20,9 @@ from areabench.experiment.experiment import Clients, Record, Stop
 from areabench.experiment.labels import method_colour
 from areabench.methods.area import Area
 from areabench.methods.as_fedavg import AsFedAvg
-from areabench.methods.base import OwnMethod
 from areabench.methods.criteria import EveryUpdates
 from areabench.methods.fedbuff import FedBuff
+from areabench.methods.own import OwnMethod
 from areabench.methods.s_fedavg import SFedAvg
 from areabench.problems.data.mnist import Mnist
 from areabench.problems.data.synthetic import Synthetic

@@ -17,7 +17,7 @@ from areabench.cli.parser import build_parser, span
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.files import write_text
-from areabench.problems.splits.rows import OwnSplit
+from areabench.problems.splits.own import OwnSplit
 from areabench.problems.torch_module import TorchModule
 from areabench.results.grouping import arrange
 from areabench.runfile.read import open_run

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from areabench.engine.plugins.parts import own_data, own_split
 from areabench.errors import UserError
 from areabench.problems.base import Problem, ProblemSettings
 from areabench.problems.data.settings import DataSettings
 from areabench.problems.datasets import Dataset, is_sparse
-from areabench.problems.splits.rows import SplitSettings, split
 from areabench.settings.keys import is_own
 from areabench.settings.limits import LARGEST
 
@@ -25,17 +21,12 @@ _ABSURD = 20.0  # how many times the loss of a guess
 
 def prepare_data(settings: DataSettings, cache: Path) -> None:
     """Put into the cache folder, and check there, what the ranks of this node share; safe in several at once."""
-    if is_own(settings):
-        own_data(settings, cache)  # which may leave files there for the ranks that follow
-    else:
-        settings.prepare(cache)
+    settings.prepare(cache)
 
 
 def load_data(settings: DataSettings, cache: Path, *, prepared: bool = False) -> Dataset:
     """The data set of an experiment; `prepared`: this node's cache was filled and checked just now."""
-    if is_own(settings):
-        return own_data(settings, cache)
-    if not prepared:
+    if not prepared and not is_own(settings):
         settings.prepare(cache)
     return settings.load(cache)
 
@@ -130,12 +121,3 @@ def describe(data: Dataset) -> DataSummary:
         data.name, len(train), len(test), features.shape[1], str(features.dtype), filled, *feature_range(data), classes,
         *targets,
     )  # fmt: skip
-
-
-def split_rows(
-    settings: SplitSettings, labels: NDArray[np.int64], clients: int, seed: int
-) -> Sequence[NDArray[np.int64]]:
-    """The sorted training rows of each client."""
-    if is_own(settings):
-        return own_split(settings, labels, clients, seed)
-    return split(settings, labels, clients, seed)

@@ -14,21 +14,11 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client, Placement
-from areabench.engine.data import absurd_loss, check_fit, guessing_loss, load_data, split_rows
+from areabench.engine.data import absurd_loss, check_fit, guessing_loss, load_data
 from areabench.engine.events import CLIENT
 from areabench.engine.messages import Order, Shapes
-from areabench.engine.plugins.load import check_parts, refuse
+from areabench.engine.plugins.load import check_parts
 from areabench.engine.plugins.modules import modules_of
-from areabench.engine.plugins.parts import (
-    OwnLocal,
-    guarded_method,
-    own_delays,
-    own_method,
-    own_problem,
-    try_delays,
-    try_method,
-    try_problem,
-)
 from areabench.engine.server import ErgodicMean, Server
 from areabench.errors import RunFileError
 from areabench.experiment.checks import check_updates
@@ -36,29 +26,25 @@ from areabench.experiment.experiment import Experiment
 from areabench.methods.base import Given, Method
 from areabench.methods.criteria import Criterion, build_criterion
 from areabench.methods.fixed_point import in_fixed_point
-from areabench.methods.local import build_method, with_local
+from areabench.methods.local import with_local
 from areabench.methods.schedules import build_schedule
+from areabench.plugins.call import refuse
+from areabench.plugins.callables import look_in
 from areabench.privacy.keys import require_cryptography
 from areabench.privacy.masks import Secrecy, in_one_process
 from areabench.privacy.seal import client_secret, sealed_like, secret_path
 from areabench.problems.base import ClientData, Problem
-from areabench.problems.callables import look_in
 from areabench.problems.datasets import Dataset
+from areabench.problems.own import OwnProblem, try_problem
 from areabench.problems.splits.rows import part_sizes
 from areabench.settings.keys import is_own
-from areabench.timing.delays import Delays, DelaySettings, RoundTime, drawn_steps
+from areabench.timing.delays import Delays, RoundTime, drawn_steps
 from areabench.timing.rates import client_rates
 
 
 def method_of(experiment: Experiment, given: Given, start: Vector) -> Method:
-    """The experiment's method: one of areabench's, or the user's own, which is tried first and checked in each run."""
-    settings = experiment.method
-    if is_own(settings):
-        try_method(settings, given, start)
-        method = guarded_method(settings, own_method(settings, given), start)
-        method = with_local(method, experiment.local, given.clients)
-    else:
-        method = build_method(settings, given, experiment.local)
+    """The experiment's method, with what [local] and [privacy] add to it."""
+    method = with_local(experiment.method.build_checked(given, start), experiment.local, given.clients)
     if experiment.privacy is None:
         return method
     require_cryptography()
@@ -130,9 +116,7 @@ class Scenario:
 
     def client(self, number: int) -> Client:
         """Client `number`, before its first round."""
-        local, settings = self.problem.local(number), self.experiment.problem
-        if is_own(settings):
-            local = OwnLocal(settings, local, self.experiment.clients.local_steps)
+        local = self.experiment.problem.local(self.problem, number, self.experiment.clients.local_steps)
         cover, seal = self.secrecy.cover, self.secrecy.seal
         return Client(
             self.method, local, self.start, stepwise=self.stepwise,
@@ -141,7 +125,7 @@ class Scenario:
 
     def delays(self) -> Delays:
         """The clients' delays, from the first round on."""
-        return build_delays(self.experiment.delays, self.rates, self.experiment.seed)
+        return Delays(self.experiment.delays, self.rates, self.experiment.seed)
 
     @property
     def plain_rounds(self) -> bool:
@@ -206,12 +190,6 @@ class Scenario:
         return table
 
 
-def build_delays(settings: DelaySettings, rates: NDArray[np.float64], seed: int) -> Delays:
-    """The delays of clients with these update rates."""
-    own = own_delays(settings, rates, seed) if is_own(settings) else None
-    return Delays(settings, rates, seed, own)
-
-
 class ClientPool(dict[int, Client]):
     """The clients of a process that hosts them all; each is built when it first works."""
 
@@ -247,8 +225,7 @@ def build_scenario(
     start = problem.start()
     start.flags.writeable = False
     method = method_of(experiment, experiment.given(rates, samples), start)
-    if is_own(experiment.delays):
-        try_delays(experiment.delays, rates, experiment.seed)
+    experiment.delays.try_out(rates, experiment.seed)
     data = None if held is None else held.data
     return Scenario(experiment, problem, method, start, rates, samples, data)
 
@@ -260,9 +237,9 @@ def try_parts(scenario: Scenario, cache: Path) -> None:
         return
     held = _load(experiment, cache)
     if is_own(data) and held is not None and held.data.digest() != scenario.data_digest:
-        refuse("data", data, "gives other data each time", "draw from a generator with a fixed seed only")
-    if is_own(settings):
-        again = own_problem(settings, experiment.clients, experiment.seed, held)
+        refuse(data, "gives other data each time", "draw from a generator with a fixed seed only")
+    if isinstance(settings, OwnProblem):
+        again, _ = _build_problem(experiment, held)
         try_problem(settings, scenario.problem, again, experiment.method.step_size, experiment.clients.local_steps)
 
 
@@ -270,8 +247,6 @@ def _build_problem(experiment: Experiment, held: ClientData | None) -> tuple[Pro
     """The problem, and how many training samples each client holds."""
     settings, clients, seed = experiment.problem, experiment.clients, experiment.seed
     samples = part_sizes(held.parts) if held else np.full(clients.count, settings.samples_held, np.int64)
-    if is_own(settings):
-        return own_problem(settings, clients, seed, held), samples
     return settings.build(held, clients.count, clients.local_steps, seed), samples
 
 
@@ -282,4 +257,4 @@ def _load(experiment: Experiment, cache: Path, *, prepared: bool = False) -> Cli
     data = load_data(experiment.data, cache, prepared=prepared)
     if not is_own(experiment.problem):
         check_fit(experiment.problem, experiment.data, data)
-    return ClientData(data, split_rows(experiment.split, data.groups, experiment.clients.count, experiment.seed))
+    return ClientData(data, experiment.split.rows(data.groups, experiment.clients.count, experiment.seed))

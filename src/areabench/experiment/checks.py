@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +30,9 @@ def check_combinations(experiment: Experiment) -> Experiment:
     _check_rates(experiment)
     _check_steps(experiment)
     _check_local_work(experiment)
-    for need in experiment.method.needs:
-        _check_need(experiment, need)
-    experiment.method.check(experiment)
+    check_record(experiment, experiment.method)
     _check_data(experiment)
-    experiment.problem.check(experiment)
+    check_record(experiment, experiment.problem)
     _check_faults(experiment)
     _check_privacy(experiment)
     _check_round(experiment)
@@ -131,16 +130,22 @@ def _check_events(stop: Stop, per_second: float, what: str) -> None:
         )
 
 
-def _check_need(experiment: Experiment, need: Need) -> None:
+def check_record(experiment: Experiment, record: Any) -> None:
+    """Refuse an experiment that has not what a part needs, or that the part's own check refuses."""
+    for need in getattr(record, "needs", ()):
+        _check_need(experiment, record.name, need)
+    if hasattr(record, "check"):
+        record.check(experiment)
+
+
+def _check_need(experiment: Experiment, name: str, need: Need) -> None:
     """Refuse a value of another section that the method cannot do with."""
-    section, _, name = need.key.partition(".")
-    value = getattr(getattr(experiment, section), name)
+    section, _, key = need.key.partition(".")
+    value = getattr(getattr(experiment, section), key)
     if value in need.allowed:
         return
     allowed = " or ".join(f'"{each}"' for each in need.allowed)
-    raise UserError(
-        f'{need.key}: "{value}" makes no sense with {experiment.method.name}, {need.because}; use {allowed}'
-    )
+    raise UserError(f'{need.key}: "{value}" makes no sense with {name}, {need.because}; use {allowed}')
 
 
 def _check_data(experiment: Experiment) -> None:

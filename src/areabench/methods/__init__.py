@@ -3,7 +3,7 @@
 A method's file has its settings with what is to be known about it, and its rule. Here it has a line.
 """
 
-from areabench.methods.base import OwnMethod
+from areabench.methods.own import OwnMethod
 from areabench.settings.parts import Parts
 
 METHODS = Parts(

@@ -16,7 +16,7 @@ import numpy as np
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
+from areabench.settings.keys import key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Clients, Experiment
@@ -152,24 +152,9 @@ class MethodSettings:
         """The rule with these settings."""
         raise NotImplementedError
 
-
-@dataclass(frozen=True, kw_only=True)
-class OwnMethod(MethodSettings):
-    """A function of the user's own, which is executed."""
-
-    own: ClassVar[bool] = True
-    name: str = SAMPLE_PATH
-    settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
-
-    @property
-    def client_driven(self) -> bool:
-        """It need not be."""
-        return False
-
-    @property
-    def calls_clients(self) -> bool:
-        """That is not known."""
-        return False
+    def build_checked(self, given: Given, start: Vector) -> Method:
+        """The rule as a run uses it, for models like `start`."""
+        return self.build(given)
 
 
 def check_round(drawn: int, clients: int) -> None:

@@ -3,9 +3,9 @@
 A part's file has its settings, what it needs, and how it is built. Here it has a line.
 """
 
-from areabench.problems.base import OwnProblem
-from areabench.problems.data.settings import OwnData
-from areabench.problems.splits.rows import OwnSplit
+from areabench.problems.data.own import OwnData
+from areabench.problems.own import OwnProblem
+from areabench.problems.splits.own import OwnSplit
 from areabench.settings.parts import Parts
 
 PROBLEMS = Parts(

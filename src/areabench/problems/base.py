@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 
 if TYPE_CHECKING:
     from areabench.experiment.experiment import Experiment
@@ -37,6 +36,19 @@ class Metrics:
         given = (train_loss, test_accuracy, squared_distance, None)
         undefined = np.full(len(train_loss), np.nan)
         return cls(*(undefined if each is None else np.asarray(each, dtype=np.float64) for each in given))
+
+
+ONE_ENTRY_PER_MODEL = "return areabench.extend.Metrics with one entry per model, as Metrics.of makes it"
+
+
+def wrong_metrics(found: object, count: int) -> str:
+    """What is wrong with what evaluate() returned for `count` models; empty if nothing is."""
+    if not isinstance(found, Metrics):
+        return f"returned {type(found).__name__}"
+    for name, values in vars(found).items():
+        if np.shape(values) != (count,):
+            return f"returned {name} of shape {np.shape(values)} for {count} model{'s' * (count != 1)}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -95,15 +107,9 @@ class ProblemSettings:
         """The problem with these settings."""
         raise NotImplementedError
 
-
-@dataclass(frozen=True, kw_only=True)
-class OwnProblem(ProblemSettings):
-    """A function of the user's own, which is executed."""
-
-    own: ClassVar[bool] = True
-
-    name: str = SAMPLE_PATH
-    settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
+    def local(self, problem: Problem, client: int, _local_steps: int) -> LocalProblem:
+        """The objective of a client of this problem."""
+        return problem.local(client)
 
 
 def weighting_remarks(weighting: str) -> Mapping[str, str]:

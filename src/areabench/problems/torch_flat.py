@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
+from areabench.plugins.callables import load_callable, named
 from areabench.problems.base import Metrics
-from areabench.problems.callables import load_callable, named
 from areabench.problems.datasets import Dataset
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.torch_module import TorchModule

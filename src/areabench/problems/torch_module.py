@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
 
+from areabench.plugins.callables import installed_only
 from areabench.problems.base import ClientData, Problem, ProblemSettings
-from areabench.problems.callables import installed_only
 from areabench.settings.keys import key
 from areabench.settings.limits import LARGEST
 

@@ -22,7 +22,7 @@ from areabench.arrays import Vector
 from areabench.engine.events import Event, Kind, Status
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
-from areabench.problems.callables import load_callable
+from areabench.plugins.callables import load_callable
 
 METRICS = ("train_loss", "test_accuracy", "squared_distance")
 

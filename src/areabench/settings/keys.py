@@ -1,7 +1,7 @@
 """What the records of an experiment are made of: documented keys with limits, and parts that are the user's own.
 
 An own part is a function that a section names by import path, and its settings. Both are plain data here: reading an
-experiment imports nothing that it names. `areabench.engine.plugins.load` calls the functions.
+experiment imports nothing that it names. `areabench.plugins` calls the functions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeGuard
 
 if TYPE_CHECKING:
     from areabench.settings.parts import Parts
@@ -118,6 +118,10 @@ SETTINGS_DOC = "keyword arguments of the function: true, false, numbers, strings
 
 class OwnPart(Protocol):
     """A part of the user's own, which is executed: the import path of a function, and its settings."""
+
+    section: ClassVar[str]  # that names it
+    base: ClassVar[type]  # of the settings of such parts
+    given: ClassVar[tuple[str, ...]]  # what the function may take in addition to its settings, by name
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """How fast each client is: update rates, and durations of rounds. A delay model is one file, with a line here."""
 
 from areabench.settings.parts import Parts
-from areabench.timing.delays import OwnDelays
+from areabench.timing.own import OwnDelays
 
 RATES = Parts(
     "timing",

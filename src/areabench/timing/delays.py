@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
+from areabench.settings.keys import key
 from areabench.streams import Purpose, Streams, stream
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class DelaySettings:
     follows_rates: ClassVar[bool] = False  # whether the mean duration is 1/rate
     memoryless: ClassVar[bool] = False  # whether updates come as a Poisson process
     certain: ClassVar[bool] = False  # whether no duration is drawn
+    opened_once: ClassVar[bool] = False  # whether a client's durations are asked for once
 
     name: str = ""
     per: Literal["round", "step"] = key(PER, "round", written=False)
@@ -55,19 +56,16 @@ class DelaySettings:
         """All durations (s) of a client, from its first round on."""
         raise NotImplementedError
 
+    def opened(self) -> Durations:
+        """What gives the durations of each client of a run."""
+        return self.durations
+
+    def try_out(self, rates: Rates, seed: int) -> None:
+        """Raise a UserError where delays that are not the package's cannot be used."""
+
 
 Generators = Callable[[int], np.random.Generator]  # opens the stream of a client
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnDelays(DelaySettings):
-    """A function of the user's own, which is executed."""
-
-    own: ClassVar[bool] = True
-
-    name: str = SAMPLE_PATH
-    settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
-    per: Literal["round", "step"] = key(PER, "round", written=False)
+Durations = Callable[[int, float, Generators, Traces], Iterator[float]]
 
 
 def drawn_steps(settings: Clients, seed: int, client: int, number: int) -> int:
@@ -109,12 +107,10 @@ class Delays:
         settings: DelaySettings,
         rates: NDArray[np.float64],
         seed: int,
-        own: Callable[[int], Iterator[float]] | None = None,
     ) -> None:
-        """`own` gives all durations of a client, where the settings name a function of the user's own."""
         self._settings, self._rates = settings, rates
         self._traces = settings.traces(len(rates))
-        self._own = own
+        self._open_durations = settings.opened()
         self.per_step = settings.per == "step"
         self._streams = Streams(seed, Purpose.DELAYS, len(rates))
         self._durations: dict[int, Iterator[float]] = {}
@@ -149,7 +145,7 @@ class Delays:
             durations = self._open(client)
             if self._begun[client]:
                 next(durations)
-            elif self._own is None:
+            elif not self._settings.opened_once:
                 self._begun[client] = True
                 return next(durations)
             self._durations[client] = durations
@@ -164,9 +160,4 @@ class Delays:
 
     def _open(self, client: int) -> Iterator[float]:
         """All durations of a client, from its first round on."""
-        if self._own is not None:
-            return self._own(client)
-        durations: Iterator[float] = self._settings.durations(
-            client, float(self._rates[client]), self._streams.open, self._traces
-        )
-        return durations
+        return self._open_durations(client, float(self._rates[client]), self._streams.open, self._traces)

@@ -23,8 +23,8 @@ from areabench.engine.scenario import Scenario, build_scenario, try_parts
 from areabench.errors import ClientsLost, RunFailure, RunFileError, one_line
 from areabench.experiment.experiment import Experiment
 from areabench.kernels import Kernels, check_bits, kernels_in_force
+from areabench.plugins.callables import place_in
 from areabench.problems.base import Metrics
-from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
     Checkpoint,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import named_code
-from areabench.problems.callables import BUILT_IN_MODULES, file_of
+from areabench.plugins.callables import BUILT_IN_MODULES, file_of
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
 from areabench.experiment.module_paths import lies_in, named_code, trusted_file, trusted_folders
-from areabench.problems.callables import BUILT_IN_MODULES
+from areabench.plugins.callables import BUILT_IN_MODULES
 from areabench.settings.keys import PASSED, PythonObject
 
 if TYPE_CHECKING:

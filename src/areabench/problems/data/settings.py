@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from areabench.problems.datasets import Dataset
-from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 
 TEST_SHARE = "share of the samples, drawn once, that are for testing"
 STANDARDISE = (
@@ -47,19 +46,3 @@ class DataSettings:
     def load(self, cache: Path) -> Dataset:
         """The data set."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnData(DataSettings):
-    """A function of the user's own, which is executed."""
-
-    own: ClassVar[bool] = True
-    may_share_pass: ClassVar[bool] = False
-
-    name: str = SAMPLE_PATH
-    settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
-
-    @property
-    def title(self) -> str:
-        """Its function."""
-        return self.name.rpartition(":")[2]

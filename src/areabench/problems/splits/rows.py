@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 from areabench.streams import Purpose, stream
 
 Rows = NDArray[np.int64]
@@ -41,15 +40,10 @@ class SplitSettings:
         """The client that holds each row, or NOBODY."""
         raise NotImplementedError
 
-
-@dataclass(frozen=True, kw_only=True)
-class OwnSplit(SplitSettings):
-    """A function of the user's own, which is executed."""
-
-    own: ClassVar[bool] = True
-
-    name: str = SAMPLE_PATH
-    settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
+    def rows(self, labels: Rows, clients: int, seed: int) -> Sequence[Rows]:
+        """The sorted rows of each client."""
+        check_enough(self.name, self.least, len(labels), clients)
+        return client_rows(self.owners(labels, clients, stream(seed, Purpose.SPLIT)), clients)
 
 
 class ClientRows(Sequence[Rows]):
@@ -86,12 +80,6 @@ def check_enough(name: str, least: int, samples: int, clients: int) -> None:
             f"split `{name}`: {clients} clients with at least {least} samples each need {clients * least} "
             f"samples, but the training data has {samples}; lower clients.count or split.minimum, or take more data"
         )
-
-
-def split(settings: SplitSettings, labels: Rows, clients: int, seed: int) -> ClientRows:
-    """Sorted row numbers of each client."""
-    check_enough(settings.name, settings.least, len(labels), clients)
-    return client_rows(settings.owners(labels, clients, stream(seed, Purpose.SPLIT)), clients)
 
 
 def count_labels(labels: Rows, parts: Sequence[Rows], classes: int) -> Rows:
