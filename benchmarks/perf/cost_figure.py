@@ -50,7 +50,7 @@ def draw(measured: Sequence[Measured]) -> Figure:
 
 
 def _draw_lines(axes: Axes, measured: Sequence[Measured], height: Callable[[Cost], float]) -> None:
-    for method, label in METHODS.items():
+    for method, label in ((name, record.label) for name, record in METHODS.items()):
         points = [(one.point.value, height(one.cost)) for one in measured if one.point.method == method and one.cost]
         look = method_style(method)
         style = {"color": look.colour, "marker": look.marker, "linestyle": look.line}

@@ -95,7 +95,7 @@ def test_study_of_every_method_writes_its_page_and_figure(tmp_path: Path) -> Non
     assert main(["sweep", file, "--output", str(tmp_path / "bias_methods"), *options]) == 0
     run_script("study_methods.py", Path("limits"), tmp_path, tmp_path / "BIAS_METHODS.md")
     page = (tmp_path / "BIAS_METHODS.md").read_text(encoding="utf-8")
-    assert all(f"| {name}" in page for name in METHODS.values())
+    assert all(f"| {record.label}" in page for record in METHODS.values())
     assert {path.name for path in tmp_path.glob("bias_methods.*")} == {"bias_methods.png", "bias_methods.svg"}
 
 

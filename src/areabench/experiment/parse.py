@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +66,18 @@ def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         entries = table[section]
         if not isinstance(entries, dict):
             continue
-        paths = {name: entries[name] for name in path_keys_of(section) if isinstance(entries.get(name), str)}
+        paths = {name: entries[name] for name in path_keys_of(section, entries.get("name")) if isinstance(entries.get(name), str)}
         if paths:
             anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
             table = {**table, section: {**entries, **anchors}}
     return anchored_folders(table, folder)
 
 
-@cache
-def path_keys_of(section: str) -> set[str]:
-    """The keys of a section that are paths of files, whatever part it names."""
+def path_keys_of(section: str, name: object = None) -> set[str]:
+    """The keys of a section that are paths of files: those of the part that it names, or of any of its parts."""
     parts = next((item.metadata.get("parts") for item in fields(Experiment) if item.name == section), None)
-    records = () if parts is None else parts.records()
+    if parts is None:
+        return set()
+    named = parts.named(name)
+    records = parts.records() if named is None else (named,)
     return {item.name for record in records for item in fields(record) if item.metadata.get("path")}
