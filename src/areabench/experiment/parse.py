@@ -66,7 +66,11 @@ def anchored(table: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         entries = table[section]
         if not isinstance(entries, dict):
             continue
-        paths = {name: entries[name] for name in path_keys_of(section, entries.get("name")) if isinstance(entries.get(name), str)}
+        paths = {
+            name: entries[name]
+            for name in path_keys_of(section, entries.get("name"))
+            if isinstance(entries.get(name), str)
+        }
         if paths:
             anchors = {name: str((folder / path).absolute()) for name, path in paths.items()}
             table = {**table, section: {**entries, **anchors}}
