@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 class AsyncSgd(MethodSettings):
     """Asynchronous SGD: each update is a server step, whatever the criterion, and the reply carries the new model."""
 
-    label: ClassVar = "AsyncSGD"
-    colour: ClassVar = "#D55E00"
-    page: ClassVar = "methods-async-sgd.md#asynchronous-sgd"
-    paper: ClassVar = "Mishchenko et al., NeurIPS 2022"
-    chooses: ClassVar = "clients, or the server by `assignment`"
-    limit: ClassVar = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
-    memory: ClassVar = "2 d"
-    steps_each_update: ClassVar = True
+    label = "AsyncSGD"
+    colour = "#D55E00"
+    page = "methods-async-sgd.md#asynchronous-sgd"
+    paper = "Mishchenko et al., NeurIPS 2022"
+    chooses = "clients, or the server by `assignment`"
+    limit = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
+    memory = "2 d"
+    steps_each_update = True
 
-    name: Literal["async-sgd"] = "async-sgd"
+    name: str = "async-sgd"
     step_size: float = key("step size gamma", above=0)
     step: Literal["constant", "adaptive", "threshold"] = key(
         "factor of an update that is tau versions old: 1; C/max(C, tau), C the concurrency; or 1 up to `threshold` and "

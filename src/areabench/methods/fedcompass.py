@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 class FedCompass(MethodSettings):
     """FedCompass: the server gives each client a number of steps so that groups of clients answer together."""
 
-    label: ClassVar = "FedCompass"
-    colour: ClassVar = "#D45087"
-    page: ClassVar = "methods-local-work.md#fedcompass"
-    paper: ClassVar = "Li et al., ICLR 2024"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "(1 + groups) d"
-    needs: ClassVar = (
+    label = "FedCompass"
+    colour = "#D45087"
+    page = "methods-local-work.md#fedcompass"
+    paper = "Li et al., ICLR 2024"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "(1 + groups) d"
+    needs = (
         Need("aggregation.name", ("updates",), "which itself decides when to step"),
         Need("clients.work", ("fixed",), "which says how many local steps clients make"),
         Need("delays.per", ("step",), "which counts on rounds that take longer with more local steps"),
     )
 
-    name: Literal["fedcompass"] = "fedcompass"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedcompass"
     min_steps: int = key("Q_min: least number of local steps", 20, minimum=1)
     max_steps: int = key("Q_max: greatest number of local steps", 100, minimum=1)
     latency: float = key("lambda: a group waits at most so many times its expected duration", 1.2, minimum=1)

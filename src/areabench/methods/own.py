@@ -23,7 +23,7 @@ from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Sett
 class OwnMethod(MethodSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
+    own = True
     section: ClassVar[str] = "method"
     base: ClassVar[type] = MethodSettings
     given: ClassVar[tuple[str, ...]] = (

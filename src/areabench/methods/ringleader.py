@@ -14,7 +14,7 @@ A client's row is needed until its own step, and belongs to the next table from 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,15 +28,15 @@ from areabench.settings.keys import key
 class Ringleader(MethodSettings):
     """Ringleader ASGD: a table of every client's gradients, then one step per client, then the next table."""
 
-    label: ClassVar = "Ringleader"
-    colour: ClassVar = "#56B4E9"
-    page: ClassVar = "methods-optimal-time.md#ringleader"
-    paper: ClassVar = "Maranjyan and Richtárik, ICLR 2026"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "(n + 3) d"
+    label = "Ringleader"
+    colour = "#56B4E9"
+    page = "methods-optimal-time.md#ringleader"
+    paper = "Maranjyan and Richtárik, ICLR 2026"
+    chooses = "clients"
+    limit = "exact"
+    memory = "(n + 3) d"
 
-    name: Literal["ringleader"] = "ringleader"
+    name: str = "ringleader"
     step_size: float = key("step size gamma", above=0)
 
     def build(self, given: Given) -> Method:

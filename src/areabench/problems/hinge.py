@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,9 @@ from areabench.threads import limited_threads
 class Hinge(ProblemSettings):
     """Multiclass hinge loss (Crammer and Singer) in float64; client i descends n·(s_i/S)·(its mean loss)."""
 
-    solved_quickly: ClassVar[bool] = False
+    solved_quickly = False
 
-    name: Literal["hinge"] = "hinge"
+    name: str = "hinge"
     batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
     start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
 

@@ -7,7 +7,7 @@ alone. A client draws only its own function; an evaluation, and the constants of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
@@ -36,10 +36,10 @@ from areabench.threads import limited_threads
 class Robust(ProblemSettings):
     """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
 
-    takes_data: ClassVar[bool] = False
-    has_accuracy: ClassVar[bool] = False
+    takes_data = False
+    has_accuracy = False
 
-    name: Literal["robust"] = "robust"
+    name: str = "robust"
     dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
     samples: int = key(
         "samples of each client; entries of a_ij from N(0, 1)",
@@ -79,10 +79,10 @@ class Robust(ProblemSettings):
 class Median(ProblemSettings):
     """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
 
-    takes_data: ClassVar[bool] = False
-    has_accuracy: ClassVar[bool] = False
+    takes_data = False
+    has_accuracy = False
 
-    name: Literal["median"] = "median"
+    name: str = "median"
     dimension: int = key("length of x", 10, minimum=2, maximum=LARGEST_SIZE)
     samples: int = key("points a_ij of each client", 50, unit="samples", minimum=3, maximum=LARGEST_SIZE)
     heterogeneity: float = key(

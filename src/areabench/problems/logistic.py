@@ -10,7 +10,7 @@ The printed formula lacks the minus sign in front of the log-likelihood; this is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 class Logistic(ProblemSettings):
     """l2-regularised multinomial logistic regression without bias, in float32, as in the paper."""
 
-    takes_sparse: ClassVar[bool] = True
-    computes_lanes: ClassVar[bool] = True
-    solved_quickly: ClassVar[bool] = False
+    takes_sparse = True
+    computes_lanes = True
+    solved_quickly = False
 
-    name: Literal["logistic"] = "logistic"
+    name: str = "logistic"
     regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0, maximum=LARGEST)
     batch_size: int = key("mini-batch, drawn with replacement", 32, unit="images", minimum=1)
     weighting: Literal["share", "exact"] = key(

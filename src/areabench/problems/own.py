@@ -33,7 +33,7 @@ _SKIPPED_STEPS = "let skip(steps) draw what that number of local steps draws"
 class OwnProblem(ProblemSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
+    own = True
     section: ClassVar[str] = "problem"
     base: ClassVar[type] = ProblemSettings
     given: ClassVar[tuple[str, ...]] = ("clients", "local_steps", "seed", "data", "parts")

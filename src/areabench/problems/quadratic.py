@@ -7,7 +7,7 @@ is given: its factor is common to all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
@@ -34,10 +34,10 @@ from areabench.streams import Purpose, Streams, stream
 class Quadratic(ProblemSettings):
     """Random quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64: strongly convex, minimiser known."""
 
-    takes_data: ClassVar[bool] = False
-    has_accuracy: ClassVar[bool] = False
+    takes_data = False
+    has_accuracy = False
 
-    name: Literal["quadratic"] = "quadratic"
+    name: str = "quadratic"
     dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
     curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, minimum=SMALLEST, maximum=LARGEST)
     curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, minimum=SMALLEST, maximum=LARGEST)

@@ -19,8 +19,8 @@ from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Sett
 class OwnData(DataSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
-    may_share_pass: ClassVar[bool] = False
+    own = True
+    may_share_pass = False
     section: ClassVar[str] = "data"
     base: ClassVar[type] = DataSettings
     given: ClassVar[tuple[str, ...]] = ("cache",)

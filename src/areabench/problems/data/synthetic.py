@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ _VALUES_AT_ONCE = 2**18  # of synthetic samples drawn per call: their float64 co
 class Synthetic(DataSettings):
     """Gaussian blobs, one per class, as uint8 features; the same for all trials."""
 
-    name: Literal["synthetic"] = "synthetic"
+    name: str = "synthetic"
     train_samples: int = key("training samples", 2000, unit="samples", minimum=1, maximum=LARGEST_SIZE)
     test_samples: int = key("test samples", 500, unit="samples", minimum=1, maximum=LARGEST_SIZE)
     features: int = key("features per sample", 20, minimum=1, maximum=LARGEST_SIZE)

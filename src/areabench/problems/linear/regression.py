@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ from areabench.streams import Purpose, stream
 class Regression(ProblemSettings):
     """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
 
-    takes_targets: ClassVar[bool] = True
-    has_accuracy: ClassVar[bool] = False
+    takes_targets = True
+    has_accuracy = False
 
-    name: Literal["regression"] = "regression"
+    name: str = "regression"
     loss: Literal["squared", "huber", "absolute"] = key(
         "of an error r: r²/2; or |r|; or with `huber` r²/2 up to |r| = `huber_width`, and linear beyond", "squared"
     )
