@@ -78,7 +78,9 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         return Step(AcedState(model, table, since, np.zeros_like(model), 0, 0, clients), tuple(range(clients)))
 
     def receive(state: AcedState, arrival: Arrival) -> Step:
-        client, gradient, counted = arrival.client, arrival.payload, state.since[arrival.client] != _NO_ENTRY
+        client = arrival.client
+        gradient = arrival.payload
+        counted = state.since[arrival.client] != _NO_ENTRY
         change = gradient - state.table[client] if counted else gradient
         state.table[client], state.since[client] = gradient, state.steps
         state = state._replace(

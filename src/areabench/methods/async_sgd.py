@@ -105,7 +105,8 @@ class AsyncSgd(MethodSettings):
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
-        clients, seed = given.clients, given.seed
+        clients = given.clients
+        seed = given.seed
         concurrency = self.concurrency or clients
         probabilities = self.probabilities or tuple(float(share) for share in given.weights)
         most = concurrency if self.threshold is None else self.threshold
@@ -158,7 +159,8 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
     def assign(state: AsyncSgdState, count: int) -> tuple[AsyncSgdState, tuple[int, ...]]:
         """Draw who gets the next orders; fewer than `count` if there are no more."""
         assert draw is not None
-        assigned, drawn = state.assigned, list[int]()
+        assigned = state.assigned
+        drawn = list[int]()
         for _ in range(count):
             if (found := draw(assigned)) is None:
                 break

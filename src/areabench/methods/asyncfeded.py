@@ -71,7 +71,8 @@ def asyncfeded(clients: int, settings: AsyncFedEd) -> Method:
         return Step(MixingState(model, None), tuple(range(clients)))
 
     def receive(state: MixingState, arrival: Arrival) -> Step:  # x_s <- x_s - lambda/(gamma + epsilon) · D_i
-        length, steps = float(np.linalg.norm(arrival.payload)), arrival.local_steps
+        length = float(np.linalg.norm(arrival.payload))
+        steps = arrival.local_steps
         if not length:  # the update is nothing, and gamma not defined
             return Step(MixingState(state.model, state.model), (Call(arrival.client, local_steps=steps),))
         gamma = float(np.linalg.norm(state.model - arrival.model)) / length

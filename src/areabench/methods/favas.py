@@ -118,7 +118,8 @@ def _poisson_at_least(p: float, most: int, mean: NDArray[np.float64]) -> NDArray
     counts = np.arange(most)
     logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(counts[1:], 1)))])
     new = np.exp(counts * np.log(mean) - mean - logarithms)  # P(Poisson(mean) = j), shape (clients, most)
-    visits, found = np.zeros_like(new), np.zeros_like(new)
+    visits = np.zeros_like(new)
+    found = np.zeros_like(new)
     for steps in range(most):
         earlier = (visits[:, :steps] * new[:, steps:0:-1]).sum(axis=1)
         visits[:, steps] = ((steps == 0) + (1 - p) * earlier) / (1 - (1 - p) * new[:, 0])

@@ -150,15 +150,19 @@ class _Compass:
     """Assigns clients to groups; `state` is changed by its methods."""
 
     def __init__(self, state: CompassState, settings: FedCompass) -> None:
-        self.state, self._settings = state, settings
+        self.state = state
+        self._settings = settings
 
     def call(self, client: int) -> Call:
         """An order for a client whose speed is known: for a group that it can join, or for one of its own."""
-        settings, state = self._settings, self.state
-        now_s, seconds = state.now_s, float(state.seconds[client])
+        settings = self._settings
+        state = self.state
+        now_s = state.now_s
+        seconds = float(state.seconds[client])
         joined = self._to_join(now_s, seconds)
         if joined is None:
-            number, steps = state.groups.following, self._steps_alone(now_s, seconds)
+            number = state.groups.following
+            steps = self._steps_alone(now_s, seconds)
             duration_s = steps * seconds
             groups = state.groups.opened(now_s + duration_s, now_s + settings.latency * duration_s)
             self.state = state._replace(groups=groups)
@@ -178,7 +182,9 @@ class _Compass:
 
     def _steps_alone(self, now_s: float, seconds: float) -> int:
         """Q of a client with a new group: it should answer when the fastest of a group does so for the second time."""
-        settings, state, most = self._settings, self.state, -1
+        settings = self._settings
+        state = self.state
+        most = -1
         for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
             fastest = float(state.seconds[state.group == number].min())
             steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
@@ -198,7 +204,8 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
 
     def receive(state: CompassState, arrival: Arrival) -> Step:
-        client, group = arrival.client, int(state.group[arrival.client])
+        client = arrival.client
+        group = int(state.group[arrival.client])
         latest = (arrival.time_s - float(state.begun_s[client])) / max(arrival.local_steps, 1)
         weight = 1.0 if group == _NEW else settings.speed_weight
         state.seconds[client] = (1 - weight) * state.seconds[client] + weight * max(latest, _LEAST_S)

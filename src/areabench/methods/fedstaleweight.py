@@ -58,7 +58,9 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         return Step(StaleWeightState(model, None, 0.0, nothing, nothing), tuple(range(clients)))
 
     def receive(state: StaleWeightState, arrival: Arrival) -> Step:
-        client, staleness, updates = arrival.client, state.staleness.copy(), state.updates.copy()
+        client = arrival.client
+        staleness = state.staleness.copy()
+        updates = state.updates.copy()
         staleness[client] += arrival.staleness
         updates[client] += 1
         weight = float(staleness[client] / updates[client]) + added

@@ -61,7 +61,8 @@ def malenia(clients: int, batch: float) -> Method:
         client = arrival.client
         if arrival.staleness:
             return Step(state, (client,))
-        count, row = state.counts[client], state.sums[client]
+        count = state.counts[client]
+        row = state.sums[client]
         np.add(row if count else 0, arrival.payload, out=row)
         counts = (*state.counts[:client], count + 1, *state.counts[client + 1 :])
         return Step(state._replace(counts=counts), (client,))

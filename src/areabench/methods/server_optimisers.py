@@ -170,7 +170,8 @@ def buffered(
         return Step(OptimiserState(model, Buffer(), 0, kept(*zeros)), tuple(range(clients)))
 
     def receive(state: OptimiserState, arrival: Arrival) -> Step:
-        buffer, oldest = state.buffer.add(arrival.payload), max(state.oldest, arrival.staleness)
+        buffer = state.buffer.add(arrival.payload)
+        oldest = max(state.oldest, arrival.staleness)
         return Step(OptimiserState(state.model, buffer, oldest, state.moments), (arrival.client,))
 
     def aggregate(state: OptimiserState) -> Step:  # x_s <- x_s - eta · direction

@@ -120,7 +120,9 @@ class LocalSubgradient:
     """One client's function, seen through mini-batches of its samples."""
 
     def __init__(self, function: Subgradient, batches: Minibatches, weight: float = 1.0) -> None:
-        self._function, self._batches, self._weight = function, batches, weight
+        self._function = function
+        self._batches = batches
+        self._weight = weight
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
@@ -171,8 +173,13 @@ class DrawnProblem:
         draw: Callable[[int], LocalFunction],
         solve: Callable[[Sequence[Any]], Optimum],
     ) -> None:
-        self.settings, self.clients, self.local_steps, self.seed = settings, clients, local_steps, seed
-        self.draw, self._solve, self.dimension = draw, solve, settings.dimension
+        self.settings = settings
+        self.clients = clients
+        self.local_steps = local_steps
+        self.seed = seed
+        self.draw = draw
+        self._solve = solve
+        self.dimension = settings.dimension
 
     @cached_property
     def functions(self) -> list[LocalFunction]:

@@ -85,7 +85,8 @@ def _read_row(row: list[str], traces: list[array[float]], location: str) -> None
     """Append one row's delay to its client's trace; `location` begins the error."""
     if len(row) != len(_HEADER):
         raise UserError(f"{location}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
-    client, delay_s = _client_number(row[0], len(traces), location), _delay(row[1], location)
+    client = _client_number(row[0], len(traces), location)
+    delay_s = _delay(row[1], location)
     traces[client].append(delay_s)
 
 

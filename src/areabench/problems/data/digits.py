@@ -39,5 +39,6 @@ class Digits(DataSettings):
             ) from error
         features = frozen(bunch.data.astype(np.uint8))
         labels = frozen(bunch.target.astype(np.int64))
-        train, test = slice(None, self.train_samples), slice(self.train_samples, None)
+        train = slice(None, self.train_samples)
+        test = slice(self.train_samples, None)
         return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)

@@ -61,7 +61,8 @@ class OwnData(DataSettings):
 
 def _wrong_samples(data: Dataset, part: str) -> str:
     """What is wrong with the training or test samples; empty if nothing is."""
-    features, labels = getattr(data, f"{part}_features"), getattr(data, f"{part}_labels")
+    features = getattr(data, f"{part}_features")
+    labels = getattr(data, f"{part}_labels")
     if not isinstance(features, np.ndarray) or features.ndim != 2 or not features.size:
         return f"{part}_features of shape {np.shape(features)}, not (samples, features)"
     if features.dtype.kind not in "uif" or features.shape[1] != data.train_features.shape[1]:

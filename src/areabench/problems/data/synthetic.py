@@ -41,7 +41,8 @@ class Synthetic(DataSettings):
     def load(self, cache: Path) -> Dataset:
         """Blobs around centres from N(0, 1), one per class; training and test samples have separate streams."""
         centres = _synthetic_stream(self, 0).standard_normal((self.classes, self.features))
-        train, test = _synthetic_stream(self, 1), _synthetic_stream(self, 2)
+        train = _synthetic_stream(self, 1)
+        test = _synthetic_stream(self, 2)
         train_features, train_labels = _draw_blobs(self, centres, self.train_samples, train)
         test_features, test_labels = _draw_blobs(self, centres, self.test_samples, test)
         return Dataset(
