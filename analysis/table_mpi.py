@@ -12,11 +12,12 @@ from pathlib import Path
 
 from paper.origin import read_makers
 from paper.page_tables import entry_table, paragraph
+from paper.published import BesidePaper, beside_paper, is_in_range
 
 import areabench
 from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
-from areabench.results.cells import Cell, Comparison
+from areabench.results.cells import Cell
 from areabench.results.comparison import RunComparison, compare_runs
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule
@@ -41,9 +42,9 @@ class Twins:
     trials: tuple[RunComparison, ...]
 
     @property
-    def published(self) -> Comparison | None:
+    def published(self) -> BesidePaper | None:
         """The cell in real time beside the paper's; None where the paper has none."""
-        return self.real.comparison
+        return beside_paper(self.real)
 
     @property
     def clocks_agree(self) -> bool:
@@ -67,7 +68,7 @@ def is_near(real: Spread | None, simulated: Spread | None) -> bool:
     """Whether a mean lies in the simulated range or within the tolerance of the simulated mean."""
     if real is None or simulated is None:
         return real is simulated  # a problem without accuracy has none on either clock
-    return simulated.holds(real.mean) or abs(real.mean / simulated.mean - 1) <= TOLERANCE_PERCENT / 100
+    return is_in_range(real.mean, simulated) or abs(real.mean / simulated.mean - 1) <= TOLERANCE_PERCENT / 100
 
 
 def read_twins(real: Sweep, simulated: Sweep) -> list[Twins]:
@@ -197,7 +198,8 @@ PAGE = """\
 def counts_words(twins: list[Twins]) -> str:
     """How many cells agree, in one paragraph."""
     beside = [one.published for one in twins if one.published is not None]
-    simulated = [one.simulated.comparison for one in twins if one.simulated.comparison is not None]
+    found = [beside_paper(one.simulated) for one in twins]
+    simulated = [one for one in found if one is not None]
     clocks = sum(one.clocks_agree for one in twins)
     words = f"**{clocks} of {len(twins)} cells in real time agree with the simulated ones"
     if beside:

@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from paper.agreement import Kept, Match
+from paper.published import METHOD_LABELS
 
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
-from areabench.results.published import METHOD_LABELS
 from areabench.views.tables.forms import Entry, markdown, markdown_entry, markdown_line
 from areabench.views.tables.sheets import fixed, rho_word, spread_word
 
@@ -96,7 +96,7 @@ def cell_word(match: Match) -> str:
 
 def accuracy_entry(match: Match) -> Entry:
     """Our accuracy, bold where its mean is in the published range."""
-    one = match.comparison
+    one = match.beside
     if one is None or one.ours.accuracy is None:
         return Entry("not run" if one is None else "diverged")
     return Entry(spread_word(one.ours.accuracy), is_bold=one.accuracy_in_range)
@@ -104,7 +104,7 @@ def accuracy_entry(match: Match) -> Entry:
 
 def loss_entry(match: Match) -> Entry:
     """Our loss, bold where its mean is in the published range."""
-    one = match.comparison
+    one = match.beside
     if one is None or one.ours.loss is None:
         return Entry("not run" if one is None else "diverged")
     return Entry(spread_word(one.ours.loss), is_bold=one.loss_in_range)
@@ -112,5 +112,5 @@ def loss_entry(match: Match) -> Entry:
 
 def rho_entry(match: Match) -> Entry:
     """Our rho, bold where it agrees."""
-    one = match.comparison
+    one = match.beside
     return Entry("not run") if one is None else Entry(rho_word(one.ours.reach.rho), is_bold=one.rho_agrees())

@@ -10,7 +10,6 @@ from statistics import fmean
 import numpy as np
 from paper.agreement import RHO_TOLERANCE, Match, at_recovered_horizon, matches
 from paper.origin import origin
-from paper.page import published_tables
 from paper.page_tables import (
     accuracy_entry,
     bullets,
@@ -21,6 +20,8 @@ from paper.page_tables import (
     paragraph,
     rho_entry,
 )
+from paper.published import PublishedCell, published_cells
+from paper.table import paper_tables
 
 from areabench.engine.scenario import build_delays
 from areabench.experiment.method_records import Area, SFedAvg
@@ -29,7 +30,6 @@ from areabench.experiment.records import Experiment, NormalRates
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page
-from areabench.results.published import PublishedCell, published_cells
 from areabench.sweeps.read import Sweep
 from areabench.timing.rates import client_rates
 from areabench.views.tables.forms import Entry
@@ -61,7 +61,7 @@ here repeats these two numbers.
 
 def variants_page(sweeps: Sequence[Sweep], command: str) -> str:
     """The whole page."""
-    tables = [table for sweep in sweeps for table in published_tables(sweep)]
+    tables = [table for sweep in sweeps for table in paper_tables(sweep)]
     sections = [
         INTRODUCTION.format(tolerance=RHO_TOLERANCE),
         origin(sweeps, command),
@@ -124,14 +124,14 @@ def _fit_row(name: str, pairs: Sequence[tuple[Match, Match]]) -> list[str]:
 
 
 def _is_near(match: Match) -> bool:
-    return match.comparison is not None and match.comparison.rho_agrees(RHO_TOLERANCE)
+    return match.beside is not None and match.beside.rho_agrees(RHO_TOLERANCE)
 
 
 def _rho_distance(match: Match) -> float:
     """|our rho - the published one|; not finite where one of them is beyond 1."""
-    if match.comparison is None or math.isinf(match.published.rho):
+    if match.beside is None or math.isinf(match.published.rho):
         return math.inf
-    return abs(match.comparison.rho_difference)
+    return abs(match.beside.rho_difference)
 
 
 def _beside_paper(rows: Sequence[Sequence[Match]], names: Sequence[str]) -> str:
@@ -266,10 +266,10 @@ def _stuck(match: Match) -> int:
 def _without(match: Match) -> Match:
     """The cell without its trials that made no server step."""
     moved = tuple(result for result in _cell(match).results if result.status.server_steps)
-    assert match.comparison is not None
-    return Match(match.published, replace(match.comparison, ours=Cell(moved, len(moved), _cell(match).target)))
+    assert match.beside is not None
+    return Match(match.published, replace(match.beside, ours=Cell(moved, len(moved), _cell(match).target)))
 
 
 def _cell(match: Match) -> Cell:
-    assert match.comparison is not None
-    return match.comparison.ours
+    assert match.beside is not None
+    return match.beside.ours

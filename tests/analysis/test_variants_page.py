@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.agreement import at_recovered_horizon, is_recovered
+from paper.published import published, published_cells
 from paper.variants import (
     REDRAWN,
     first_round_s,
@@ -24,7 +25,6 @@ from areabench.engine.events import State, Status
 from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist, NearlyIid
 from areabench.experiment.records import Clients, EveryUpdates, Experiment, FixedDelays, NormalRates, Stop
-from areabench.results.published import published, published_cells
 from areabench.sweeps.plan import Member, SweepPlan, load_sweep
 from areabench.sweeps.read import Result, Sweep
 

@@ -1,4 +1,4 @@
-"""Tables of sweeps, on runs made by hand: cells, censored rho, bold, comparison with the paper, and all forms."""
+"""Tables of sweeps, on runs made by hand: cells, censored rho, bold, and all forms."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.support.results import PAPER, made
+from tests.support.results import run
 
 from areabench.engine.events import State
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings
+from areabench.experiment.method_records import Area, FedBuff
 from areabench.experiment.problem_records import Logistic
-from areabench.experiment.records import Clients, Experiment, NormalRates, RateSettings, Record, Stop, UniformRates
+from areabench.experiment.records import Experiment, NormalRates, Record, Stop, UniformRates
 from areabench.results.cells import Cell
 from areabench.results.grouping import Page, build_tables, setting_of
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
-from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, sweep_table
+from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
 from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Result, Sweep
 from areabench.views.styled import Heading
@@ -37,23 +37,9 @@ from areabench.views.tables.forms import (
     to_markdown,
     to_text,
 )
-from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet, trials_word
+from areabench.views.tables.sheets import difference_sheet, plain_sheet, trials_word
 
 ALL = named_rule("all")
-
-
-def run(
-    method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
-    reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
-) -> Result:  # fmt: skip
-    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
-    time_s = np.arange(11.0)
-    accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
-    accuracies[-1] = accuracy
-    experiment = replace(
-        PAPER, method=method or PAPER.method, rates=rates or PAPER.rates, record=Record(interval_s=1.0), seed=seed
-    )
-    return made(experiment, time_s, accuracies, [*[math.nan] * 10, loss], state)
 
 
 def cell(*results: Result, planned: int = 0) -> Cell:
@@ -259,8 +245,8 @@ def test_best_skips_a_method_without_trials_to_show_and_says_so() -> None:
 
 
 def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
-    results = [run(Area(step_size=1.0), state=State.DIVERGED)]
-    (built,) = build_tables([results[0].experiment], results, named_rule("paper-rule"))
+    results = [run(Area(step_size=1.0), seed, state=State.DIVERGED) for seed in (1, 2)]
+    (built,) = build_tables([one.experiment for one in results], results, named_rule("best", "loss"))
     assert ([method.label for method in built.methods], lines(built)) == (["AREA"], [])
     assert [entry.value for entry in plain_sheet(built, "title", "label").groups[0].rows[0]] == ["AREA", *"––––"]
     assert "AREA: the rule keeps no step size" in to_text(plain_sheet(built, "title", "label"))
@@ -358,65 +344,6 @@ def test_the_paper_s_spread_is_the_range() -> None:
     assert "80.00 [78.87, 81.13]" in to_text(plain_sheet(built, "title", "label"))
 
 
-# ---------------------------------------------------------------------------------------------------- paper
-
-
-def test_in_range_is_judged_after_rounding() -> None:  # published: 87.38 (87.07 - 87.92), 0.74 (0.73 - 0.75), 0.29
-    inside = cell(run(accuracy=87.9249, loss=0.7251, reached_s=3.0)).comparison
-    assert inside is not None
-    assert inside.agrees
-    assert inside.accuracy_difference == pytest.approx(0.54)
-    assert inside.loss_difference == pytest.approx(-0.01)
-    assert inside.rho_difference == pytest.approx(0.01)
-    outside = cell(run(accuracy=87.9251, loss=0.7249)).comparison
-    assert outside is not None
-    assert (outside.accuracy_in_range, outside.loss_in_range, outside.agrees) == (False, False, False)
-
-
-def test_rho_agrees_within_the_tolerance_or_beyond_one() -> None:
-    times = {3.0: True, 4.0: False, math.inf: False}  # published: 0.29
-    for reached_s, agrees in times.items():
-        beside = cell(run(reached_s=reached_s)).comparison
-        assert beside is not None
-        assert beside.rho_agrees() is agrees
-    never = run(FedBuff(step_size=0.1))
-    never = replace(never, experiment=replace(never.experiment, clients=Clients(count=4)))  # published: >1
-    beside = cell(never).comparison
-    assert beside is not None
-    assert beside.rho_agrees()
-    assert beside.rho_difference == 0.0
-
-
-def test_a_diverged_trial_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED)).comparison
-    assert beside is not None
-    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
-
-
-def test_a_cell_with_missing_trials_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), planned=2).comparison
-    assert beside is not None
-    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
-    planned = [run(seed=seed).experiment for seed in (1, 2)]
-    built = table([run(accuracy=87.38, loss=0.74)], planned)
-    (row,) = paper_sheet(built, "title", "label").groups[0].rows
-    assert [entry.value for entry in row].count("incomplete") == 2
-    (values,) = csv.DictReader(io.StringIO(to_csv([("s", built)], with_paper=True)))
-    assert (values["accuracy_in_range"], values["loss_in_range"]) == ("", "")
-
-
-def test_the_published_value_stands_beside_ours() -> None:
-    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]), "title", "label")
-    (row,) = sheet.groups[0].rows
-    assert [entry.value for entry in row] == [
-        "AREA", "100", "0.30", "0.29", "+0.01", "87.00", "87.38 (87.07 – 87.92)", "no", "-0.38", "0.74",
-        "0.74 (0.73 – 0.75)", "yes", "+0.00",
-    ]  # fmt: skip
-    assert "the paper prints a horizon of 15 s for this table" in sheet.notes
-    unpublished = paper_sheet(table([run(Area(step_size=7.0))]), "title", "label")
-    assert [entry.value for entry in unpublished.groups[0].rows[0][-3:]] == ["–", "–", "–"]
-
-
 # ---------------------------------------------------------------------------------------------------- forms
 
 SHEET = Sheet(
@@ -483,12 +410,12 @@ def test_latex_step_sizes(size: float, shown: str) -> None:
 
 def test_latex_braces_and_columns_match() -> None:
     built = table([run(), run(seed=2, state=State.DIVERGED), run(rates=NormalRates())])
-    for sheet in (plain_sheet(built, "t", "l"), paper_sheet(built, "t", "l")):
-        source = to_latex(sheet)
-        assert source.count("{") == source.count("}")
-        rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
-        assert rows
-        assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
+    sheet = plain_sheet(built, "t", "l")
+    source = to_latex(sheet)
+    assert source.count("{") == source.count("}")
+    rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
+    assert rows
+    assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
 
 
 def test_the_frame_of_a_sweep_has_the_columns_and_numbers_of_the_csv() -> None:
@@ -498,13 +425,10 @@ def test_the_frame_of_a_sweep_has_the_columns_and_numbers_of_the_csv() -> None:
     sweep = Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ())
     frame = sweep_table(sweep, "all")
     tables = [("one", page) for page in build_tables(sweep.plan.experiments, results, ALL)]
-    text = pd.read_csv(io.StringIO(to_csv(tables, with_paper=True)))
+    text = pd.read_csv(io.StringIO(to_csv(CELL_COLUMNS, cell_values(tables))))
     text["rho"] = text["rho"].replace(">1", "inf").astype(float)  # a number in the frame
-    for answer in ("accuracy_in_range", "loss_in_range"):
-        text[answer] = text[answer].map({"yes": True, "no": False})
     pd.testing.assert_frame_equal(frame, text, check_dtype=False, check_exact=True)
     assert frame["rho"].tolist() == [math.inf, 0.15, math.inf]
-    assert frame["accuracy_in_range"].tolist()[1] is False
 
 
 def test_csv_gives_every_number_back() -> None:
@@ -513,14 +437,11 @@ def test_csv_gives_every_number_back() -> None:
         run(seed=2, loss=2 / 3, accuracy=87.3, reached_s=2),
     ]
     built = table([*trials, run(seed=3, state=State.DIVERGED), run(Area(step_size=7.0), state=State.DIVERGED)])
-    text = to_csv([("sweep, one", built)], with_paper=True)
-    unpublished, row = csv.DictReader(io.StringIO(text))
-    assert tuple(row) == CELL_COLUMNS + PAPER_COLUMNS
+    text = to_csv(CELL_COLUMNS, cell_values([("sweep, one", built)]))
+    diverged, row = csv.DictReader(io.StringIO(text))
+    assert tuple(row) == CELL_COLUMNS
     assert (row["sweep"], row["rates"], row["method"]) == ("sweep, one", "uniform (λ = 10)", "AREA")
     assert (float(row["loss_min"]), float(row["loss_mean"]), float(row["loss_max"])) == (1 / 3, 0.5, 2 / 3)
     assert (row["planned"], row["done"], row["diverged"], row["reached"]) == ("3", "3", "1", "2")
     assert (float(row["time_to_target_s"]), float(row["rho"])) == (1.5, 0.15)
-    assert (row["paper_loss_mean"], row["paper_horizon_s"], row["loss_in_range"]) == ("0.74", "15.0", "no")
-    assert float(row["loss_difference"]) == 0.5 - 0.74
-    assert (unpublished["loss_mean"], unpublished["rho"], unpublished["paper_table"]) == ("", ">1", "")
-    assert to_csv([("s", built)], with_paper=False).splitlines()[0] == ",".join(CELL_COLUMNS)
+    assert (diverged["loss_mean"], diverged["rho"]) == ("", ">1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from areabench.engine.events import State, Status
-from areabench.experiment.method_records import Area
+from areabench.experiment.method_records import Area, MethodSettings
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
-from areabench.experiment.records import Clients, Experiment, Stop
+from areabench.experiment.records import Clients, Experiment, RateSettings, Record, Stop
 from areabench.sweeps.read import Result
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID
@@ -36,6 +37,20 @@ def made(
     none = np.zeros(0, np.int64)
     result = Result(Path("run.h5"), experiment, status, times_s, losses, accuracies, none, none)
     return replace(result, **changes)
+
+
+def run(
+    method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
+    reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
+) -> Result:  # fmt: skip
+    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
+    time_s = np.arange(11.0)
+    accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
+    accuracies[-1] = accuracy
+    experiment = replace(
+        PAPER, method=method or PAPER.method, rates=rates or PAPER.rates, record=Record(interval_s=1.0), seed=seed
+    )
+    return made(experiment, time_s, accuracies, [*[math.nan] * 10, loss], state)
 
 
 def counts(values: Sequence[int]) -> npt.NDArray[np.int64]:

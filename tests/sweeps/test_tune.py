@@ -179,7 +179,7 @@ def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(
             by_size.setdefault(one.experiment.method.step_size, []).append(one.final_loss)
     best = min(by_size, key=lambda size: sum(by_size[size]))
     assert {one.experiment.method.step_size for one in sweep.results if one.experiment.method.name == "area"} == {best}
-    rule = rule_of(sweep, named_rule("paper-rule"))
+    rule = rule_of(sweep, named_rule("all"))
     (table,) = build_tables(sweep.plan.experiments, sweep.results, rule, tuned=sweep.tuned_keys)
     assert [one.label for one in table.methods] == ["AREA", "FedBuff"]
     text = to_text(plain_sheet(table, "title", "label"))

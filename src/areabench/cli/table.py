@@ -13,11 +13,11 @@ from areabench.files import write_text
 from areabench.results.grouping import Page, build_tables
 from areabench.results.retention import Rule, named_rule, rule_of
 from areabench.results.statistics import SpreadName
-from areabench.results.table import cell_values
+from areabench.results.table import CELL_COLUMNS, cell_values
 from areabench.sweeps.read import Sweep, open_finished
 from areabench.views.styled import Styled, counted
 from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
-from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet
+from areabench.views.tables.sheets import difference_sheet, plain_sheet
 
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
@@ -30,10 +30,8 @@ class TitledTable:
     title: str
     table: Page
 
-    def sheets(self, spread: SpreadName, *, with_paper: bool) -> list[Sheet]:
-        """The table with every cell as text; and the differences from the best, except in the form of the paper."""
-        if with_paper:
-            return [paper_sheet(self.table, self.title, self.sweep)]
+    def sheets(self, spread: SpreadName) -> list[Sheet]:
+        """The table with every cell as text; and with intervals the differences from the best."""
         plain = plain_sheet(self.table, self.title, self.sweep, spread)
         apart = difference_sheet(self.table, self.title, self.sweep) if spread == "interval" else None
         return [plain] if apart is None else [plain, apart]
@@ -41,13 +39,11 @@ class TitledTable:
 
 def table(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the tables of some sweeps, or write them."""
-    form, output, with_paper = options.format, options.output, options.paper
-    if with_paper and options.spread == "interval":
-        raise UserError("--spread interval: the paper has only the range over trials; leave it or --paper out")
+    form, output = options.format, options.output
     spread: SpreadName = options.spread or "interval"
     if options.json and (output or form != "text"):
         raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
-    rule = named_rule(options.keep or "paper-rule", options.metric, options.bound, options.gap, options.target)
+    rule = named_rule(options.keep or "all", options.metric, options.target)
     _check_target(options.target)
     if output is not None:
         _check_output(output, form)
@@ -58,14 +54,14 @@ def table(options: argparse.Namespace, context: CommandContext) -> int:
     by_sweep = [_titled(sweep, rule, options.target) for sweep in sweeps]
     tables = [titled for of_sweep in by_sweep for titled in of_sweep]
     if output is not None:
-        write_tables(by_sweep, output, spread, with_paper=with_paper)
+        write_tables(by_sweep, output, spread)
     elif form != "text":
-        print(render(tables, form, spread, with_paper=with_paper), end="")
+        print(render(tables, form, spread), end="")
     else:
         cells = [(titled.sweep, titled.table) for titled in tables]
         context.output.answer(
-            lambda: render(tables, form, spread, with_paper=with_paper),
-            lambda: {"target_accuracy": options.target, "cells": list(cell_values(cells, with_paper=with_paper))},
+            lambda: render(tables, form, spread),
+            lambda: {"target_accuracy": options.target, "cells": list(cell_values(cells))},
         )
     return 0
 
@@ -79,13 +75,13 @@ def export(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
-def render(tables: Sequence[TitledTable], form: str, spread: SpreadName = "interval", *, with_paper: bool) -> str:
+def render(tables: Sequence[TitledTable], form: str, spread: SpreadName = "interval") -> str:
     """Tables in a printed form: text, markdown, latex or csv."""
     if form == "csv":
-        return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
+        return to_csv(CELL_COLUMNS, cell_values([(titled.sweep, titled.table) for titled in tables]))
     forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
     write = forms[form]
-    sheets = [sheet for titled in tables for sheet in titled.sheets(spread, with_paper=with_paper)]
+    sheets = [sheet for titled in tables for sheet in titled.sheets(spread)]
     return Styled("\n").join(map(write, sheets))
 
 
@@ -123,12 +119,10 @@ def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
         tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
     except UserError as error:
         raise UserError(f"{sweep.folder}: {error}") from error
-    if rule.name == "published" and not any(table.cells for table in tables):
-        raise UserError(f"{sweep.folder}: the paper shows none of its runs; keep them another way: --keep all")
-    return [TitledTable(sweep.plan.name, _title(sweep, table), table) for table in tables]
+    return [TitledTable(sweep.plan.name, table_title(sweep, table), table) for table in tables]
 
 
-def _title(sweep: Sweep, table: Page) -> str:
+def table_title(sweep: Sweep, table: Page) -> str:
     """The sweep's own title and the setting, without repetition, and how many runs failed."""
     own = sweep.plan.title or sweep.plan.name
     title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
@@ -140,20 +134,18 @@ def _title(sweep: Sweep, table: Page) -> str:
 # ---------------------------------------------------------------------------------------------------- writing
 
 
-def write_tables(
-    by_sweep: Sequence[Sequence[TitledTable]], output: Path, spread: SpreadName = "interval", *, with_paper: bool
-) -> None:
+def write_tables(by_sweep: Sequence[Sequence[TitledTable]], output: Path, spread: SpreadName = "interval") -> None:
     """Write all tables to a file, or those of each sweep to three files in a folder."""
     if not _is_folder(output):
         tables = [titled for of_sweep in by_sweep for titled in of_sweep]
-        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], spread, with_paper=with_paper))
+        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], spread))
         return
     names = [of_sweep[0].sweep for of_sweep in by_sweep]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"{output}: two sweeps are called {repeated[0]}; write them to two folders")
     for name, of_sweep in zip(names, by_sweep, strict=True):
         for suffix in (".md", ".tex", ".csv"):
-            text = render(of_sweep, _FORM_OF_SUFFIX[suffix], spread, with_paper=with_paper)
+            text = render(of_sweep, _FORM_OF_SUFFIX[suffix], spread)
             _write(output / f"{name}{suffix}", text)
 
 

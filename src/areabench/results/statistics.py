@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from areabench.sweeps.read import Result
 
 DECIMALS = 2  # as the paper prints its tables
-_LAST_DIGIT = 0.01
 Floats = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
 SpreadName = Literal["interval", "range"]  # of the mean, 95 %; or smallest to largest value, as in the paper
@@ -37,20 +36,6 @@ class Spread:
         if spread == "range":
             return self.minimum, self.maximum
         return (self.mean, self.mean) if math.isnan(self.low) else (self.low, self.high)
-
-    @property
-    def half_range(self) -> float:
-        """Half the distance from the smallest to the largest value; half a printed digit where they print the same."""
-        return max((self.maximum - self.minimum) / 2, _LAST_DIGIT / 2)
-
-    def holds(self, value: float) -> bool:
-        """Whether a value, rounded like this spread to two decimals, lies in its range."""
-        return round(self.minimum, DECIMALS) <= round(value, DECIMALS) <= round(self.maximum, DECIMALS)
-
-    def overlaps(self, other: Spread) -> bool:
-        """Whether two ranges, rounded to two decimals, have a value in common."""
-        low, high = max(self.minimum, other.minimum), min(self.maximum, other.maximum)
-        return round(low, DECIMALS) <= round(high, DECIMALS)
 
 
 def spread_of(values: Sequence[float], quantity: Quantity | None = None) -> Spread | None:

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.results.grouping import Page
-from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, cell_values
+from areabench.results.table import CellValues
 from areabench.views.styled import BEST, HEADING, RULE, Heading, Styled, align, joined, method_word
 
 _TEXT_SYMBOLS = {"α": "alpha", "ρ": "rho", "λ": "lambda", "Δ": "diff", "σ": "sigma", "–": "-"}
@@ -191,12 +190,12 @@ def _latex_line(cells: Iterable[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- CSV
 
 
-def to_csv(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> str:
-    """Tables, each with the name of its sweep, under one heading. Empty: there is no such number."""
+def to_csv(columns: Sequence[str], cells: Iterable[CellValues]) -> str:
+    """Cells by column. Empty: there is no such number."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(CELL_COLUMNS + (PAPER_COLUMNS if with_paper else ()))
-    for values in cell_values(tables, with_paper=with_paper):
+    writer.writerow(columns)
+    for values in cells:
         writer.writerow([_word(name, value) for name, value in values.items()])
     return buffer.getvalue()
 

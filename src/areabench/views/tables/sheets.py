@@ -1,14 +1,13 @@
-"""A sweep's table in words: in the paper's form, or beside the paper's values."""
+"""A sweep's table in words: a row per method and step size, a block of columns per rates setting."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 from areabench.experiment.labels import describe_rates
 from areabench.experiment.records import Experiment
-from areabench.results.cells import Cell, Comparison
+from areabench.results.cells import Cell
 from areabench.results.grouping import Contender, Page
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.statistics import DECIMALS, Reach, Spread, SpreadName, fewest_trials
@@ -19,31 +18,13 @@ _NOTHING = "–"
 
 
 def plain_sheet(table: Page, title: str, label: str, spread: SpreadName = "interval") -> Sheet:
-    """The table in the paper's form: one block of columns per rates setting."""
-    block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else []))
+    """The table: one block of columns per rates setting."""
+    block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if has_gaps(table) else []))
     headings = (Heading("", 1), *(Heading(describe_rates(row.rates), len(block)) for row in table.rows))
     columns = ("method", *(block * len(table.rows)))
     groups = tuple(_plain_group(table, contender, spread) for contender in table.methods)
-    notes = (*shared_notes(table, spread, with_paper=False), *own_notes(table, with_paper=False))
+    notes = (*shared_notes(table, spread), *own_notes(table))
     return Sheet(title, label, headings, columns, groups, notes)
-
-
-def paper_sheet(table: Page, title: str, label: str) -> Sheet:
-    """Each cell beside the published one: with the blocks of the paper's form below each other.
-
-    The spread is the range over trials, since the paper has no other.
-    """
-    columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
-    columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
-    groups = [
-        Group(
-            tuple(_paper_row(table, contender, cell) for contender in row.contenders for cell in contender.cells),
-            describe_rates(row.rates),
-        )
-        for row in table.rows
-    ]
-    notes = (*shared_notes(table), *own_notes(table))
-    return Sheet(title, label, (), tuple(columns), tuple(groups), notes)
 
 
 def difference_sheet(table: Page, title: str, label: str) -> Sheet | None:
@@ -56,7 +37,7 @@ def difference_sheet(table: Page, title: str, label: str) -> Sheet | None:
     groups = [
         Group(
             tuple(
-                (Entry(one.label, kind="method"), _step_size(cell), *_difference_entries(table, cell, qualities))
+                (Entry(one.label, kind="method"), step_size_entry(cell), *_difference_entries(table, cell, qualities))
                 for one in row.contenders
                 for cell in one.cells
             ),
@@ -119,33 +100,9 @@ def _plain_group(table: Page, contender: Contender, spread: SpreadName) -> Group
 
 def _plain_entries(table: Page, cell: Cell | None, spread: SpreadName) -> list[Entry]:
     if cell is None:
-        return [Entry(_NOTHING)] * (5 if _has_gaps(table) else 4)
+        return [Entry(_NOTHING)] * (5 if has_gaps(table) else 4)
     qualities = [rho_entry(table, cell, spread), *quality_entries(table, cell, spread)]
-    return [_step_size(cell), *qualities, *_trials(table, cell)]
-
-
-def _paper_row(table: Page, contender: Contender, cell: Cell) -> tuple[Entry, ...]:
-    accuracy, loss = quality_entries(table, cell, "range")
-    beside = cell.comparison
-    return (
-        Entry(contender.label, kind="method"), _step_size(cell), rho_entry(table, cell, "range"), *_paper_rho(beside),
-        accuracy, *_paper_quality(beside, "accuracy"), loss, *_paper_quality(beside, "loss"), *_trials(table, cell),
-    )  # fmt: skip
-
-
-def _paper_rho(beside: Comparison | None) -> list[Entry]:
-    if beside is None:
-        return [Entry(_NOTHING)] * 2
-    return [Entry(rho_word(beside.published.rho)), Entry(signed(beside.rho_difference))]
-
-
-def _paper_quality(beside: Comparison | None, quality: Literal["accuracy", "loss"]) -> list[Entry]:
-    if beside is None:
-        return [Entry(_NOTHING)] * 3
-    theirs: Spread = getattr(beside.published, quality)
-    inside: bool = getattr(beside, f"{quality}_in_range")
-    answer = "incomplete" if beside.ours.missing else "yes" if inside else "no"
-    return [Entry(spread_word(theirs)), Entry(answer), Entry(signed(getattr(beside, f"{quality}_difference")))]
+    return [step_size_entry(cell), *qualities, *trials_entry(table, cell)]
 
 
 # ---------------------------------------------------------------------------------------------------- entries
@@ -177,12 +134,14 @@ def _reached(reach: Reach) -> str:
     return f" ({reach.reached}/{reach.trials})" if 0 < reach.reached < reach.trials and not reach.unknown else ""
 
 
-def _step_size(cell: Cell) -> Entry:
+def step_size_entry(cell: Cell) -> Entry:
+    """The step size, and what else was tuned."""
     return Entry(cell.point, kind="step size")
 
 
-def _trials(table: Page, cell: Cell) -> list[Entry]:
-    return [Entry(trials_word(cell))] if _has_gaps(table) else []
+def trials_entry(table: Page, cell: Cell) -> list[Entry]:
+    """The column of trials, where the table has it."""
+    return [Entry(trials_word(cell))] if has_gaps(table) else []
 
 
 def trials_word(cell: Cell) -> str:
@@ -232,27 +191,21 @@ def rho_word(rho: float) -> str:
 # ---------------------------------------------------------------------------------------------------- notes
 
 
-def shared_notes(table: Page, spread: SpreadName = "range", *, with_paper: bool = True) -> tuple[str, ...]:
-    """The notes of a table: rule, rho, best values, and comparison with the paper."""
+def shared_notes(table: Page, spread: SpreadName) -> tuple[str, ...]:
+    """The notes of a table: rule, rho and best values."""
     shown = "(min – max) over the trials" if spread == "range" else "[95 % interval of the mean] over the trials"
-    notes = [
+    return (
         f"kept: {table.rule.sentence}",
         f"ρ = mean time to {table.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over the "
         "trials that reached it, >1 means that half or more did not, and a dash that it is not known",
         f"accuracy and loss: mean {shown} at the end",
         "bold (*): the best of its rates setting, and all others are outside the noise (paired permutation test with "
         "Holm's correction, 5 %); italics (~): tied with the best, not outside the noise",
-    ]
-    if with_paper:
-        notes.append(
-            "paper: the published value; in range: our mean, rounded to two decimals, lies in the published min – max "
-            "and no trial diverged (incomplete: trials are missing); Δ: ours minus published, both rounded"
-        )
-    return tuple(notes)
+    )
 
 
-def own_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
-    """What is particular to this table: trials, resolution of rho, the printed horizon, and what is missing."""
+def own_notes(table: Page) -> tuple[str, ...]:
+    """What is particular to this table: trials, resolution of rho, and what is missing."""
     notes = [f"{_trial_count(table)}{resolution_word(table.experiment)}", *_power_notes(table)]
     if any(cell.diverged for cell in table.cells):
         notes.append("diverged trials are counted but not averaged, and a cell with one is not marked as the best")
@@ -261,7 +214,7 @@ def own_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
     if any(cell.missing for cell in table.cells):
         notes.append("a cell with missing trials is not marked as the best")
     notes += [f"{one.label}: the rule keeps no step size" for one in table.methods if not table.lines(one)]
-    return (*notes, *table.skipped, *(_horizon_notes(table) if with_paper else ()))
+    return (*notes, *table.skipped)
 
 
 def _trial_count(table: Page) -> str:
@@ -278,11 +231,6 @@ def resolution_word(setting: Experiment) -> str:
     return f"; ρ is known to {record.interval_s / horizon_s:.2g}, one grid interval of {record.interval_s:g} s"
 
 
-def _horizon_notes(table: Page) -> list[str]:
-    printed = {cell.comparison.published.horizon_s for cell in table.cells if cell.comparison is not None}
-    others = sorted(printed - {table.experiment.stop.horizon_s})
-    return [f"the paper prints a horizon of {value:g} s for this table" for value in others]
-
-
-def _has_gaps(table: Page) -> bool:
+def has_gaps(table: Page) -> bool:
+    """Whether trials are missing or diverged, so that a column says how many there are."""
     return any(cell.diverged or cell.missing for cell in table.cells)
