@@ -23,13 +23,7 @@ from areabench.experiment.traces import read_trace
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.theory.constants import Constants, LipschitzConstants
-from areabench.theory.probabilities import (
-    EventProbabilities,
-    poisson_probabilities,
-    server_rate_of_period,
-    server_rate_of_poisson,
-    server_rate_of_updates,
-)
+from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import Convention, TheoremSchedule, theorem_schedule
 from areabench.theory.theorem2 import lipschitz_step_size
 
@@ -52,14 +46,14 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
             'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
         )
     if isinstance(experiment.method, AsyncSgd):  # whatever the criterion
-        return server_rate_of_updates(rates, 1)
+        return float(rates.sum())
     match experiment.aggregation:
         case EveryUpdates(updates=updates):
-            return server_rate_of_updates(rates, updates)
+            return float(rates.sum()) / updates
         case EveryPeriod(period_s=period_s):
-            return server_rate_of_period(period_s)
+            return 1 / period_s
         case poisson:
-            return server_rate_of_poisson(poisson.rate)
+            return poisson.rate
 
 
 def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:

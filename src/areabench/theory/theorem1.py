@@ -1,4 +1,4 @@
-"""Theorem 1, strongly convex functions: step sizes, contraction, bounds of E|x_s - x*|², and the terms of its rate.
+"""Theorem 1, strongly convex functions: step sizes, and bounds of E|x_s - x*|².
 
 The bound exists twice: by the proof's recursion, and in closed form with all constants written out. The closed form
 follows eq. (Lamba_convergence_starter) to eq. (Lambda_k_bound_final) without an O(.): tau = d - 1, T = K + d - 1, and
@@ -138,9 +138,6 @@ class Setting:
 # ---------------------------------------------------------------------------------------------------- contraction
 
 
-_EXCESS_MAX = 2.0  # 3(1 - r)/(1 - r³) - 1 at r = 0
-
-
 def contraction_beta(step_size: float, local_steps: int, gamma: float) -> float:
     """beta_k = 1 - alpha_k M gamma/4, Lemma properties_of_Ak; positive for alpha_k < 4/(M gamma)."""
     beta = 1 - step_size * local_steps * gamma / 4
@@ -150,55 +147,10 @@ def contraction_beta(step_size: float, local_steps: int, gamma: float) -> float:
     return beta
 
 
-def transition_matrix(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
-    """A_k, eq. (transition_matrix), shape (2n+1, 2n+1): rows and columns x_1..x_n, y_1..y_n, x_s."""
-    n, p = probabilities.count, probabilities.clients
-    matrix = np.zeros((2 * n + 1, 2 * n + 1))
-    matrix[:n, :n] = matrix[n : 2 * n, n : 2 * n] = np.diag(1 - p)
-    matrix[n : 2 * n, :n] = np.diag(p)
-    matrix[:n, -1] = beta * p
-    matrix[-1, n : 2 * n] = probabilities.server / n
-    matrix[-1, -1] = 1 - probabilities.server
-    return matrix
-
-
 def lyapunov_weights(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
     """w_k, eq. (w_k_definition), shape (2n+1,)."""
     inverse = 1 / (probabilities.count * probabilities.clients)
     return np.concatenate([inverse / beta ** (2 / 3), inverse / beta ** (1 / 3), [1 / probabilities.server]])
-
-
-def contraction_factor(minimum_probability: float, beta: float) -> float:
-    """rho_k = 1 - p_min + p_min beta_k^(1/3), eq. (rho_k_bound)."""
-    return 1 - minimum_probability * (1 - math.cbrt(beta))
-
-
-def conservative_factor(minimum_probability: float, beta: float) -> float:
-    """1 - p_min alpha_k M gamma/12 = 1 - p_min (1 - beta_k)/3, the factor that Theorem 1's rate uses; >= rho_k."""
-    return 1 - minimum_probability * (1 - beta) / 3
-
-
-def changeover_beta(excess: float) -> float:
-    """The beta at which 1 - rho_k exceeds p_min (1 - beta)/3 by the share `excess`, between 0 and 2.
-
-    With r = beta^(1/3) the ratio of the two is 3(1 - r)/(1 - r³) = 3/(1 + r + r²), a quadratic equation for r.
-    """
-    if not 0 < excess < _EXCESS_MAX:
-        raise UserError(
-            f"the excess is {excess}, the limits are above 0 and below {_EXCESS_MAX:g}; 0.05 is five percent"
-        )
-    root = (math.sqrt(12 / (1 + excess) - 3) - 1) / 2
-    return root**3
-
-
-def changeover_iteration(schedule: TheoremSchedule, local_steps: int, gamma: float, excess: float = 0.05) -> int:
-    """The first k of the second phase: 1 - rho_k is at most (1 + excess) p_min alpha_k M gamma/12 from there on.
-
-    From there the conservative factor determines the rate, and the decay is sublinear. `excess` is a share. With the
-    step sizes of Theorem 1 it is below 10 percent from the start, so that its first phase is short or absent.
-    """
-    step_size = 4 * (1 - changeover_beta(excess)) / (local_steps * gamma)
-    return max(0, math.ceil(schedule.c / step_size - schedule.d))
 
 
 # ---------------------------------------------------------------------------------------------------- one iteration
@@ -447,49 +399,3 @@ def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
     noise = proof.spread * (proof.c_3 * sigma**2 / (3 * T) + proof.c_4 * zeta**2 / (2 * T**2))
     start = proof.tau**4 * proof.start_squared / T**4 + proof.c_2 * zeta**2 / T**3
     return float(start + noise + proof.c_1 * zeta * math.sqrt(proof.psi) * synchronization)
-
-
-# ---------------------------------------------------------------------------------------------------- rate
-
-
-@dataclass(frozen=True)
-class RateTerms:
-    """The four terms of eq. (short_rate_strong_convex), in its order and without constant factors."""
-
-    noise: float
-    synchronization_noise: float
-    synchronization_heterogeneity: float
-    drift: float
-
-    @property
-    def dominating(self) -> str:
-        """The name of the greatest term."""
-        return max((field.name for field in fields(self)), key=lambda name: float(getattr(self, name)))
-
-
-def printed_rate_terms(setting: Setting, iterations: int) -> RateTerms:
-    """The terms as the paper prints them; they depend on the units of x and f, as they assume gamma >= 1."""
-    constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
-    require_count("the number of iterations K", K)
-    L, sigma, zeta, q, p = constants.L, constants.sigma, constants.zeta, events.mean_inverse, events.minimum
-    drifting = 1 + delta(M) * constants.kappa
-    return RateTerms(
-        noise=events.server_ratio * drifting * sigma**2 / (p * M * K),
-        synchronization_noise=events.server_ratio * math.sqrt(q * drifting / M) * L * sigma * zeta / (p * K**1.5),
-        synchronization_heterogeneity=events.server_ratio * math.sqrt(q * L**3 * sigma * zeta**3 / p) / K**1.5,
-        drift=events.server_ratio * (delta(M) + math.sqrt(p) * q) * L**4 * zeta**2 / (p * K) ** 2,
-    )
-
-
-def rate_terms(setting: Setting, iterations: int) -> RateTerms:
-    """The terms corrected: L/gamma, sigma/gamma, q_bar + 1/p_s for q_bar, p_min for its root in the third, no kappa."""
-    constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
-    require_count("the number of iterations K", K)
-    L, sigma, zeta = constants.L / constants.gamma, constants.sigma / constants.gamma, constants.zeta
-    p, q = events.minimum, events.mean_inverse + 1 / events.server
-    return RateTerms(
-        noise=events.server_ratio * sigma**2 / (p * M * K),
-        synchronization_noise=events.server_ratio * math.sqrt(q / M) * L * sigma * zeta / (p * K**1.5),
-        synchronization_heterogeneity=events.server_ratio * math.sqrt(q * L**3 * sigma * zeta**3) / (p * K**1.5),
-        drift=events.server_ratio * (delta(M) + math.sqrt(p) * q) * L**4 * zeta**2 / (p * K) ** 2,
-    )
