@@ -90,28 +90,14 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
 
 def discordance(permutation: Integers) -> float:
     """Share of all pairs in the wrong order: (1 - Kendall's tau)/2; 0 for fewer than two entries."""
+    from scipy.stats import kendalltau  # slow to import
+
     count = len(permutation)
-    return 2.0 * inversions(permutation) / (count * (count - 1)) if count > 1 else 0.0
-
-
-def inversions(permutation: Integers) -> int:
-    """Pairs i < j with permutation[i] > permutation[j], in O(N log N).
-
-    Bit by bit from the top, entries whose higher bits agree are together in their old order: a pair in which a 1 of
-    this bit comes before a 0 is an inversion. Then zeros and ones are separated. Entries are 0 to N - 1, each once, so
-    the higher bits alone say where a group begins.
-    """
-    values, index, total = permutation.astype(np.int64), np.arange(len(permutation)), 0
-    for bit in reversed(range(max(len(values) - 1, 0).bit_length())):
-        start, ones = values >> bit + 1 << bit + 1, values >> bit & 1
-        counted = np.concatenate(([0], np.cumsum(ones)))
-        ones_before = counted[index] - counted[start]
-        total += int(ones_before[ones == 0].sum())
-        rank = np.where(ones, ones_before, index - start - ones_before)
-        separated = np.empty_like(values)
-        separated[(values >> bit << bit) + rank] = values
-        values = separated
-    return total
+    if count < 2:
+        return 0.0
+    pairs = count * (count - 1) // 2
+    tau = float(kendalltau(np.arange(count), permutation).statistic)
+    return round((1 - tau) / 2 * pairs) / pairs  # a whole number of pairs: no rounding is left
 
 
 def first_difference(first: Integers, second: Integers) -> int | None:
@@ -291,13 +277,12 @@ def mean_of_counts(counts: Integers) -> float:
 
 
 def histogram_distance(first: Integers, second: Integers) -> float:
-    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...: the area between their cumulative shares."""
+    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...; NaN where one is empty."""
+    from scipy.stats import wasserstein_distance  # slow to import
+
     if not first.any() or not second.any():
         return math.nan
-    shares = np.zeros((2, max(len(first), len(second))))
-    for share, counts in zip(shares, (first, second), strict=True):
-        share[: len(counts)] = counts / counts.sum()
-    return float(np.abs(np.cumsum(shares[0] - shares[1])).sum())
+    return float(wasserstein_distance(np.arange(len(first)), np.arange(len(second)), first, second))
 
 
 # ---------------------------------------------------------------------------------------------------- trajectories

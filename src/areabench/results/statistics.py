@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -253,19 +254,18 @@ def kaplan_meier(seen_until_s: Floats, is_reached: NDArray[np.bool_], end_s: flo
 
     The interval is that of log(-log(1 - share)) with Greenwood's variance; NaN where nothing or everything is reached.
     """
+    from scipy.stats import CensoredData, ecdf  # slow to import
+
     times_s = np.unique(seen_until_s[is_reached])
-    watched = np.array([np.count_nonzero(seen_until_s >= time_s) for time_s in times_s])
-    events = np.array([np.count_nonzero(seen_until_s[is_reached] == time_s) for time_s in times_s])
-    left = np.cumprod(1 - events / watched) if len(times_s) else np.empty(0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(np.cumsum(events / (watched * (watched - events)))) / np.log(left)
-        low, high = (1 - left ** np.exp(sign * 1.959964 * error) for sign in (1, -1))
-    low, high = (np.where(left > 0, end, math.nan) for end in (low, high))
+    left = ecdf(CensoredData.right_censored(seen_until_s, ~is_reached)).sf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where everything is reached
+        interval = left.confidence_interval(method="log-log")
     return ReachCurve(
         time_s=np.append(0.0, times_s),
-        share=np.append(0.0, 1 - left),
-        low=np.append(math.nan, low),
-        high=np.append(math.nan, high),
+        share=np.append(0.0, 1 - left.evaluate(times_s)),
+        low=np.append(math.nan, 1 - interval.high.evaluate(times_s)),
+        high=np.append(math.nan, 1 - interval.low.evaluate(times_s)),
         censored_s=np.sort(seen_until_s[~is_reached]),
         end_s=end_s,
     )
