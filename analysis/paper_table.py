@@ -10,13 +10,12 @@ from pathlib import Path
 from paper.rules import PAPER_RULE, PUBLISHED
 from paper.table import ALL_COLUMNS, cells_beside_paper, paper_sheet, paper_tables
 
-from areabench.cli.table import table_title
 from areabench.errors import UserError
 from areabench.sweeps.read import open_finished
-from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
+from areabench.views.tables.forms import Sheet, as_csv, as_latex, as_markdown, as_text
 
 RULES = {rule.name: rule for rule in (PUBLISHED, PAPER_RULE)}
-FORMS: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
+FORMS: dict[str, Callable[[Sheet], str]] = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,16 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"paper_table: {error}", file=sys.stderr)
         return 2
-    tables = [(sweep, table) for sweep in sweeps for table in paper_tables(sweep, RULES[options.keep])]
-    if not any(table.cells for _, table in tables):
+    tables = [table for sweep in sweeps for table in paper_tables(sweep, RULES[options.keep])]
+    if not any(table.cells for table in tables):
         print("paper_table: the paper shows none of these runs", file=sys.stderr)
         return 2
     if options.format == "csv":
-        print(to_csv(ALL_COLUMNS, cells_beside_paper([(sweep.plan.name, table) for sweep, table in tables])), end="")
+        print(as_csv(ALL_COLUMNS, cells_beside_paper(tables)), end="")
         return 0
-    form = FORMS[options.format]
-    sheets = [paper_sheet(table, table_title(sweep, table), sweep.plan.name) for sweep, table in tables]
-    print("\n".join(map(form, sheets)), end="")
+    print("\n".join(map(FORMS[options.format], map(paper_sheet, tables))), end="")
     return 0
 
 

@@ -19,11 +19,11 @@ from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
 from areabench.results.cells import Cell
 from areabench.results.comparison import RunComparison, compare_runs
-from areabench.results.grouping import build_tables
+from areabench.results.grouping import comparisons_of
 from areabench.results.retention import named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Entry
+from areabench.views.tables.forms import TableCell
 from areabench.views.tables.sheets import spread_word
 
 TOLERANCE_PERCENT = 2.0
@@ -88,9 +88,8 @@ def _cells(sweep: Sweep) -> dict[tuple[object, ...], Cell]:
     if sweep.missing:
         reason = f" ({sweep.failures[0].reason})" if sweep.failures else ""
         raise UserError(f"{sweep.folder}: {len(sweep.missing)} of its runs missing{reason}; run its sweep again")
-    experiments = [result.experiment for result in sweep.results]
-    (table,) = build_tables(experiments, sweep.results, named_rule("all"), TARGET)
-    cells = [cell for row in table.rows for contender in row.contenders for cell in contender.cells]
+    (table,) = comparisons_of(sweep, named_rule("all"), TARGET)
+    cells = [cell for entry in table.entries for cell in entry.cells]
     return {(cell.experiment.rates, cell.experiment.method): cell for cell in cells}
 
 
@@ -113,19 +112,19 @@ def quality_table(twins: list[Twins]) -> str:
     return entry_table(columns, [_quality_row(one) for one in twins])
 
 
-def _quality_row(one: Twins) -> list[Entry]:
+def _quality_row(one: Twins) -> list[TableCell]:
     real, simulated, beside = one.real, one.simulated, one.published
     paper = beside.published if beside else None
     return [
-        Entry(cell_word(real)),
+        TableCell(cell_word(real)),
         _spread(real.accuracy, is_bold=beside is not None and beside.accuracy_in_range),
         _spread(simulated.accuracy),
         _spread(paper.accuracy if paper else None),
         _spread(real.loss, is_bold=beside is not None and beside.loss_in_range),
         _spread(simulated.loss),
         _spread(paper.loss if paper else None),
-        Entry("yes" if one.clocks_agree else "no"),
-        Entry(_NONE if beside is None else "yes" if beside.agrees else "no"),
+        TableCell("yes" if one.clocks_agree else "no"),
+        TableCell(_NONE if beside is None else "yes" if beside.agrees else "no"),
     ]
 
 
@@ -133,7 +132,7 @@ def time_table(twins: list[Twins]) -> str:
     """Time to the target, updates, and how far apart the arrivals are."""
     columns = ["method, α, rates", f"time to {TARGET:g} %: real time", "simulated", "paper", "updates: real time"]
     columns += ["simulated", "difference", "arrivals late by (p50)", "pairs in the other order"]
-    return entry_table(columns, [[Entry(word) for word in _time_row(one)] for one in twins])
+    return entry_table(columns, [[TableCell(word) for word in _time_row(one)] for one in twins])
 
 
 def _time_row(one: Twins) -> list[str]:
@@ -160,8 +159,8 @@ def cell_word(cell: Cell) -> str:
     return f"{label}, {cell.step_size:g}, {describe_rates(cell.experiment.rates).partition(' ')[0]}"
 
 
-def _spread(spread: Spread | None, *, is_bold: bool = False) -> Entry:
-    return Entry(_NONE) if spread is None else Entry(spread_word(spread), is_bold=is_bold)
+def _spread(spread: Spread | None, *, is_bold: bool = False) -> TableCell:
+    return TableCell(_NONE) if spread is None else TableCell(spread_word(spread), is_bold=is_bold)
 
 
 def _seconds(rho: float, horizon_s: float) -> str:

@@ -22,7 +22,7 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment, ExponentialDelays, Stop
 from areabench.results.cells import Cell
-from areabench.results.grouping import Page
+from areabench.results.grouping import Comparison
 from areabench.results.retention import best_by, every
 from areabench.results.statistics import DECIMALS, Spread
 from areabench.sweeps.read import Result
@@ -103,7 +103,7 @@ class Counts:
 
 
 def matches(
-    tables: Sequence[Page], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
+    tables: Sequence[Comparison], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
 ) -> tuple[Match, ...]:
     """For each published cell the one of ours that `counts`; two are an error, so that neither replaces the other."""
     found: dict[PublishedCell, BesidePaper] = {}

@@ -40,10 +40,10 @@ from paper.rules import SINGLE_PRECISION_GAP
 from paper.table import notes_for_all, notes_of, paper_sheet, paper_tables
 
 from areabench.errors import UserError
-from areabench.results.grouping import Page
+from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Entry, markdown, to_markdown
-from areabench.views.tables.sheets import signed, spread_word
+from areabench.views.tables.forms import TableCell, as_markdown, markdown
+from areabench.views.tables.sheets import spread_word, with_sign
 
 _NOISY = 1.5  # largest published loss over the smallest
 
@@ -80,7 +80,7 @@ def results_page(sweeps: Sequence[Sweep], folder: Path, command: str) -> str:
 
 def _top(
     sweeps: Sequence[Sweep],
-    tables: Sequence[Page],
+    tables: Sequence[Comparison],
     main: Sequence[Match],
     equal: Sequence[Match],
     command: str,
@@ -197,7 +197,7 @@ def _retention(sweeps: Sequence[Sweep]) -> str:
     return f"## Which step sizes are kept\n\n{paragraph(words)}\n{retention_table(groups)}"
 
 
-def _tables(tables: Sequence[Page], main: Sequence[Match]) -> str:
+def _tables(tables: Sequence[Comparison], main: Sequence[Match]) -> str:
     """The eight tables, each cell beside the published one."""
     counted = {id(one.beside.ours) for one in main if one.beside is not None}
     shown = [table for table in tables if any(id(cell) in counted for cell in table.cells)]
@@ -205,11 +205,11 @@ def _tables(tables: Sequence[Page], main: Sequence[Match]) -> str:
         return ""
     shared = dict.fromkeys(note for table in shown for note in notes_for_all(table))
     notes = bullets(markdown(note) for note in shared)
-    sheets = [replace(paper_sheet(table, table.title, table.title), notes=notes_of(table)) for table in shown]
-    return "\n".join(["## The tables\n", notes, *(to_markdown(sheet, level=3) for sheet in sheets)])
+    sheets = [replace(paper_sheet(table), title=table.title, notes=notes_of(table)) for table in shown]
+    return "\n".join(["## The tables\n", notes, *(as_markdown(sheet, level=3) for sheet in sheets)])
 
 
-def _horizons(tables: Sequence[Page], main: Sequence[Match]) -> str:
+def _horizons(tables: Sequence[Comparison], main: Sequence[Match]) -> str:
     """The tables whose printed horizon does not fit, at both horizons."""
     cells = [cell for cell in published_cells() if cell.horizon_s != cell.recovered_horizon_s]
     printed = {one.published: one for one in matches(tables, cells, at_printed_horizon)}
@@ -307,14 +307,15 @@ def _is_between(one: BesidePaper, other: BesidePaper) -> bool:
     return low <= one.published.loss.mean <= high
 
 
-def _row(one: BesidePaper, other: dict[PublishedCell, Match]) -> list[Entry]:
+def _row(one: BesidePaper, other: dict[PublishedCell, Match]) -> list[TableCell]:
     cell, match = one.published, Match(one.published, one)
     row = [
-        Entry(cell_word(match), f", {one.ours.diverged} diverged" if one.ours.diverged else ""), Entry(cell.table),
-        accuracy_entry(match), Entry(spread_word(cell.accuracy)), Entry(signed(one.accuracy_difference)),
-        Entry(_half_ranges(distance(one.ours.accuracy, cell.accuracy))),
-        loss_entry(match), Entry(spread_word(cell.loss)), Entry(signed(one.loss_difference)),
-        Entry(_half_ranges(distance(one.ours.loss, cell.loss))),
+        TableCell(cell_word(match), f", {one.ours.diverged} diverged" if one.ours.diverged else ""),
+        TableCell(cell.table),
+        accuracy_entry(match), TableCell(spread_word(cell.accuracy)), TableCell(with_sign(one.accuracy_difference)),
+        TableCell(_half_ranges(distance(one.ours.accuracy, cell.accuracy))),
+        loss_entry(match), TableCell(spread_word(cell.loss)), TableCell(with_sign(one.loss_difference)),
+        TableCell(_half_ranges(distance(one.ours.loss, cell.loss))),
     ]  # fmt: skip
     if other:
         again = other.get(cell, Match(cell, None))

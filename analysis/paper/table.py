@@ -11,24 +11,24 @@ from paper.rules import PUBLISHED
 
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
-from areabench.results.grouping import Contender, Page, build_tables
+from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Rule
 from areabench.results.statistics import Spread
 from areabench.results.table import CELL_COLUMNS, CellValues, cell_values
 from areabench.runfile.read import frame_of
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Entry, Group, Sheet
+from areabench.views.tables.forms import Group, Sheet, TableCell
 from areabench.views.tables.sheets import (
     has_gaps,
     own_notes,
-    quality_entries,
-    rho_entry,
+    quality_cells,
+    rho_cell,
     rho_word,
     shared_notes,
-    signed,
     spread_word,
-    step_size_entry,
-    trials_entry,
+    step_size_cell,
+    trials_cell,
+    with_sign,
 )
 
 if TYPE_CHECKING:
@@ -47,67 +47,70 @@ PAPER_COLUMNS = (
 ALL_COLUMNS = (*CELL_COLUMNS, *PAPER_COLUMNS)
 
 
-def paper_tables(sweep: Sweep, rule: Rule = PUBLISHED) -> tuple[Page, ...]:
+def paper_tables(sweep: Sweep, rule: Rule = PUBLISHED) -> tuple[Comparison, ...]:
     """The tables of a sweep with the step sizes that the paper shows, or those that another rule keeps."""
-    return build_tables(sweep.plan.experiments, sweep.results, rule)
+    return comparisons_of(sweep, rule)
 
 
 # ---------------------------------------------------------------------------------------------------- words
 
 
-def paper_sheet(table: Page, title: str, label: str) -> Sheet:
+def paper_sheet(comparison: Comparison) -> Sheet:
     """Each cell beside the published one, with the blocks of rates below each other.
 
     The spread is the range over trials, since the paper has no other.
     """
     columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
-    columns += ["loss", "paper", "in range", "Δ", *(["trials"] if has_gaps(table) else [])]
+    columns += ["loss", "paper", "in range", "Δ"]
+    if has_gaps(comparison):
+        columns.append("trials")
     groups = [
         Group(
-            tuple(_row(table, contender, cell) for contender in row.contenders for cell in contender.cells),
-            describe_rates(row.rates),
+            tuple(_row(comparison, entry.label, cell) for entry in row for cell in entry.cells), describe_rates(rates)
         )
-        for row in table.rows
+        for rates, row in comparison.rows.items()
     ]
-    return Sheet(title, label, (), tuple(columns), tuple(groups), (*notes_for_all(table), *notes_of(table)))
+    notes = (*notes_for_all(comparison), *notes_of(comparison))
+    return Sheet(comparison.heading, comparison.sweep, (), tuple(columns), tuple(groups), notes)
 
 
-def notes_for_all(table: Page) -> tuple[str, ...]:
+def notes_for_all(comparison: Comparison) -> tuple[str, ...]:
     """The notes that tables of one rule share."""
-    return (*shared_notes(table, "range"), LEGEND)
+    return (*shared_notes(comparison, "range"), LEGEND)
 
 
-def notes_of(table: Page) -> tuple[str, ...]:
+def notes_of(comparison: Comparison) -> tuple[str, ...]:
     """The notes of this table, and the printed horizon where ours is another one."""
-    printed = {beside.published.horizon_s for cell in table.cells if (beside := beside_paper(cell)) is not None}
-    others = sorted(printed - {table.experiment.stop.horizon_s})
+    printed = {beside.published.horizon_s for cell in comparison.cells if (beside := beside_paper(cell)) is not None}
+    others = sorted(printed - {comparison.experiment.stop.horizon_s})
     horizons = [f"the paper prints a horizon of {value:g} s for this table" for value in others]
-    return (*own_notes(table), *horizons)
+    return (*own_notes(comparison), *horizons)
 
 
-def _row(table: Page, contender: Contender, cell: Cell) -> tuple[Entry, ...]:
-    accuracy, loss = quality_entries(table, cell, "range")
+def _row(comparison: Comparison, label: str, cell: Cell) -> tuple[TableCell, ...]:
+    accuracy, loss = quality_cells(comparison, cell, "range")
     beside = beside_paper(cell)
     return (
-        Entry(contender.label, kind="method"), step_size_entry(cell), rho_entry(table, cell, "range"), *_rho(beside),
-        accuracy, *_quality(beside, "accuracy"), loss, *_quality(beside, "loss"), *trials_entry(table, cell),
+        TableCell(label, kind="method"), step_size_cell(cell), rho_cell(comparison, cell, "range"), *_rho(beside),
+        accuracy, *_quality(beside, "accuracy"), loss, *_quality(beside, "loss"), *trials_cell(comparison, cell),
     )  # fmt: skip
 
 
-def _rho(beside: BesidePaper | None) -> list[Entry]:
+def _rho(beside: BesidePaper | None) -> list[TableCell]:
     if beside is None:
-        return [Entry(_NOTHING)] * 2
-    return [Entry(rho_word(beside.published.rho)), Entry(signed(beside.rho_difference))]
+        return [TableCell(_NOTHING)] * 2
+    return [TableCell(rho_word(beside.published.rho)), TableCell(with_sign(beside.rho_difference))]
 
 
-def _quality(beside: BesidePaper | None, quality: Literal["accuracy", "loss"]) -> list[Entry]:
+def _quality(beside: BesidePaper | None, quality: Literal["accuracy", "loss"]) -> list[TableCell]:
     if beside is None:
-        return [Entry(_NOTHING)] * 3
+        return [TableCell(_NOTHING)] * 3
     theirs: Spread = getattr(beside.published, quality)
     answer = "yes" if getattr(beside, f"{quality}_in_range") else "no"
     if beside.ours.missing:
         answer = "incomplete"
-    return [Entry(spread_word(theirs)), Entry(answer), Entry(signed(getattr(beside, f"{quality}_difference")))]
+    difference = with_sign(getattr(beside, f"{quality}_difference"))
+    return [TableCell(spread_word(theirs)), TableCell(answer), TableCell(difference)]
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -115,17 +118,17 @@ def _quality(beside: BesidePaper | None, quality: Literal["accuracy", "loss"]) -
 
 def paper_frame(sweep: Sweep) -> pd.DataFrame:
     """The cells that the paper shows beside its values; a rho that was not reached is infinite."""
-    cells = cells_beside_paper([(sweep.plan.name, table) for table in paper_tables(sweep)])
+    cells = cells_beside_paper(paper_tables(sweep))
     return frame_of(
         [{name: math.nan if value is None else value for name, value in cell.items()} for cell in cells],
         columns=list(ALL_COLUMNS),
     )
 
 
-def cells_beside_paper(tables: Sequence[tuple[str, Page]]) -> Iterator[CellValues]:
-    """The cells of tables by column, with the paper's; each table comes with the name of its sweep."""
-    cells = [cell for _, table in tables for cell in table.cells]
-    for cell, values in zip(cells, cell_values(tables), strict=True):
+def cells_beside_paper(comparisons: Sequence[Comparison]) -> Iterator[CellValues]:
+    """The cells of comparisons by column, with the paper's."""
+    cells = [cell for comparison in comparisons for cell in comparison.cells]
+    for cell, values in zip(cells, cell_values(comparisons), strict=True):
         yield {**values, **_paper_values(beside_paper(cell))}
 
 

@@ -25,7 +25,7 @@ from paper.published import (
 )
 from paper.rules import as_published, largest_finite, widest_gaps
 from paper.table import ALL_COLUMNS, cells_beside_paper, paper_sheet
-from tests.support.results import run
+from tests.support.results import run, sweep_of
 
 from areabench.engine.events import State
 from areabench.experiment.method_records import Area, FedBuff
@@ -41,12 +41,11 @@ from areabench.experiment.problem_records import (
 from areabench.experiment.records import Clients, Experiment, NormalRates, Stop, UniformRates
 from areabench.problems.datasets import Dataset
 from areabench.results.cells import Cell
-from areabench.results.grouping import Page, build_tables
+from areabench.results.grouping import Comparison, comparisons_of
 from areabench.results.retention import Choice, named_rule
 from areabench.results.statistics import Spread
-from areabench.sweeps.plan import Member, SweepPlan
-from areabench.sweeps.read import Result, Sweep
-from areabench.views.tables.forms import to_csv
+from areabench.sweeps.read import Result
+from areabench.views.tables.forms import as_csv
 
 FIRST = Experiment(
     clients=Clients(count=128, local_steps=1),
@@ -194,9 +193,9 @@ def cell(*results: Result, planned: int = 0) -> BesidePaper:
     return found
 
 
-def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Page:
+def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Comparison:
     """The one table of some runs, with every step size."""
-    (built,) = build_tables(planned or [result.experiment for result in results], results, named_rule("all"))
+    (built,) = comparisons_of(sweep_of(results, planned), named_rule("all"))
     return built
 
 
@@ -232,21 +231,21 @@ def test_a_cell_with_missing_trials_never_agrees() -> None:
     assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
     planned = [run(seed=seed).experiment for seed in (1, 2)]
     built = table([run(accuracy=87.38, loss=0.74)], planned)
-    (row,) = paper_sheet(built, "title", "label").groups[0].rows
+    (row,) = paper_sheet(built).groups[0].rows
     assert [entry.value for entry in row].count("incomplete") == 2
-    (values,) = csv.DictReader(io.StringIO(to_csv(ALL_COLUMNS, cells_beside_paper([("s", built)]))))
+    (values,) = csv.DictReader(io.StringIO(as_csv(ALL_COLUMNS, cells_beside_paper([built]))))
     assert (values["accuracy_in_range"], values["loss_in_range"]) == ("", "")
 
 
 def test_the_published_value_stands_beside_ours() -> None:
-    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]), "title", "label")
+    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]))
     (row,) = sheet.groups[0].rows
     assert [entry.value for entry in row] == [
         "AREA", "100", "0.30", "0.29", "+0.01", "87.00", "87.38 (87.07 – 87.92)", "no", "-0.38", "0.74",
         "0.74 (0.73 – 0.75)", "yes", "+0.00",
     ]  # fmt: skip
     assert "the paper prints a horizon of 15 s for this table" in sheet.notes
-    unpublished = paper_sheet(table([run(Area(step_size=7.0))]), "title", "label")
+    unpublished = paper_sheet(table([run(Area(step_size=7.0))]))
     assert [entry.value for entry in unpublished.groups[0].rows[0][-3:]] == ["–", "–", "–"]
 
 
@@ -255,9 +254,7 @@ def test_the_script_prints_each_form(
     form: str, has: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown, hidden = run(), run(Area(step_size=7.0))
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", "run.h5") for one in (shown, hidden))
-    sweep = Sweep(SweepPlan("first", "", members, ""), (shown, hidden), (), ())
-    monkeypatch.setattr(paper_table, "open_finished", lambda folders: [sweep])
+    monkeypatch.setattr(paper_table, "open_finished", lambda folders: [sweep_of([shown, hidden])])
     assert paper_table.main(["runs", "--format", form]) == 0
     assert capsys.readouterr().out.count(has) == 1
     assert paper_table.main(["runs", "--format", "csv", "--keep", "paper-rule"]) == 0

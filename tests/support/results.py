@@ -15,7 +15,8 @@ from areabench.engine.events import State, Status
 from areabench.experiment.method_records import Area, MethodSettings
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
 from areabench.experiment.records import Clients, Experiment, RateSettings, Record, Stop
-from areabench.sweeps.read import Result
+from areabench.sweeps.plan import Member, SweepPlan
+from areabench.sweeps.read import Result, Sweep
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID
     clients=Clients(count=128),
@@ -56,3 +57,10 @@ def run(
 def counts(values: Sequence[int]) -> npt.NDArray[np.int64]:
     """Numbers of updates, clients or steps."""
     return np.array(values, np.int64)
+
+
+def sweep_of(results: Sequence[Result], planned: Sequence[Experiment] = (), **changes: Any) -> Sweep:
+    """A sweep called `one` of these results; planned are their experiments, where no others are."""
+    experiments = planned or [result.experiment for result in results]
+    members = tuple(Member((), experiment.seed, experiment, "", "run.h5") for experiment in experiments)
+    return replace(Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ()), **changes)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from areabench.experiment.labels import describe_rates, describe_split
 from areabench.results.cells import Cell
-from areabench.results.grouping import Page, build_tables
-from areabench.results.ranking import QUALITIES, Standing
-from areabench.results.retention import RuleName, named_rule, rule_of
-from areabench.results.statistics import Spread
+from areabench.results.grouping import Comparison, comparisons_of
+from areabench.results.ranking import QUALITIES
+from areabench.results.retention import RuleName, named_rule
 from areabench.runfile.export import Columns, columns_of
 from areabench.runfile.read import frame_of
 from areabench.sweeps.read import Sweep
@@ -37,50 +36,39 @@ def sweep_table(sweep: Sweep, keep: RuleName = "all", target: float = 80.0) -> p
     (docs/tables.md; a tuned sweep has chosen its own), `target` is the test accuracy in percent whose time is shown. A
     rho that was not reached is infinite; what is not known is missing.
     """
-    rule = rule_of(sweep, named_rule(keep, target=target))
-    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
-    cells = cell_values([(sweep.plan.name, table) for table in tables])
+    cells = cell_values(comparisons_of(sweep, named_rule(keep, target=target), target))
     rows = [{name: math.nan if value is None else value for name, value in cell.items()} for cell in cells]
     return frame_of(rows, columns=list(CELL_COLUMNS))
 
 
 def table_columns(sweep: Sweep, target: float = 80.0) -> Columns:
     """The cells of a sweep's table by column, with all of its step sizes."""
-    rule = rule_of(sweep, named_rule("all", target=target))
-    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
-    return columns_of(list(cell_values([(sweep.plan.name, table) for table in tables])))
+    return columns_of(list(cell_values(comparisons_of(sweep, named_rule("all"), target))))
 
 
-def cell_values(tables: Sequence[tuple[str, Page]]) -> Iterator[CellValues]:
-    """The cells of tables by column; each table comes with the name of its sweep."""
-    for sweep, table in tables:
-        for contender in table.methods:
-            for cell in (cell for line in table.lines(contender) for cell in line if cell is not None):
-                yield dict(zip(CELL_COLUMNS, _values(sweep, table, contender.label, cell), strict=True))
+def cell_values(comparisons: Sequence[Comparison]) -> Iterator[CellValues]:
+    """The cells of comparisons by column."""
+    for comparison in comparisons:
+        for entry in comparison.methods:
+            for line in comparison.lines(entry.setting):
+                for cell in line:
+                    if cell is not None:
+                        yield dict(zip(CELL_COLUMNS, _values(comparison, entry.label, cell), strict=True))
 
 
-def _values(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
-    experiment, reach = cell.experiment, cell.reach
-    clients, horizon_s = experiment.clients, experiment.stop.horizon_s
-    return [
-        sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
-        describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
-        cell.tuned or None, table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target,
-        reach.reached, reach.mean_s, reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
-        *_interval(cell.accuracy), *_interval(cell.loss), *_interval(cell.rho),
-        *(value for quality in QUALITIES for value in _standing(table.standing(cell, quality))),
-    ]  # fmt: skip
-
-
-def _interval(spread: Spread | None) -> list[float | None]:
-    return [None] * 2 if spread is None or math.isnan(spread.low) else [spread.low, spread.high]
-
-
-def _standing(standing: Standing) -> list[object]:
-    """Mark, and the difference from the best mean."""
-    found = standing.difference
-    return [standing.mark or None, *([None] * 4 if found is None else [found.mean, found.low, found.high, found.p])]
-
-
-def _spread(spread: Spread | None) -> list[float | None]:
-    return [None] * 3 if spread is None else [spread.mean, spread.minimum, spread.maximum]
+def _values(comparison: Comparison, method: str, cell: Cell) -> Iterator[object]:
+    experiment = cell.experiment
+    yield from (comparison.sweep, comparison.title, experiment.clients.count, experiment.clients.local_steps)
+    yield from (describe_split(experiment.split), describe_rates(experiment.rates))
+    yield from (experiment.stop.horizon_s, experiment.record.interval_s, method, cell.step_size, cell.tuned or None)
+    yield from (comparison.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target)
+    yield from (cell.reach.reached, cell.reach.mean_s, cell.reach.rho)
+    for spread in (cell.accuracy, cell.loss):
+        yield from (None, None, None) if spread is None else (spread.mean, spread.minimum, spread.maximum)
+    for spread in (cell.accuracy, cell.loss, cell.rho):
+        yield from (None, None) if spread is None or math.isnan(spread.low) else (spread.low, spread.high)
+    for quality in QUALITIES:
+        rank = comparison.rank(cell, quality)
+        apart = rank.difference
+        yield rank.mark or None
+        yield from (None,) * 4 if apart is None else (apart.mean, apart.low, apart.high, apart.p)
