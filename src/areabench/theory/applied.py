@@ -109,8 +109,10 @@ def curvature_constants(settings: Theorem1Schedule, problem: Problem) -> Constan
 def theorem2_step(settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: Rates) -> float:
     """Theorem 2's constant alpha for the experiment's number of iterations."""
     iterations = settings.iterations or expected_iterations(experiment, rates)
-    events, M = event_probabilities(experiment, rates), experiment.clients.local_steps
-    return lipschitz_step_size(lipschitz_constants(settings, problem), events, M, iterations)
+    events = event_probabilities(experiment, rates)
+    return lipschitz_step_size(
+        lipschitz_constants(settings, problem), events, experiment.clients.local_steps, iterations
+    )
 
 
 def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:
