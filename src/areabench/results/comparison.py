@@ -134,10 +134,11 @@ def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
 
 def shift_of(time_s: Floats, shift_s: Floats) -> Shift:
     """Quantiles, and the straight line that fits best; NaN where all arrivals are at one time."""
-    mean_s, variance = time_s.mean() if len(time_s) else math.nan, time_s.var() if len(time_s) else 0.0
-    slope = float(((time_s - mean_s) * shift_s).mean() / variance) if variance else math.nan
-    offset_s = float(shift_s.mean() - slope * mean_s) if variance else math.nan
-    return Shift(quantiles(shift_s), offset_s, 100.0 * slope)
+    variance = time_s.var() if len(time_s) else 0.0
+    if not variance:
+        return Shift(quantiles(shift_s), math.nan, math.nan)
+    slope = float(((time_s - time_s.mean()) * shift_s).mean() / variance)
+    return Shift(quantiles(shift_s), float(shift_s.mean() - slope * time_s.mean()), 100.0 * slope)
 
 
 def quantiles(values: NDArray[Any]) -> Quantiles:
@@ -205,27 +206,28 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
     """Compare two runs; raises UserError unless they are of one experiment and have ended."""
     check_same_experiment(first, second)
     client = most_different(first.served, second.served)
-    logged = all(run.experiment.record.events for run in (first, second))
-    sequences = (arrivals(first.events_array), arrivals(second.events_array)) if logged else None
+    data = None
+    if first.experiment.data is not None:
+        digests = [run.provenance.data_digest for run in (first, second)]
+        data = DataComparison(digests[0], digests[1], digests[0] == digests[1] if all(digests) else None)
+    order = shift = None
+    if first.experiment.record.events and second.experiment.record.events:
+        arrived = [arrivals(run.events_array) for run in (first, second)]
+        order = order_of(arrived[0], arrived[1])
+        shift = shift_of(*time_shifts(arrived[0], arrived[1]))
     return RunComparison(
-        data=None if first.experiment.data is None else data_of(first, second),
+        data=data,
         updates=pair(first.status.updates, second.status.updates),
         client=client,
         client_updates=pair(int(first.served[client]), int(second.served[client])),
         server_steps=pair(first.status.server_steps, second.status.server_steps),
         mean_staleness=pair(mean_of_counts(first.staleness), mean_of_counts(second.staleness)),
         staleness_distance=histogram_distance(first.staleness, second.staleness),
-        order=order_of(*sequences) if sequences else None,
-        shift=shift_of(*time_shifts(*sequences)) if sequences else None,
+        order=order,
+        shift=shift,
         loss=_trajectory(first, second, "train_loss"),
         accuracy=_trajectory(first, second, "test_accuracy"),
     )
-
-
-def data_of(first: Run, second: Run) -> DataComparison:
-    """Whether two runs have the same data."""
-    one, other = first.provenance.data_digest, second.provenance.data_digest
-    return DataComparison(one, other, one == other if one and other else None)
 
 
 def check_same_experiment(first: Run, second: Run) -> None:
@@ -235,7 +237,8 @@ def check_same_experiment(first: Run, second: Run) -> None:
             raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
     if keys := differing_keys(first.experiment, second.experiment):
         values = [dict(flatten(run.experiment)) for run in (first, second)]
-        words = ", ".join(f"{key} ({_shown(values[0].get(key))} and {_shown(values[1].get(key))})" for key in keys)
+        shown = [["not set" if each.get(key) is None else str(each[key]) for each in values] for key in keys]
+        words = ", ".join(f"{key} ({' and '.join(pair)})" for key, pair in zip(keys, shown, strict=True))
         raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
 
 
@@ -244,10 +247,6 @@ def differing_keys(first: Experiment, second: Experiment) -> list[str]:
     flat = [dict(flatten(experiment)) for experiment in (first, second)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     return [key for key in keys if not key.startswith(_FREE) and flat[0].get(key) != flat[1].get(key)]
-
-
-def _shown(value: object) -> str:
-    return "not set" if value is None else str(value)
 
 
 def pair(first: float, second: float) -> Pair:

@@ -176,8 +176,8 @@ def comparisons_of(sweep: Sweep, rule: Rule, target: float = 80.0) -> tuple[Comp
     Methods that differ only in tuned keys are one.
     """
     judged = [result for result in sweep.results if _is_judged(result)]
-    own, title = rule_of(sweep, rule), sweep.plan.title or sweep.plan.name
-    found = _group(sweep.plan.experiments, judged, own, target, sweep.tuned_keys)
+    found = _group(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
+    title = sweep.plan.title or sweep.plan.name
     note = "" if sweep.transport == "simulator" else ", in real time"
     if failed := len(sweep.failures):
         note += f" ({failed:,} run{'' if failed == 1 else 's'} failed, see failures.csv)"
@@ -268,7 +268,8 @@ def _entries(
     for rates in dict.fromkeys(rates for rates, _ in asked):
         names.clear()
         for setting, label in zip(settings, labels, strict=True):
-            name, there = setting.method.name, done[rates, setting]
+            name = setting.method.name
+            there = done[rates, setting]
             choice = rule.choose(there, seeds) if there else Choice((), ())
             cells = _cells(asked[rates, setting], there, choice, target, tuned)
             yield Entry(rates, setting, names.count(name), label, cells, choice.reason, choice.note)
@@ -277,7 +278,8 @@ def _entries(
 
 def _method_setting(experiment: Experiment, tuned: Sequence[str], first: dict[tuple[str, str], Any]) -> MethodSetting:
     """What is compared; of tuned keys it has the value that the method had first, which `first` keeps."""
-    method, aggregation = without_step_size(experiment.method), experiment.aggregation
+    method = without_step_size(experiment.method)
+    aggregation = experiment.aggregation
     names = [key.removeprefix("method.") for key in tuned if key.startswith("method.")]
     values = {name: getattr(method, name) for name in names if name != "step_size" and hasattr(method, name)}
     same = {name: first.setdefault((method.name, name), value) for name, value in values.items()}

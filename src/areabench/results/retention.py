@@ -73,7 +73,14 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     The planned seeds are halved, so all methods are shown on the same ones. A step size with a diverged trial in the
     first half is out. The smaller of two equally good ones is kept.
     """
-    chosen_on, shown_on = _halves(seeds)
+    ordered = _ascending(seeds)
+    if len(ordered) < 2:
+        raise UserError(
+            f"the best step size is chosen on half of the trials and shown on the others, but {len(ordered)} is "
+            "planned; run at least 2 trials, or keep another way: --keep all"
+        )
+    chosen_on = ordered[: len(ordered) // 2]
+    shown_on = ordered[len(ordered) // 2 :]
     validation = [result for result in results if result.experiment.seed in chosen_on]
     if not validation:
         return Choice((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
@@ -90,17 +97,6 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     sizes = [size for size, _ in by_step_size(results)]
     at_edge = edges([(("step_size", size),) for size in sizes], (("step_size", best),))
     return Choice((best,), shown_on, note=", ".join(at_edge))
-
-
-def _halves(seeds: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The lower seeds and the higher ones, of which there may be one more."""
-    ordered = _ascending(seeds)
-    if len(ordered) < 2:
-        raise UserError(
-            f"the best step size is chosen on half of the trials and shown on the others, but {len(ordered)} is "
-            "planned; run at least 2 trials, or keep another way: --keep all"
-        )
-    return ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]
 
 
 def every(results: Sequence[Result], seeds: Sequence[int]) -> Choice:

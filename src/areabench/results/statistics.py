@@ -69,11 +69,15 @@ def mean_interval(values: Floats) -> tuple[Floats, Floats]:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
     centred = values - mean
     error = np.sqrt((centred**2).sum(axis=0) / (count - 1) / count)
-    least, most = _student(count, mean.shape)
+    from scipy.special import stdtrit  # slow to import
+
+    most = np.full(mean.shape, float(stdtrit(count - 1, 0.975)))
+    least = -most
     if count >= _FEWEST_RESAMPLED:
         below, above = _studentised(centred)
         usable = np.isfinite(below) & np.isfinite(above)
-        least, most = np.where(usable, below, least), np.where(usable, above, most)
+        least = np.where(usable, below, least)
+        most = np.where(usable, above, most)
     return mean - most * error, mean - least * error
 
 
@@ -81,13 +85,6 @@ def bounded_interval(values: Floats, quantity: Quantity | None) -> tuple[Floats,
     """The same, of an accuracy within 0 and 100 %."""
     low, high = mean_interval(values)
     return (np.maximum(low, 0.0), np.minimum(high, 100.0)) if quantity == "test_accuracy" else (low, high)
-
-
-def _student(count: int, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    from scipy.special import stdtrit  # slow to import
-
-    quantile = float(stdtrit(count - 1, 0.975))
-    return np.full(shape, -quantile), np.full(shape, quantile)
 
 
 def _studentised(centred: Floats) -> tuple[Floats, Floats]:
@@ -149,7 +146,8 @@ def sign_flip_p(differences: Floats) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values corrected by Holm's method for being several."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    corrected, largest = [0.0] * len(p_values), 0.0
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
     for place, index in enumerate(order):
         largest = max(largest, min(1.0, (len(order) - place) * p_values[index]))
         corrected[index] = largest
@@ -317,22 +315,21 @@ def band(results: Sequence[Result], quantity: Quantity, spread: SpreadName = "in
     Snapshots without a value are left out. Trials of a sweep share their time grid; where one does not, its values
     are interpolated linearly.
     """
-    curves = [curve for result in results if len((curve := _measured(result, quantity))[0])]
+    curves: list[tuple[Floats, Floats]] = []  # times and values of the snapshots that have one
+    for result in results:
+        values: Floats = getattr(result, quantity)
+        there = np.isfinite(values)
+        if there.any():
+            curves.append((result.time_s[there], values[there]))
     if not curves:
         return Band(*np.empty((4, 0)))
     start_s = max(time_s[0] for time_s, _ in curves)
     first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
     grid = first_to_end[first_to_end >= start_s]
-    values = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
-    low, high = (values.min(axis=0), values.max(axis=0)) if spread == "range" else bounded_interval(values, quantity)
-    return Band(grid, values.mean(axis=0), low, high)
-
-
-def _measured(result: Result, quantity: Quantity) -> tuple[Floats, Floats]:
-    """Times and values of the snapshots that have one."""
-    values: Floats = getattr(result, quantity)
-    there = np.isfinite(values)
-    return result.time_s[there], values[there]
+    trials = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
+    if spread == "range":
+        return Band(grid, trials.mean(axis=0), trials.min(axis=0), trials.max(axis=0))
+    return Band(grid, trials.mean(axis=0), *bounded_interval(trials, quantity))
 
 
 def mean_and_p95(shares: Floats) -> tuple[float, int]:
@@ -343,13 +340,10 @@ def mean_and_p95(shares: Floats) -> tuple[float, int]:
 
 def staleness_shares(results: Sequence[Result]) -> Floats:
     """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
-    counts = [result.staleness for result in results if result.staleness.sum() > 0]
-    return np.trim_zeros(shares_of(counts).mean(axis=0), "b") if counts else np.empty(0)
-
-
-def shares_of(histograms: Sequence[NDArray[np.int64]]) -> Floats:
-    """Histograms over 0, 1, 2, ... as shares, one row each, all as long as the longest; none may be empty."""
+    histograms = [result.staleness for result in results if result.staleness.sum() > 0]
+    if not histograms:
+        return np.empty(0)
     shares = np.zeros((len(histograms), max(map(len, histograms))))
     for share, counts in zip(shares, histograms, strict=True):
         share[: len(counts)] = counts / counts.sum()
-    return shares
+    return np.trim_zeros(shares.mean(axis=0), "b")

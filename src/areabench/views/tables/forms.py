@@ -109,8 +109,8 @@ def markdown(words: str) -> str:
 
 def markdown_cell(cell: TableCell) -> str:
     """A cell as Markdown."""
-    value, around = markdown(cell.value), "**" if cell.is_bold else "*" if cell.is_tied else ""
-    return around + value + around + markdown(cell.tail)
+    around = "**" if cell.is_bold else "*" * cell.is_tied
+    return around + markdown(cell.value) + around + markdown(cell.tail)
 
 
 def markdown_line(cells: Sequence[str]) -> str:
@@ -159,7 +159,8 @@ def _latex_headings(headings: Sequence[Heading]) -> list[str]:
         rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}" if heading.text else ""
         for heading in headings
     ]
-    rules, start = [], 1
+    rules = []
+    start = 1
     for heading in headings:
         rules += [rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}"] if heading.text else []
         start += heading.columns

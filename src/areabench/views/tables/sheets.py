@@ -32,7 +32,8 @@ def plain_sheet(comparison: Comparison, spread: SpreadName = "interval") -> Shee
     rates = [Heading(describe_rates(rates), len(block)) for rates in comparison.rows]
     groups = []
     for entry in comparison.methods:  # which is named in its first line; one empty line where nothing is kept
-        name, rows = TableCell(entry.label, kind="method"), []
+        name = TableCell(entry.label, kind="method")
+        rows = []
         for line in comparison.lines(entry.setting) or [(None,) * len(rates)]:
             rows.append((name, *(each for cell in line for each in _block(comparison, cell, spread, len(block)))))
             name = TableCell()
@@ -124,7 +125,8 @@ def quality_cells(comparison: Comparison, cell: Cell, spread: SpreadName) -> lis
 
 def rho_cell(comparison: Comparison, cell: Cell, spread: SpreadName) -> TableCell:
     """rho, with its interval, or how many trials reached the target where some did and some did not."""
-    reach, tail = cell.reach, ""
+    reach = cell.reach
+    tail = ""
     if spread == "interval" and cell.rho is not None:
         tail = after_mean(cell.rho, spread)
     elif 0 < reach.reached < reach.trials and not reach.unknown:
