@@ -14,7 +14,7 @@ from paper.published import published
 
 from areabench.experiment.problem_records import Mnist
 from areabench.problems.datasets import Dataset, default_cache, load
-from areabench.results.retention import Choice, Rule, by_step_size
+from areabench.results.retention import Rule, Selection, by_step_size
 from areabench.runfile.read import open_run
 from areabench.sweeps.read import Result
 
@@ -25,15 +25,15 @@ _MODELS_AT_ONCE = 64
 _IMAGES_AT_ONCE = 4000
 
 
-def as_published(results: Sequence[Result], seeds: Sequence[int]) -> Choice:
+def as_published(results: Sequence[Result], seeds: Sequence[int]) -> Selection:
     """The step sizes that the paper's table shows, as far as they were run."""
     shown = {result.experiment.method.step_size for result in results if published(result.experiment) is not None}
-    return Choice(tuple(sorted(shown)), tuple(sorted(set(seeds))))
+    return Selection(tuple(sorted(shown)), tuple(sorted(set(seeds))))
 
 
 def largest_finite(
     results: Sequence[Result], seeds: Sequence[int], bound: float = math.inf, gaps: Gaps = _NO_GAPS
-) -> Choice:
+) -> Selection:
     """The paper's rule: the two largest step sizes that end with a finite loss in all trials.
 
     A loss above `bound` counts as not finite, and so does one in single precision, where the score gap is known.
@@ -45,7 +45,7 @@ def largest_finite(
         return trial.final_loss <= bound
 
     finite = [size for size, trials in by_step_size(results) if all(map(is_finite, trials))]
-    return Choice(tuple(finite[-2:]), tuple(sorted(set(seeds))))
+    return Selection(tuple(finite[-2:]), tuple(sorted(set(seeds))))
 
 
 PUBLISHED = Rule("published", "of each method the step sizes that the paper's table shows", as_published)

@@ -42,7 +42,7 @@ from areabench.experiment.records import Clients, Experiment, NormalRates, Stop,
 from areabench.problems.datasets import Dataset
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, comparisons_of
-from areabench.results.retention import Choice, named_rule
+from areabench.results.retention import Selection, named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Result
 from areabench.views.tables.forms import as_csv
@@ -157,7 +157,7 @@ def test_the_papers_rule_keeps_the_two_largest_with_a_finite_loss_in_all_trials(
     sizes = (1.0, 10.0, 100.0, 1000.0)
     results = [run(Area(step_size=size), 2, loss=loss) for size, loss in zip(sizes, losses, strict=True)]
     results += [run(Area(step_size=size)) for size in sizes]
-    assert largest_finite(results, [2, 1, 2]) == Choice(kept, (1, 2))
+    assert largest_finite(results, [2, 1, 2]) == Selection(kept, (1, 2))
 
 
 def test_a_diverged_run_a_loss_beyond_the_bound_or_a_wide_gap_is_not_finite() -> None:
@@ -173,7 +173,7 @@ def test_a_diverged_run_a_loss_beyond_the_bound_or_a_wide_gap_is_not_finite() ->
 
 def test_the_published_step_sizes_are_kept() -> None:
     results = [run(Area(step_size=size), seed) for size in (1000.0, 100.0, 10.0) for seed in (2, 1)]
-    assert as_published(results, [2, 1]) == Choice((100.0, 1000.0), (1, 2))
+    assert as_published(results, [2, 1]) == Selection((100.0, 1000.0), (1, 2))
 
 
 def test_score_gaps_are_those_of_the_worst_training_sample() -> None:

@@ -14,7 +14,7 @@ from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.experiment.method_records import Area
 from areabench.experiment.records import Record
-from areabench.results.retention import Choice, best_by, every, named_rule
+from areabench.results.retention import Selection, best_by, every, named_rule
 from areabench.sweeps.read import Result
 from areabench.sweeps.tune import Metric
 
@@ -29,7 +29,7 @@ def seeds_of(results: Sequence[Result]) -> list[int]:
     return [result.experiment.seed for result in results]
 
 
-def best(results: Sequence[Result], metric: Metric) -> Choice:
+def best(results: Sequence[Result], metric: Metric) -> Selection:
     """Without what it says about edges."""
     return replace(best_by(results, seeds_of(results), metric), note="")
 
@@ -40,7 +40,7 @@ def best(results: Sequence[Result], metric: Metric) -> Choice:
 def test_best_is_chosen_on_the_lower_seeds_and_reported_on_the_others() -> None:
     good_first = [run(1.0, seed, accuracy=80.0 if seed <= 2 else 20.0) for seed in (4, 3, 2, 1)]
     good_later = [run(10.0, seed, accuracy=70.0 if seed <= 2 else 95.0) for seed in (1, 2, 3, 4)]
-    assert best(good_first + good_later, "accuracy") == Choice((1.0,), (3, 4))
+    assert best(good_first + good_later, "accuracy") == Selection((1.0,), (3, 4))
 
 
 def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
@@ -53,7 +53,7 @@ def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
 
 def test_best_by_loss() -> None:
     results = [run(size, seed, loss=loss) for size, loss in ((1.0, 0.5), (10.0, 0.4)) for seed in (1, 2, 3)]
-    assert best(results, "loss") == Choice((10.0,), (2, 3))
+    assert best(results, "loss") == Selection((10.0,), (2, 3))
 
 
 def test_a_step_size_that_diverges_in_validation_is_out() -> None:
@@ -66,7 +66,7 @@ def test_a_step_size_that_diverges_in_validation_is_out() -> None:
 def test_best_by_time_prefers_to_reach_the_target_always() -> None:
     early_once = [run(1.0, 1, reached_s=0.0), run(1.0, 2), run(1.0, 3), run(1.0, 4)]
     late_always = [run(10.0, seed, reached_s=5.0) for seed in (1, 2, 3, 4)]
-    assert best(early_once + late_always, "time") == Choice((10.0,), (3, 4))
+    assert best(early_once + late_always, "time") == Selection((10.0,), (3, 4))
     later_always = [run(100.0, seed, reached_s=9.0) for seed in (1, 2, 3, 4)]
     assert best(late_always + later_always, "time").step_sizes == (10.0,)
 
@@ -87,7 +87,7 @@ def test_best_by_time_needs_snapshots_over_time() -> None:
 
 def test_the_planned_seeds_are_halved_however_many_are_done() -> None:
     done = [run(1.0, seed) for seed in (1, 2, 3)]
-    assert best_by(done, range(1, 5), "accuracy") == Choice((1.0,), (3, 4))
+    assert best_by(done, range(1, 5), "accuracy") == Selection((1.0,), (3, 4))
 
 
 def test_a_group_without_trials_in_a_half_is_skipped_with_a_reason() -> None:
@@ -102,7 +102,7 @@ def test_a_group_without_trials_in_a_half_is_skipped_with_a_reason() -> None:
 
 def test_every_step_size_is_kept() -> None:
     results = [run(size, seed) for size in (1000.0, 100.0, 10.0) for seed in (2, 1)]
-    assert every(results, seeds_of(results)) == Choice((10.0, 100.0, 1000.0), (1, 2))
+    assert every(results, seeds_of(results)) == Selection((10.0, 100.0, 1000.0), (1, 2))
 
 
 def test_rules_have_names_and_pass_their_options_on() -> None:

@@ -36,7 +36,7 @@ from areabench.experiment.records import (
 )
 from areabench.problems import datasets
 from areabench.problems.splits import count_labels
-from areabench.results.grouping import arrange, choose
+from areabench.results.grouping import arrange
 from areabench.results.statistics import SpreadName, band, staleness_shares
 from areabench.sweeps.read import Result
 
@@ -234,19 +234,19 @@ def test_best_step_size_has_no_diverged_trial_and_the_highest_accuracy() -> None
     best = [result(step_size=3.0, accuracy=(0, 0, 90)), result(step_size=3.0, seed=1, diverged=True)]
     (page,) = arrange([good, better, *best])
     entry = page.entries[0]
-    chosen = choose(entry, {})
+    chosen = entry.cell_to_draw({})
     assert chosen is not None
     assert chosen.step_size == 2.0
-    assert choose(entry, {"area": 3.0}) is entry.cells[2]
-    assert choose(entry, {"area": 4.0}) is None
-    assert choose(entry, {"fedbuff": 3.0}) is entry.cells[1]
+    assert entry.cell_to_draw({"area": 3.0}) is entry.cells[2]
+    assert entry.cell_to_draw({"area": 4.0}) is None
+    assert entry.cell_to_draw({"fedbuff": 3.0}) is entry.cells[1]
 
 
 def test_best_step_size_without_accuracy_has_the_lowest_loss() -> None:
     nothing = (NAN, NAN, NAN)
     losses = {1.0: (4.0, 3.0, 2.0), 2.0: (4.0, 3.0, 1.0), 3.0: (4.0, 3.0, 1.5)}
     (page,) = arrange([result(step_size=size, accuracy=nothing, loss=loss) for size, loss in losses.items()])
-    chosen = choose(page.entries[0], {})
+    chosen = page.entries[0].cell_to_draw({})
     assert chosen is not None
     assert chosen.step_size == 2.0
     assert page.quantities == ("train_loss",)

@@ -37,7 +37,7 @@ from areabench.experiment.records import (
 )
 from areabench.results.cells import Cell
 from areabench.results.ranking import QUALITIES, Rank, RankedQuality, rank_cells
-from areabench.results.retention import Choice, Rule, named_rule, rule_of
+from areabench.results.retention import Rule, Selection, named_rule, rule_of
 from areabench.results.statistics import Quantity
 from areabench.sweeps.read import Result, Sweep
 
@@ -68,6 +68,22 @@ class Entry:
     def method(self) -> MethodSettings:
         """The method; its step size means nothing."""
         return self.setting.method
+
+    def cell_to_draw(self, wanted: Mapping[str, float]) -> Cell | None:
+        """The step size that is wanted of the method, None where it was not run; or else the best.
+
+        Best is the eligible one, or else the one with the fewest diverged trials, with the highest mean final accuracy;
+        where there is no accuracy, with the lowest mean final loss.
+        """
+
+        def demerit(cell: Cell) -> tuple[bool, float, float, float]:
+            accuracy = cell.accuracy.mean if cell.accuracy else -math.inf
+            loss = cell.loss.mean if cell.loss else math.inf
+            return not cell.is_eligible, cell.diverged / len(cell.results), -accuracy, loss
+
+        if self.method.name in wanted:
+            return next((cell for cell in self.cells if cell.step_size == wanted[self.method.name]), None)
+        return min(self.cells, key=demerit)
 
 
 @dataclass(frozen=True)
@@ -270,7 +286,7 @@ def _entries(
         for setting, label in zip(settings, labels, strict=True):
             name = setting.method.name
             there = done[rates, setting]
-            choice = rule.choose(there, seeds) if there else Choice((), ())
+            choice = rule.choose(there, seeds) if there else Selection((), ())
             cells = _cells(asked[rates, setting], there, choice, target, tuned)
             yield Entry(rates, setting, names.count(name), label, cells, choice.reason, choice.note)
             names.append(name)
@@ -289,7 +305,7 @@ def _method_setting(experiment: Experiment, tuned: Sequence[str], first: dict[tu
 
 
 def _cells(
-    planned: Sequence[Experiment], results: Sequence[Result], choice: Choice, target: float, tuned: Sequence[str]
+    planned: Sequence[Experiment], results: Sequence[Result], choice: Selection, target: float, tuned: Sequence[str]
 ) -> tuple[Cell, ...]:
     """What the rule keeps of one method under one rates setting, as far as there are trials to show."""
 
@@ -324,23 +340,3 @@ def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any
 def _short(key: str) -> str:
     """A key in a file name; the name of a variant needs no key."""
     return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
-
-
-# ---------------------------------------------------------------------------------------------------- step sizes
-
-
-def choose(entry: Entry, wanted: Mapping[str, float]) -> Cell | None:
-    """The step size to draw: the one that is wanted of the method (None where it was not run), else the best.
-
-    Best is the eligible one, or else the one with the fewest diverged trials, with the highest mean final accuracy;
-    where there is no accuracy, with the lowest mean final loss.
-    """
-    if entry.method.name in wanted:
-        return next((cell for cell in entry.cells if cell.step_size == wanted[entry.method.name]), None)
-    return min(entry.cells, key=_demerit)
-
-
-def _demerit(cell: Cell) -> tuple[bool, float, float, float]:
-    accuracy = cell.accuracy.mean if cell.accuracy else -math.inf
-    loss = cell.loss.mean if cell.loss else math.inf
-    return not cell.is_eligible, cell.diverged / len(cell.results), -accuracy, loss

@@ -20,7 +20,7 @@ RuleName = Literal["best", "all"]
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """What a rule keeps."""
 
     step_sizes: tuple[float, ...]  # ascending
@@ -35,7 +35,7 @@ class Rule:
 
     name: str
     sentence: str
-    choose: Callable[[Sequence[Result], Sequence[int]], Choice]  # from runs and planned seeds
+    choose: Callable[[Sequence[Result], Sequence[int]], Selection]  # from runs and planned seeds
     notes: tuple[str, ...] = ()  # about all that it keeps
 
 
@@ -67,7 +67,7 @@ def rule_of(sweep: Sweep, rule: Rule) -> Rule:
 # ---------------------------------------------------------------------------------------------------- rules
 
 
-def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, target: float = 80.0) -> Choice:
+def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, target: float = 80.0) -> Selection:
     """The step size with the best mean of the metric on the first half of the trials, reported on the second half.
 
     The planned seeds are halved, so all methods are shown on the same ones. A step size with a diverged trial in the
@@ -83,25 +83,25 @@ def best_by(results: Sequence[Result], seeds: Sequence[int], metric: Metric, tar
     shown_on = ordered[len(ordered) // 2 :]
     validation = [result for result in results if result.experiment.seed in chosen_on]
     if not validation:
-        return Choice((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
+        return Selection((), shown_on, f"none of the trials to choose on is done (seeds {_listed(chosen_on)})")
     scores = [
         (score_of(trials, metric, target), size)
         for size, trials in by_step_size(validation)
         if not any(trial.has_diverged for trial in trials)
     ]
     if not scores:
-        return Choice((), shown_on)
+        return Selection((), shown_on)
     best = min(scores)[1]
     if not any(trial.experiment.seed in shown_on for trial in results if trial.experiment.method.step_size == best):
-        return Choice((), shown_on, f"none of the trials to show is done at {best:g} (seeds {_listed(shown_on)})")
+        return Selection((), shown_on, f"none of the trials to show is done at {best:g} (seeds {_listed(shown_on)})")
     sizes = [size for size, _ in by_step_size(results)]
     at_edge = edges([(("step_size", size),) for size in sizes], (("step_size", best),))
-    return Choice((best,), shown_on, note=", ".join(at_edge))
+    return Selection((best,), shown_on, note=", ".join(at_edge))
 
 
-def every(results: Sequence[Result], seeds: Sequence[int]) -> Choice:
+def every(results: Sequence[Result], seeds: Sequence[int]) -> Selection:
     """All step sizes, all trials."""
-    return Choice(tuple(size for size, _ in by_step_size(results)), _ascending(seeds))
+    return Selection(tuple(size for size, _ in by_step_size(results)), _ascending(seeds))
 
 
 def by_step_size(results: Sequence[Result]) -> list[tuple[float, list[Result]]]:

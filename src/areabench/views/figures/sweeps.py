@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.experiment.labels import describe_rates
 from areabench.results.cells import Cell
-from areabench.results.grouping import Comparison, Entry, choose
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import (
     Band,
     Floats,
@@ -62,7 +62,7 @@ class Pick:
 
 def picks_of(row: Sequence[Entry], wished: Mapping[str, float]) -> list[Pick]:
     """One step size per method: the chosen one or the best."""
-    return [Pick(entry, choose(entry, wished)) for entry in row]
+    return [Pick(entry, entry.cell_to_draw(wished)) for entry in row]
 
 
 def panels(

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from areabench.errors import UserError
-from areabench.results.grouping import Comparison, Entry, choose
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import Floats, Reach, ReachCurve, performance_profiles, reach_curve, reach_of
 from areabench.views.figures.style import (
     LIMIT_LINE,
@@ -178,7 +178,7 @@ def _medians_s(
     table = np.full((len(rows), len(labels)), math.nan)
     for number, row in enumerate(rows):
         for entry in row:
-            cell = choose(entry, wished)
+            cell = entry.cell_to_draw(wished)
             if cell is not None:
                 table[number, labels.index(entry.label)] = reach_of(cell.results, target).median_s
     return table

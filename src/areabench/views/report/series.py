@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
-from areabench.results.grouping import Comparison, Entry, arrange, choose
+from areabench.results.grouping import Comparison, Entry, arrange
 from areabench.results.ranking import QUALITIES, rank_cells
 from areabench.results.statistics import (
     Band,
@@ -96,7 +96,7 @@ def _setting(page: Comparison, ambiguous: bool) -> ReportSetting:
 def _places(setting: int, page: Comparison, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
     for row_index, row in enumerate(page.rows.values()):
         for entry, cell in ((one, cell) for one in row for cell in one.cells):
-            best = choose(entry, {}) is cell
+            best = entry.cell_to_draw({}) is cell
             for part in _by_remark(trials[result.path] for result in cell.results):
                 inner = replace(cell, results=tuple(trial.result for trial in part), planned=len(part))
                 yield PlacedSeries(setting, row_index, entry, inner, part, best)
