@@ -64,7 +64,9 @@ def as_text(sheet: Sheet) -> Styled:
     """For a terminal; the best values carry a star, tied ones a tilde."""
     rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns]]
     for group in sheet.groups:
-        rows += [RULE, *([(_text(group.heading),)] if group.heading else [])]
+        rows.append(RULE)
+        if group.heading:
+            rows.append((_text(group.heading),))
         rows += [[_text_cell(cell) for cell in row] for row in group.rows]
     headings = [Heading(_text(heading.text), heading.columns) for heading in sheet.headings]
     notes = [_text(note) for note in sheet.notes]
@@ -125,8 +127,9 @@ def as_latex(sheet: Sheet) -> str:
     r"""A floating table in the paper's style; needs \usepackage{booktabs}."""
     body = []
     for group in sheet.groups:
-        heading = rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\"
-        body += [r"\midrule", *([heading] if group.heading else [])]
+        body.append(r"\midrule")
+        if group.heading:
+            body.append(rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\")
         body += [_latex_line(map(_latex_cell, row)) for row in group.rows]
     caption = " ".join([f"{latex(sheet.title)}.", *(f"{latex(note)}." for note in sheet.notes)])
     lines = [
@@ -153,18 +156,16 @@ def latex(words: str) -> str:
 
 
 def _latex_headings(headings: Sequence[Heading]) -> list[str]:
-    if not headings:
-        return []
-    words = [
-        rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}" if heading.text else ""
-        for heading in headings
-    ]
-    rules = []
+    words, rules = [], []
     start = 1
     for heading in headings:
-        rules += [rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}"] if heading.text else []
+        if heading.text:
+            words.append(rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}")
+            rules.append(rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}")
+        else:
+            words.append("")
         start += heading.columns
-    return [" & ".join(words) + r" \\", " ".join(rules)]
+    return [_latex_line(words), " ".join(rules)] if headings else []
 
 
 def _latex_cell(cell: TableCell) -> str:
@@ -197,11 +198,11 @@ def as_csv(columns: Sequence[str], cells: Iterable[CellValues]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(columns)
     for values in cells:
-        writer.writerow([_word(name, value) for name, value in values.items()])
+        writer.writerow([_csv_word(name, value) for name, value in values.items()])
     return buffer.getvalue()
 
 
-def _word(name: str, value: object) -> object:
+def _csv_word(name: str, value: object) -> object:
     """A value as CSV has it: a number as the shortest text that reads back as the same."""
     if isinstance(value, bool):
         return "yes" if value else "no"
