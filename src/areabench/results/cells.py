@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from areabench.engine.events import ENDED
 from areabench.experiment.records import Experiment
 from areabench.results.statistics import Quantity, Reach, Spread, reach_of, spread_of
 from areabench.sweeps.read import Result
@@ -56,8 +55,8 @@ class Cell:
 
         A mean over the trials that went well would flatter the others.
         """
-        ended = all(result.status.state in ENDED for result in self.results)
-        return ended and not self.missing and not self.diverged
+        done = all(result.is_done for result in self.results)
+        return done and not self.missing and not self.diverged
 
     @cached_property
     def accuracy(self) -> Spread | None:
