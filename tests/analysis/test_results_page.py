@@ -26,7 +26,7 @@ from paper.page import results_page, write_results
 from paper.published import published_cells
 from paper.table import paper_tables
 from tests.support.edited import edited
-from tests.support.results import PAPER, made
+from tests.support.results import PAPER, made, sweep_of
 from tests.support.texts import SWEEP
 
 from areabench.cli.main import main
@@ -43,7 +43,6 @@ from areabench.experiment.problem_records import (
 from areabench.experiment.records import Clients, EveryPeriod, EveryUpdates, FixedDelays, InverseSchedule, Stop
 from areabench.results.cells import Cell
 from areabench.results.statistics import Spread
-from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
 
 AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
@@ -64,8 +63,7 @@ def with_experiment(result: Result, **changes: object) -> Result:
 
 
 def sweep(results: Sequence[Result], failures: Sequence[Failure] = (), transport: str = "simulator") -> Sweep:
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
-    return Sweep(SweepPlan("first", "", members, ""), tuple(results), (), tuple(failures), Path("runs"), transport)
+    return sweep_of(results, failures=tuple(failures), folder=Path("runs"), transport=transport)
 
 
 RESULTS = (
