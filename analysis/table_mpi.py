@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paper.origin import read_makers
 from paper.page_tables import entry_table, paragraph
-from paper.published import BesidePaper, beside_paper, is_in_range
+from paper.published import BesidePaper, beside_paper, is_in_range, spread_word
 
 import areabench
 from areabench.errors import UserError
@@ -24,7 +24,6 @@ from areabench.results.retention import named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Sweep
 from areabench.views.tables.forms import TableCell
-from areabench.views.tables.sheets import spread_word
 
 TOLERANCE_PERCENT = 2.0
 TARGET = 80.0  # test accuracy in percent

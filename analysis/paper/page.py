@@ -35,7 +35,7 @@ from paper.page_tables import (
     paragraph,
     retention_table,
 )
-from paper.published import METHOD_LABELS, BesidePaper, PublishedCell, published_cells
+from paper.published import METHOD_LABELS, BesidePaper, PublishedCell, published_cells, spread_word
 from paper.rules import SINGLE_PRECISION_GAP
 from paper.table import notes_for_all, notes_of, paper_sheet, paper_tables
 
@@ -43,7 +43,7 @@ from areabench.errors import UserError
 from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
 from areabench.views.tables.forms import TableCell, as_markdown, markdown
-from areabench.views.tables.sheets import spread_word, with_sign
+from areabench.views.tables.sheets import with_sign
 
 _NOISY = 1.5  # largest published loss over the smallest
 

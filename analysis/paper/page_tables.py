@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from paper.agreement import Kept, Match
-from paper.published import METHOD_LABELS
+from paper.published import METHOD_LABELS, spread_word
 
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
 from areabench.views.tables.forms import TableCell, markdown, markdown_cell, markdown_line
-from areabench.views.tables.sheets import fixed, rho_word, spread_word
+from areabench.views.tables.sheets import fixed, rho_word
 
 
 def paragraph(words: str) -> str:

@@ -25,6 +25,7 @@ from areabench.experiment.problem_records import (
 from areabench.experiment.records import Experiment, NormalRates, RateSettings, UniformRates
 from areabench.results.cells import Cell
 from areabench.results.statistics import DECIMALS, Spread
+from areabench.views.tables.sheets import after_mean, fixed
 
 _IN_THE_TABLES = ("s-fedavg", "as-fedavg", "fedbuff", "area")
 METHOD_LABELS = {name: METHOD_NAMES[name] for name in _IN_THE_TABLES}
@@ -178,6 +179,11 @@ def beside_paper(ours: Cell) -> BesidePaper | None:
 def is_in_range(mean: float, spread: Spread) -> bool:
     """Whether a mean, rounded to two decimals, lies between the smallest and the largest value."""
     return round(spread.minimum, DECIMALS) <= round(mean, DECIMALS) <= round(spread.maximum, DECIMALS)
+
+
+def spread_word(spread: Spread) -> str:
+    """Mean (min – max), as the paper prints them."""
+    return fixed(spread.mean) + after_mean(spread, "range")
 
 
 def half_range(spread: Spread) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from paper.published import BesidePaper, beside_paper
+from paper.published import BesidePaper, beside_paper, spread_word
 from paper.rules import PUBLISHED
 
 from areabench.experiment.labels import describe_rates
@@ -25,7 +25,6 @@ from areabench.views.tables.sheets import (
     rho_cell,
     rho_word,
     shared_notes,
-    spread_word,
     step_size_cell,
     trials_cell,
     with_sign,

@@ -20,7 +20,7 @@ from paper.page_tables import (
     paragraph,
     rho_entry,
 )
-from paper.published import PublishedCell, published_cells
+from paper.published import PublishedCell, published_cells, spread_word
 from paper.table import paper_tables
 
 from areabench.engine.scenario import build_delays
@@ -33,7 +33,7 @@ from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
 from areabench.timing.rates import client_rates
 from areabench.views.tables.forms import TableCell
-from areabench.views.tables.sheets import rho_word, spread_word
+from areabench.views.tables.sheets import rho_word
 
 REDRAWN = Dirichlet(minimum=32, draws=100_000)
 Counts = Callable[[Experiment, PublishedCell], bool]

@@ -161,11 +161,6 @@ def trials_word(cell: Cell) -> str:
     return words + (f", {cell.diverged} diverged" if cell.diverged else "")
 
 
-def spread_word(spread: Spread) -> str:
-    """Mean (min – max)."""
-    return fixed(spread.mean) + after_mean(spread, "range")
-
-
 def after_mean(spread: Spread, which: SpreadName) -> str:
     """What follows a mean: (min – max), or the interval of the mean where there are several trials."""
     if which == "range":
