@@ -22,7 +22,7 @@ from areabench.cli.parser import TYPED
 from areabench.engine.events import Kind, State
 from areabench.errors import UserError
 from areabench.experiment.parse import load_experiment, parse_experiment
-from areabench.methods.catalogue import CATALOGUE
+from areabench.methods import METHODS
 from areabench.runfile.read import Run, open_run
 
 EXPERIMENT = "seed = 3" + QUADRATIC
@@ -695,7 +695,7 @@ def test_one_thread_by_default(experiment: Path) -> None:
 def test_methods_lists_every_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
     printed = capsys.readouterr().out
-    assert all(f"\n{name} " in f"\n{printed}" for name in CATALOGUE)
+    assert all(f"\n{name} " in f"\n{printed}" for name in METHODS)
     assert "chosen by: clients · exact · server: 2 d · Iakovidou and Kim" in printed
 
 

@@ -17,14 +17,13 @@ from areabench.cli import CommandContext
 from areabench.cli.parser import MPICH, MPIRUN, MPIS, OPEN_MPI, PBS, SLURM, SRUN, run_file
 from areabench.engine.plugins.trust import trust_options
 from areabench.errors import UserError
-from areabench.experiment.fields import OwnPart, slug
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import MPI
 from areabench.experiment.parse import load_experiment
-from areabench.experiment.problem_records import DrawnSettings
-from areabench.experiment.records import EveryPeriod, Experiment, PoissonAggregation, TraceDelays
-from areabench.experiment.toml import read_text, read_toml
 from areabench.files import refuse_existing, write_text
 from areabench.launching.families import Family, mpi4py_family
+from areabench.settings.keys import slug
+from areabench.settings.toml import read_text, read_toml
 from areabench.sweeps.plan import Share, expected_cost, expected_tests, load_sweep, updates_per_second
 from areabench.views.styled import counted
 
@@ -417,8 +416,8 @@ def _duration_s(run: Experiment) -> float:
     if stop.horizon_s is not None:
         return stop.horizon_s
     assert stop.iterations is not None
-    if isinstance(run.delays, TraceDelays | OwnPart):
-        whose = "a trace" if isinstance(run.delays, TraceDelays) else run.delays.name
+    if not run.delays.follows_rates:
+        whose = "a trace" if run.delays.source is not None else run.delays.name
         raise UserError(f"the delays are those of {whose}, and there is no stop.horizon_s; give a --walltime")
     return stop.iterations / updates_per_second(run)
 
@@ -426,17 +425,14 @@ def _duration_s(run: Experiment) -> float:
 def _snapshots(run: Experiment) -> float:
     """About how many models are evaluated after the run."""
     record, aggregation, duration_s = run.record, run.aggregation, _duration_s(run)
-    if isinstance(run.problem, DrawnSettings) or record.snapshots == "none":
+    if not run.problem.takes_data or record.snapshots == "none":
         return 1
     if record.snapshots == "grid":
         return duration_s / record.interval_s + 1
-    match aggregation:
-        case EveryPeriod():
-            return duration_s / aggregation.period_s + 1
-        case PoissonAggregation():
-            return duration_s * aggregation.rate + 1
-        case _:
-            return duration_s * updates_per_second(run) / aggregation.updates + 1
+    if aggregation.delta is None:
+        assert aggregation.mean_period_s is not None
+        return duration_s / aggregation.mean_period_s + 1
+    return duration_s * updates_per_second(run) / aggregation.delta + 1
 
 
 # -------------------------------------------------------------------------------------------------- the script

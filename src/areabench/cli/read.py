@@ -13,14 +13,15 @@ import numpy as np
 
 from areabench.cli import CommandContext, need_matplotlib
 from areabench.errors import UserError
-from areabench.experiment.parse import load_experiment, to_toml
+from areabench.experiment.parse import load_experiment
 from areabench.files import refuse_existing, write_text
 from areabench.runfile.open import DAMAGE, open_file
 from areabench.runfile.read import open_run
+from areabench.settings.parse import to_toml
 
 if TYPE_CHECKING:
     from areabench.engine.data import DataSummary
-    from areabench.experiment.records import Experiment
+    from areabench.experiment.experiment import Experiment
     from areabench.runfile.read import Run, Summary
     from areabench.transports.replay import MetricsResult, ReplayResult
 
@@ -74,8 +75,8 @@ def _try_experiment(experiment: Experiment, context: CommandContext) -> DataSumm
 
 def methods(options: argparse.Namespace, context: CommandContext) -> int:
     """List all methods, or one with its keys."""
-    from areabench.experiment.parse import unknown
     from areabench.results.methods import listed_methods
+    from areabench.settings.parse import unknown
     from areabench.views.text import methods_text
 
     found = listed_methods()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from areabench.engine.client import most_ranks, place_clients
 from areabench.errors import RunFailure
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.files import refuse_existing
 from areabench.launching.families import ALLOCATIONS
 from areabench.launching.limits import check_limits

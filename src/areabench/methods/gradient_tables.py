@@ -14,14 +14,132 @@ Invariant, after every event: the sum at the server is the sum of what the clien
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ace, AfaCs, Dude, Ia2Sgd
-from areabench.methods.base import Arrival, Given, Method, Report, Step, Work
+from areabench.methods.base import (
+    Arrival,
+    Given,
+    Method,
+    MethodSettings,
+    Need,
+    Report,
+    Step,
+    Work,
+    check_one_alpha,
+    sets_eta,
+)
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class AfaCs(MethodSettings):
+    """AFA-CS: a table of the clients' last mean gradients, whose mean is applied at every step."""
+
+    label: ClassVar = "AFA-CS"
+    colour: ClassVar = "#2E8B57"
+    paper: ClassVar = "Yang et al., ICML 2022"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "exact"
+    memory: ClassVar = "2 d"
+    needs: ClassVar = (Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),)
+
+    name: Literal["afa-cs"] = "afa-cs"
+    step_size: float = key("step size alpha of the clients", above=0)
+    server_step_size: float | None = key("step size eta of the server; left out: alpha·M", None, above=0)
+
+    def remarks(self) -> Mapping[str, str]:
+        """What the step size sets besides."""
+        return {} if self.server_step_size is not None else {"step_size": sets_eta("alpha·M")}
+
+    def check(self, experiment: Experiment) -> None:
+        """One alpha is needed where eta is left out."""
+        if self.server_step_size is None:
+            check_one_alpha("alpha·M", experiment.schedule.name)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        eta = self.server_step_size or given.step_size * given.local_steps
+        return gradient_table(self.name, given.clients, eta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ia2Sgd(MethodSettings):
+    """IA²SGD: a gradient table as in AFA-CS, and a step for every arrival, whatever the criterion."""
+
+    label: ClassVar = "IA²SGD"
+    colour: ClassVar = "#4C9A2A"
+    paper: ClassVar = "submission m3x4kDbYAK to ICLR 2025"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "exact"
+    memory: ClassVar = "2 d"
+    needs: ClassVar = (
+        Need("aggregation.name", ("updates",), "which steps for every update"),
+        Need("schedule.name", ("constant",), "whose server's gamma no schedule changes"),
+        Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),
+    )
+
+    name: Literal["ia2sgd"] = "ia2sgd"
+    step_size: float = key("step size gamma", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return gradient_table(self.name, given.clients, given.step_size, every_arrival=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dude(MethodSettings):
+    """DuDe-ASGD: a gradient table, and a step after every c arrivals, c being `aggregation.updates`."""
+
+    label: ClassVar = "DuDe-ASGD"
+    colour: ClassVar = "#76A21E"
+    paper: ClassVar = "Wang et al., arXiv:2405.16966, 2024"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "exact"
+    memory: ClassVar = "2 d"
+    needs: ClassVar = (
+        Need("schedule.name", ("constant",), "whose server's gamma no schedule changes"),
+        Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),
+    )
+
+    name: Literal["dude"] = "dude"
+    step_size: float = key("step size gamma", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return gradient_table(self.name, given.clients, given.step_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ace(MethodSettings):
+    """ACE: a gradient table of all clients, and a step for every arrival."""
+
+    label: ClassVar = "ACE"
+    colour: ClassVar = "#3B6E4F"
+    paper: ClassVar = "Chang et al., arXiv:2511.19066, 2025"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "exact"
+    memory: ClassVar = "2 d"
+    needs: ClassVar = (
+        Need("aggregation.name", ("updates",), "which steps for every update"),
+        Need("schedule.name", ("constant",), "whose server's gamma no schedule changes"),
+        Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),
+    )
+
+    name: Literal["ace"] = "ace"
+    step_size: float = key("step size gamma", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return gradient_table(self.name, given.clients, given.step_size, every_arrival=True)
 
 
 def mean_gradient(work: Work) -> Vector:
@@ -116,11 +234,3 @@ def send_change(memory: Vector, work: Work) -> Report:
     """A client sends G - G_old, and remembers G."""
     gradient = mean_gradient(work)
     return Report(gradient - memory, gradient)
-
-
-def build(settings: AfaCs | Ia2Sgd | Dude | Ace, given: Given) -> Method:
-    """The method that an experiment names."""
-    if isinstance(settings, AfaCs):
-        return gradient_table("afa-cs", given.clients, settings.server_step_size or given.step_size * given.local_steps)
-    every_arrival = not isinstance(settings, Dude)
-    return gradient_table(settings.name, given.clients, given.step_size, every_arrival=every_arrival)

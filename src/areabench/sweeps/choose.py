@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from areabench.errors import UserError
-from areabench.experiment.labels import describe_rates, method_label
+from areabench.experiment.labels import method_label
 from areabench.sweeps.file import SweepFile
 from areabench.sweeps.plan import Candidates, Member, candidates_of, members_at
 from areabench.sweeps.tune import Metric, Tune
@@ -93,7 +93,7 @@ def _name(file: SweepFile, group: Candidates) -> str:
     return (
         group.method
         if experiment is None
-        else (f"{method_label(experiment.method.name)}, {describe_rates(experiment.rates)}")
+        else (f"{method_label(experiment.method.name)}, {experiment.rates.describe()}")
     )
 
 

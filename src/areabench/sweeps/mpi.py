@@ -21,9 +21,10 @@ from typing import IO, Any
 from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
-from areabench.experiment.parse import parse_experiment, to_toml
+from areabench.experiment.parse import parse_experiment
 from areabench.launching.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
 from areabench.progress import SweepProgress
+from areabench.settings.parse import to_toml
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass, Task
 from areabench.sweeps.pool import PassOutcome

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from areabench.engine.events import Status
-from areabench.experiment.records import Experiment
+from areabench.experiment.experiment import Experiment
 from areabench.transports.mpi_run import run_on_mpi
 from areabench.transports.options import RunOptions
 from areabench.transports.world import SharedFailure, World
