@@ -609,7 +609,7 @@ name = "quadratic"
         (["method.name=mifa", "aggregation.name=period", "aggregation.period_s=1"], None),
         (["method.name=afa-cs", "schedule.name=1/k"], 'method.server_step_size: is needed with schedule "1/k"'),
         (["method.name=afa-cd", "schedule.name=1/k", "method.server_step_size=1"], None),
-        (["method.name=ia2sgd", "schedule.name=1/k"], 'schedule.name: "1/k" makes no sense with ia2sgd'),
+        (["method.name=ia2sgd", "schedule.name=1/k"], 'method.server_step_size: is needed with schedule "1/k"'),
         (["method.name=ca2fl", "schedule.name=1/k"], None),
         (
             ["method.name=dude", "clients.work=ticks", "clients.tick_s=1"],

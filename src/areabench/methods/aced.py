@@ -23,6 +23,7 @@ class Aced(MethodSettings):
 
     label: ClassVar = "ACED"
     colour: ClassVar = "#6B8E73"
+    page: ClassVar = "methods-memory.md#aced"
     paper: ClassVar = "Chang et al., arXiv:2511.19066, 2025"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients where entries expire"

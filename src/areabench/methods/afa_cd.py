@@ -39,6 +39,7 @@ class AfaCd(MethodSettings):
 
     label: ClassVar = "AFA-CD"
     colour: ClassVar = "#A0612B"
+    page: ClassVar = "methods-memory.md#afa-cd"
     paper: ClassVar = "Yang et al., ICML 2022"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

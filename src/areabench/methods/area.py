@@ -29,6 +29,7 @@ class Area(MethodSettings):
 
     label: ClassVar = "AREA"
     colour: ClassVar = "#0072B2"
+    page: ClassVar = "methods.md#area"
     paper: ClassVar = "Iakovidou and Kim, Asynchronous Federated Stochastic Optimization"
     chooses: ClassVar = "clients"
     limit: ClassVar = "exact"

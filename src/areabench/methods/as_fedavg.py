@@ -31,6 +31,7 @@ class AsFedAvg(MethodSettings):
 
     label: ClassVar = "AS-FedAvg"
     colour: ClassVar = "#009E73"
+    page: ClassVar = "methods.md#as-fedavg"
     paper: ClassVar = "McMahan et al., AISTATS 2017"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

@@ -34,6 +34,7 @@ class AsyncSgd(MethodSettings):
 
     label: ClassVar = "AsyncSGD"
     colour: ClassVar = "#D55E00"
+    page: ClassVar = "methods-async-sgd.md#asynchronous-sgd"
     paper: ClassVar = "Mishchenko et al., NeurIPS 2022"
     chooses: ClassVar = "clients, or the server by `assignment`"
     limit: ClassVar = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"

@@ -20,6 +20,7 @@ class AsyncCommSgd(MethodSettings):
 
     label: ClassVar = "AsyncCommSGD"
     colour: ClassVar = "#A05195"
+    page: ClassVar = "methods-local-work.md#asynccommsgd"
     paper: ClassVar = "Avdiukhin and Kasiviswanathan, ICML 2021"
     chooses: ClassVar = "clients"
     limit: ClassVar = "exact as steps fall"

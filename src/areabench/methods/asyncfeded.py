@@ -29,6 +29,7 @@ class AsyncFedEd(MethodSettings):
 
     label: ClassVar = "AsyncFedED"
     colour: ClassVar = "#9E2B25"
+    page: ClassVar = "methods-mixing.md#asyncfeded"
     paper: ClassVar = "Wang et al., 2022"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

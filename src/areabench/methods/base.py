@@ -101,6 +101,7 @@ class MethodSettings:
 
     label: ClassVar[str]  # in tables and legends
     colour: ClassVar[str]  # in figures, as #RRGGBB
+    page: ClassVar[str]  # and section of docs/ that has the pseudocode
     paper: ClassVar[str]
     chooses: ClassVar[str]  # who decides which client works next
     limit: ClassVar[str]  # where it ends under uneven rates, without noise: "exact", or what it is biased towards

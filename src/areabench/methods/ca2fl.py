@@ -24,6 +24,7 @@ class Ca2fl(MethodSettings):
 
     label: ClassVar = "CA2FL"
     colour: ClassVar = "#1B7F8C"
+    page: ClassVar = "methods-memory.md#ca2fl"
     paper: ClassVar = "Wang et al., ICLR 2024"
     chooses: ClassVar = "clients"
     limit: ClassVar = "exact"

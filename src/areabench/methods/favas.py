@@ -28,6 +28,7 @@ class Favas(MethodSettings):
 
     label: ClassVar = "FAVAS"
     colour: ClassVar = "#8F5B6A"
+    page: ClassVar = "methods-local-work.md#favas"
     paper: ClassVar = "Leconte et al., 2023"
     chooses: ClassVar = "server, uniformly"
     limit: ClassVar = "exact for small steps"

@@ -26,6 +26,7 @@ class FedAsync(MethodSettings):
 
     label: ClassVar = "FedAsync"
     colour: ClassVar = "#E1503F"
+    page: ClassVar = "methods-mixing.md#fedasync"
     paper: ClassVar = "Xie et al., 2019"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients, more if scaled"

@@ -37,6 +37,7 @@ class FedBuff(MethodSettings):
 
     label: ClassVar = "FedBuff"
     colour: ClassVar = "#E69F00"
+    page: ClassVar = "methods.md#fedbuff"
     paper: ClassVar = "Nguyen et al., AISTATS 2022"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

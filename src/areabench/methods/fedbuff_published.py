@@ -30,6 +30,7 @@ class FedBuffPublished(MethodSettings):
 
     label: ClassVar = "FedBuff as published"
     colour: ClassVar = "#B07D2B"
+    page: ClassVar = "methods-buffered.md#fedbuff-as-published"
     paper: ClassVar = "Nguyen et al., AISTATS 2022"
     chooses: ClassVar = "server, uniformly among idle ones"
     limit: ClassVar = "biased to fast clients, less where fewer work"

@@ -29,6 +29,7 @@ class FedCompass(MethodSettings):
 
     label: ClassVar = "FedCompass"
     colour: ClassVar = "#D45087"
+    page: ClassVar = "methods-local-work.md#fedcompass"
     paper: ClassVar = "Li et al., ICLR 2024"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

@@ -28,6 +28,7 @@ class FedFix(MethodSettings):
 
     label: ClassVar = "FedFix"
     colour: ClassVar = "#8C6D00"
+    page: ClassVar = "methods-buffered.md#fedfix"
     paper: ClassVar = "Fraboni et al., JMLR 2023"
     chooses: ClassVar = "server: who has answered"
     limit: ClassVar = "exact on average"

@@ -25,6 +25,7 @@ class FedStaleWeight(MethodSettings):
 
     label: ClassVar = "FedStaleWeight"
     colour: ClassVar = "#C2A83E"
+    page: ClassVar = "methods-buffered.md#fedstaleweight"
     paper: ClassVar = "Ma et al., 2024"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients, less for a large Delta"

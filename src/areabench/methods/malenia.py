@@ -23,6 +23,7 @@ class Malenia(MethodSettings):
 
     label: ClassVar = "Malenia"
     colour: ClassVar = "#2F4B7C"
+    page: ClassVar = "methods-optimal-time.md#malenia"
     paper: ClassVar = "Tyurin and Richtárik, NeurIPS 2023"
     chooses: ClassVar = "clients"
     limit: ClassVar = "exact"

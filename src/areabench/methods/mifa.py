@@ -23,6 +23,7 @@ class Mifa(MethodSettings):
 
     label: ClassVar = "MIFA"
     colour: ClassVar = "#40B5AD"
+    page: ClassVar = "methods-memory.md#mifa"
     paper: ClassVar = "Gu et al., NeurIPS 2021"
     chooses: ClassVar = "server: all that are free, in each round"
     limit: ClassVar = "exact"

@@ -27,6 +27,7 @@ class QuAfl(MethodSettings):
 
     label: ClassVar = "QuAFL"
     colour: ClassVar = "#665191"
+    page: ClassVar = "methods-local-work.md#quafl"
     paper: ClassVar = "Zakerinia et al., AISTATS 2024"
     chooses: ClassVar = "server, uniformly"
     limit: ClassVar = "biased to fast clients"

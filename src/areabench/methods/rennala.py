@@ -21,6 +21,7 @@ class Rennala(MethodSettings):
 
     label: ClassVar = "Rennala"
     colour: ClassVar = "#6C8EBF"
+    page: ClassVar = "methods-optimal-time.md#rennala"
     paper: ClassVar = "Tyurin and Richtárik, NeurIPS 2023"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

@@ -30,6 +30,7 @@ class Ringleader(MethodSettings):
 
     label: ClassVar = "Ringleader"
     colour: ClassVar = "#56B4E9"
+    page: ClassVar = "methods-optimal-time.md#ringleader"
     paper: ClassVar = "Maranjyan and Richtárik, ICLR 2026"
     chooses: ClassVar = "clients"
     limit: ClassVar = "exact"

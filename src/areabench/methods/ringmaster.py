@@ -25,6 +25,7 @@ class Ringmaster(MethodSettings):
 
     label: ClassVar = "Ringmaster"
     colour: ClassVar = "#4A6FE3"
+    page: ClassVar = "methods-optimal-time.md#ringmaster"
     paper: ClassVar = "Maranjyan et al., ICML 2025"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"

@@ -35,6 +35,7 @@ class SFedAvg(MethodSettings):
 
     label: ClassVar = "S-FedAvg"
     colour: ClassVar = "#CC79A7"
+    page: ClassVar = "methods.md#s-fedavg"
     paper: ClassVar = "McMahan et al., AISTATS 2017"
     chooses: ClassVar = "server, uniformly"
     limit: ClassVar = "exact for M = 1"

@@ -24,6 +24,7 @@ class ServerMomentum(MethodSettings):
 
     label: ClassVar = "server momentum"
     colour: ClassVar = "#7A5C99"
+    page: ClassVar = "methods-buffered.md#momentum-and-adam-at-the-server"
     paper: ClassVar = "Nguyen et al., AISTATS 2022"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"
@@ -46,6 +47,7 @@ class ServerAdam(MethodSettings):
 
     label: ClassVar = "server Adam"
     colour: ClassVar = "#9A7BC4"
+    page: ClassVar = "methods-buffered.md#momentum-and-adam-at-the-server"
     paper: ClassVar = "Reddi et al., ICLR 2021"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"
@@ -70,6 +72,7 @@ class Fadas(MethodSettings):
 
     label: ClassVar = "FADAS"
     colour: ClassVar = "#5D3A9B"
+    page: ClassVar = "methods-buffered.md#fadas"
     paper: ClassVar = "Wang et al., ICML 2024"
     chooses: ClassVar = "clients"
     limit: ClassVar = "biased to fast clients"
