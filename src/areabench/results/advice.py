@@ -232,7 +232,8 @@ def find(subject: Subject) -> Findings:
 
 
 def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
-    clients, problem = subject.experiment.clients, subject.problem
+    clients = subject.experiment.clients
+    problem = subject.problem
     known = curvature_constants(settings, problem)
     limit = step_limit(known, clients.local_steps)
     p_min = settings.least_probability or subject.probabilities.minimum
@@ -272,7 +273,8 @@ def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
 
 
 def _findings2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
-    problem, events = subject.problem, subject.probabilities
+    problem = subject.problem
+    events = subject.probabilities
     if settings.distance is None and not subject.solved:
         return Theorem2()
     known = lipschitz_constants(settings, problem)
