@@ -22,9 +22,11 @@ from paper.agreement import (
     matches,
 )
 from paper.origin import read_makers
-from paper.page import published_tables, results_page, write_results
+from paper.page import results_page, write_results
+from paper.published import published_cells
+from paper.table import paper_tables
 from tests.support.edited import edited
-from tests.support.results import PAPER, made
+from tests.support.results import PAPER, made, sweep_of
 from tests.support.texts import SWEEP
 
 from areabench.cli.main import main
@@ -43,9 +45,7 @@ from areabench.problems.splits.dirichlet_equal import DirichletEqual
 from areabench.problems.splits.iid import Iid
 from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.cells import Cell
-from areabench.results.published import published_cells
 from areabench.results.statistics import Spread
-from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
 from areabench.timing.fixed import FixedDelays
 
@@ -67,8 +67,7 @@ def with_experiment(result: Result, **changes: object) -> Result:
 
 
 def sweep(results: Sequence[Result], failures: Sequence[Failure] = (), transport: str = "simulator") -> Sweep:
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
-    return Sweep(SweepPlan("first", "", members, ""), tuple(results), (), tuple(failures), Path("runs"), transport)
+    return sweep_of(results, failures=tuple(failures), folder=Path("runs"), transport=transport)
 
 
 RESULTS = (
@@ -92,30 +91,16 @@ def row(text: str, start: str) -> list[str]:
 
 
 def test_agreement_is_counted_on_all_published_cells() -> None:
-    found = count(matches(published_tables(sweep(RESULTS)), published_cells(), at_recovered_horizon))
+    found = count(matches(paper_tables(sweep(RESULTS)), published_cells(), at_recovered_horizon))
     assert (found.cells, found.run) == (127, 3)
     assert (found.both, found.accuracy, found.loss) == (1, 2, 2)
     assert found.rho == 1  # 80 % at half the horizon: only FedBuff's 0.46 is near
 
 
-def test_the_top_of_the_page_says_so() -> None:
+def test_the_page_has_a_row_of_counts_for_each_part() -> None:
     text = page(sweep(RESULTS, [Failure("x.h5", "reason")]))
-    assert "**1 of the 127 published cells agree.**" in text
-    assert row(text, "all cells, at the horizons that fit the paper's values") == [
-        "127",
-        "3",
-        "0",
-        "1",
-        "2",
-        "2",
-        "1",
-        "1",
-    ]
-    assert row(text, "of these FedBuff") == ["32", "1", "0", "0", "1", "0", "1", "1"]
-    words = " ".join(text.split())
-    assert "Cells that have not been run: 124." in words
-    assert "The accuracy alone lies in its range in 2 cells and the loss in 2;" in words
-    assert "3 of 3 planned runs (1 failed)" in text
+    assert " ".join(row(text, "all cells, at the horizons that fit the paper's values")) == "127 3 0 1 2 2 1 1"
+    assert " ".join(row(text, "of these FedBuff")) == "32 1 0 0 1 0 1 1"
     assert "    python analysis/results_page.py runs\n" in text
 
 
@@ -260,11 +245,13 @@ def test_retention_is_compared_and_a_bound_is_fitted() -> None:  # the paper kee
     assert "single precision is" not in text
 
 
-def test_retention_in_single_precision() -> None:
+def test_retention_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps = {Path(f"{size:g}.h5"): gap for size, gap in ((1e2, 10.0), (1e3, 100.0), (1e4, 104.0))}
     results = [
-        replace(run(Area(step_size=size), 50.0, 1.0), score_gap=np.array([gap]))
-        for size, gap in ((1e2, 10.0), (1e3, 100.0), (1e4, 104.0))
+        replace(run(Area(step_size=size), 50.0, 1.0), path=path)
+        for path, size in zip(gaps, (1e2, 1e3, 1e4), strict=True)
     ]
+    monkeypatch.setattr("paper.agreement.score_gaps", lambda runs: gaps)
     text = " ".join(page(sweep(results)).split())
     assert "With such a loss the rule keeps what the paper shows in 1 of 1 cases." in text
     assert "| **1000, 10000** | 100, 1000 | 100, 1000 | 1.00 |" in text

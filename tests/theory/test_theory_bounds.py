@@ -10,23 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from studies.theorems import RateTerms, rate_terms
+from tests.theory.proof import printed_rate_terms, transition_matrix
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import (
     Convention,
-    RateTerms,
     Setting,
     closed_bound,
     lemma_constants,
-    printed_rate_terms,
     proof_constants,
-    rate_terms,
     recursion_bound,
     recursion_bound_for,
     rough_bound,
-    transition_matrix,
 )
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)
@@ -285,10 +283,3 @@ def test_leading_term_of_the_closed_bound_is_the_noise_term() -> None:
     assert ratios[0] == pytest.approx(ratios[1], rel=1e-2)
     quieter = replace(setting, constants=Constants(1.0, 1.0, 0.5, 1.0))
     assert closed_bound(setting, 10**14) / closed_bound(quieter, 10**14) == pytest.approx(4, rel=1e-2)
-
-
-def test_setting_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"local steps M is 0"):
-        replace(tiny(1.0, 1.0), local_steps=0)
-    with pytest.raises(UserError, match=r"distance .* is -1\.0"):
-        replace(tiny(1.0, 1.0), start_distance=-1.0)

@@ -415,29 +415,20 @@ def _compare(commands: Commands) -> None:
 
 
 def _table(commands: Commands) -> None:
-    parser = _command(commands, "table", "print sweeps in the form of the paper's tables", "runs/grid --paper")
+    parser = _command(commands, "table", "print sweeps as tables", "runs/grid --keep best")
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
     parser.add_argument(
-        "--keep", choices=("published", "paper-rule", "best", "all"),
-        help="step sizes: the paper's, the two largest with a finite loss in all trials (default), the best by "
-        "--metric on half of the trials and shown on the others, or all",
+        "--keep", choices=("best", "all"),
+        help="step sizes: of each method the best by --metric on half of the trials, shown on the others, or all "
+        "(default)",
     )  # fmt: skip
     parser.add_argument(
         "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
     )
     parser.add_argument(
-        "--bound", type=bound, default=float("inf"), metavar="LOSS",
-        help="for --keep paper-rule: a larger loss counts as not finite (default: none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--gap", type=bound, default=float("inf"),
-        help="for --keep paper-rule: a larger score gap counts as not finite; 103 as in single precision",
-    )  # fmt: skip
-    parser.add_argument(
         "--target", type=percent, default=80.0, help="accuracy that rho is the time to, %% (default 80)"
     )
-    parser.add_argument("--paper", action="store_true", help="add the published values")
-    _spread_option(parser, "after a mean (with --paper always range)")
+    _spread_option(parser, "after a mean")
     parser.add_argument(
         "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
     )
@@ -634,11 +625,6 @@ def above_zero(text: str) -> float:
 def percent(text: str) -> float:
     """A tolerance or an accuracy in percent."""
     return _number(text, lambda value: value >= 0, "a number >= 0")
-
-
-def bound(text: str) -> float:
-    """A bound of a loss, which may be infinite."""
-    return float("inf") if text == "inf" else percent(text)
 
 
 def span(text: str) -> tuple[float, float]:

@@ -14,13 +14,7 @@ from areabench.methods.schedules import Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.theory.constants import Constants, LipschitzConstants
-from areabench.theory.probabilities import (
-    EventProbabilities,
-    poisson_probabilities,
-    server_rate_of_period,
-    server_rate_of_poisson,
-    server_rate_of_updates,
-)
+from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import Convention, TheoremSchedule, theorem_schedule
 from areabench.theory.theorem2 import lipschitz_step_size
 
@@ -43,14 +37,12 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
             'choose "area"'
         )
     if experiment.method.steps_each_update:  # whatever the criterion
-        return server_rate_of_updates(rates, 1)
+        return float(rates.sum())
     aggregation = experiment.aggregation
     if aggregation.delta is not None:
-        return server_rate_of_updates(rates, aggregation.delta)
+        return float(rates.sum()) / aggregation.delta
     assert aggregation.mean_period_s is not None
-    if aggregation.random_times:
-        return server_rate_of_poisson(1 / aggregation.mean_period_s)
-    return server_rate_of_period(aggregation.mean_period_s)
+    return 1 / aggregation.mean_period_s
 
 
 def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:
@@ -104,8 +96,10 @@ def curvature_constants(settings: Theorem1Schedule, problem: Problem) -> Constan
 def theorem2_step(settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: Rates) -> float:
     """Theorem 2's constant alpha for the experiment's number of iterations."""
     iterations = settings.iterations or expected_iterations(experiment, rates)
-    events, M = event_probabilities(experiment, rates), experiment.clients.local_steps
-    return lipschitz_step_size(lipschitz_constants(settings, problem), events, M, iterations)
+    events = event_probabilities(experiment, rates)
+    return lipschitz_step_size(
+        lipschitz_constants(settings, problem), events, experiment.clients.local_steps, iterations
+    )
 
 
 def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:
