@@ -10,13 +10,13 @@ import pytest
 
 from areabench.experiment.experiment import Clients, Experiment, Stop
 from areabench.methods.area import Area
-from areabench.methods.async_sgd import AsyncSgd
+from areabench.methods.async_sgd import AsyncSgd, concurrency_step, delay_dependent_step, slowest_delay
 from areabench.methods.base import MethodSettings
 from areabench.methods.criteria import PoissonAggregation
 from areabench.methods.malenia import Malenia
-from areabench.methods.rennala import Rennala
-from areabench.methods.ringleader import Ringleader
-from areabench.methods.ringmaster import Ringmaster
+from areabench.methods.rennala import Rennala, batch_step
+from areabench.methods.ringleader import Ringleader, ringleader_batch, ringleader_step
+from areabench.methods.ringmaster import Ringmaster, ringmaster_step
 from areabench.problems.data.synthetic import Synthetic
 from areabench.problems.lipschitz import Robust
 from areabench.problems.logistic import Logistic
@@ -24,15 +24,6 @@ from areabench.problems.quadratic import Quadratic
 from areabench.problems.splits.iid import Iid
 from areabench.results.advice import find, subject_of
 from areabench.theory.applied import server_rate
-from areabench.theory.asynchronous import (
-    batch_step,
-    concurrency_step,
-    delay_dependent_step,
-    ringleader_batch,
-    ringleader_step,
-    ringmaster_step,
-    slowest_delay,
-)
 from areabench.timing.rates import ListedRates
 from areabench.views.text import findings_text
 

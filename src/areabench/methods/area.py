@@ -34,6 +34,7 @@ class Area(MethodSettings):
     chooses = "clients"
     limit = "exact"
     memory = "2 d"
+    has_theorems = True
 
     name: str = "area"
     step_size: float = key(

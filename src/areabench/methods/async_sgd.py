@@ -10,12 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
@@ -39,6 +40,7 @@ class AsyncSgd(MethodSettings):
     chooses = "clients, or the server by `assignment`"
     limit = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
     memory = "2 d"
+    advice_from = "smoothness"
     steps_each_update = True
 
     name: str = "async-sgd"
@@ -102,6 +104,18 @@ class AsyncSgd(MethodSettings):
                 f"method.probabilities: {len(self.probabilities)} with the sum {sum(self.probabilities):.6g} for "
                 f"clients.count = {clients}; give one per client, with the sum 1"
             )
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """Steps for these delays, and steps that hold whatever the delays."""
+        if self.assignment == "continue":
+            tau = slowest_delay(rates)
+            step = delay_dependent_step(L, tau)
+            slowest = int(rates.argmin())
+            round_of = f"updates in a mean round of client {slowest}"
+            yield f"gamma = 1/(4·L·tau_max) = {step:.4g}; tau_max = {tau:.4g} {round_of}"
+        C = self.concurrency or len(rates)
+        step = concurrency_step(L, C)
+        yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
@@ -331,3 +345,18 @@ def _steps(probabilities: tuple[float, ...]) -> Vector:
 
 
 # ---------------------------------------------------------------------------------------------------- settings
+
+
+def slowest_delay(rates: NDArray[np.float64]) -> float:
+    """tau_max, about: the updates of all others during a mean round of the slowest client."""
+    return float((rates.sum() - rates.min()) / rates.min())
+
+
+def delay_dependent_step(L: float, tau_max: float) -> float:
+    """1/(4 L tau_max), at most 1/(4 L): the least step of Koloskova et al.'s rule, as a constant."""
+    return 1 / (4 * L * max(tau_max, 1.0))
+
+
+def concurrency_step(L: float, concurrency: int) -> float:
+    """About 1/(L C), whatever the delays: Mishchenko et al.; C orders are out at any time."""
+    return 1 / (L * concurrency)

@@ -7,12 +7,14 @@ sent stays as it was; only a table that the state alone holds may change a row i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
@@ -109,6 +111,8 @@ class MethodSettings:
     own: ClassVar[bool] = False  # whether this is a part of the user's own
     needs: ClassVar[tuple[Need, ...]] = ()
     steps_each_update: ClassVar[bool] = False  # whatever the criterion
+    has_theorems: ClassVar[bool] = False  # whether the AREA paper's theorems are about it
+    advice_from: ClassVar[Literal["nothing", "smoothness", "noise"]] = "nothing"  # what its own theory must know
 
     name: str = ""
     step_size: float = key("step size alpha of the clients", above=0)
@@ -141,6 +145,13 @@ class MethodSettings:
     def contacts_per_second(self) -> float | None:
         """Clients that the server contacts per second; None where clients send when they are ready."""
         return None
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """The step sizes that the method's own theory advises, with their formulas, for one gradient per update.
+
+        L is the smoothness, and `sigma` the noise of a gradient. Constants of order 1 differ between papers.
+        """
+        return iter(())
 
     def remarks(self) -> Mapping[str, str]:
         """What a value does that its key does not say: by key, a few words."""
@@ -178,6 +189,11 @@ def check_one_alpha(eta: str, schedule: str) -> None:
 def sets_eta(eta: str) -> str:
     """What the step size does where the server's is left out and follows it as `eta` says."""
     return f"it sets the server's too: eta = {eta}, because server_step_size is left out"
+
+
+def noise_step(numerator: float, factor: float, sigma: float) -> float:
+    """The step size numerator/(factor·sigma²), which only noise limits."""
+    return numerator / (factor * sigma**2) if sigma else math.inf
 
 
 class Masked(NamedTuple):

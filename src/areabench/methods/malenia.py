@@ -6,14 +6,17 @@ Computation Model, NeurIPS 2023: Method 6.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.methods.rennala import batch_advice
 from areabench.settings.keys import key
 
 
@@ -28,10 +31,15 @@ class Malenia(MethodSettings):
     chooses = "clients"
     limit = "exact"
     memory = "(n + 1) d"
+    advice_from = "noise"
 
     name: str = "malenia"
     step_size: float = key("step size gamma", above=0)
     batch: float = key("S: the server steps when the harmonic mean of the clients' counts is at least S/n", above=0)
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """As Rennala's."""
+        return batch_advice(self.batch, "n", L, sigma)
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""

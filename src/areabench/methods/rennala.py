@@ -6,11 +6,15 @@ Computation Model, NeurIPS 2023: Method 4.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, noise_step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -26,10 +30,15 @@ class Rennala(MethodSettings):
     chooses = "clients"
     limit = "biased to fast clients"
     memory = "2 d"
+    advice_from = "noise"
 
     name: str = "rennala"
     step_size: float = key("step size gamma", above=0)
     batch: int = key("S: gradients per server step", minimum=1)
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """The step for the least epsilon, the squared norm of the gradient that is wanted, that S is for."""
+        return batch_advice(self.batch, "1", L, sigma)
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
@@ -60,3 +69,16 @@ def rennala(clients: int, batch: int) -> Method:
         return state.buffer.size >= batch
 
     return Method("rennala", remember_nothing, send_pseudo_gradient, start, receive, aggregate, reply="after", due=due)
+
+
+def batch_step(L: float, sigma: float, epsilon: float, batch: float) -> float:
+    """Rennala's and Malenia's min(1/L, epsilon S/(2 L sigma²))."""
+    return min(1 / L, noise_step(epsilon * batch, 2 * L, sigma))
+
+
+def batch_advice(S: float, least: str, L: float, sigma: float) -> Iterator[str]:
+    """What Rennala and Malenia advise for S gradients per step, of which there must be at least so many."""
+    epsilon = sigma**2 / S
+    step = batch_step(L, sigma, epsilon, S)
+    yield f"S = {S:g} = max({least}, ceil(sigma²/epsilon)) fits epsilon = {epsilon:.4g}"
+    yield f"gamma = min(1/L, epsilon·S/(2·L·sigma²)) = {step:.4g}"

@@ -13,13 +13,15 @@ A client's row is needed until its own step, and belongs to the next table from 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Step, noise_step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -35,9 +37,19 @@ class Ringleader(MethodSettings):
     chooses = "clients"
     limit = "exact"
     memory = "(n + 3) d"
+    advice_from = "noise"
 
     name: str = "ringleader"
     step_size: float = key("step size gamma", above=0)
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """The step down to the least epsilon, the squared norm of the gradient, that a table is for."""
+        clients = len(rates)
+        B = ringleader_batch(rates)
+        epsilon = 10 * sigma**2 / (8 * clients * B)
+        step = ringleader_step(L, sigma, epsilon, clients, B)
+        yield f"gamma = min(1/(8·n·L), epsilon·B/(10·L·sigma²)) = {step:.4g} down to epsilon = {epsilon:.4g}"
+        yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
@@ -128,3 +140,14 @@ def ringleader(clients: int) -> Method:
         "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=lambda state: state.due, lose=lose,
     )  # fmt: skip
+
+
+def ringleader_batch(rates: NDArray[np.float64]) -> float:
+    """B, at least: half of the slowest client's time over the mean time, and never below 1."""
+    times = 1 / rates
+    return max(1.0, float(times.max() / (2 * times.mean())))
+
+
+def ringleader_step(L: float, sigma: float, epsilon: float, clients: int, batch: float) -> float:
+    """min(1/(8 n L), epsilon B/(10 L sigma²))."""
+    return min(1 / (8 * clients * L), noise_step(epsilon * batch, 10 * L, sigma))

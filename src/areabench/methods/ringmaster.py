@@ -6,12 +6,16 @@ A. Maranjyan, A. Tyurin, P. Richtárik: Ringmaster ASGD: The First Asynchronous 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, remember_nothing
+from areabench.methods.base import Arrival, Given, Method, MethodSettings, Step, noise_step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
 from areabench.settings.keys import key
 
@@ -30,6 +34,7 @@ class Ringmaster(MethodSettings):
     chooses = "clients"
     limit = "biased to fast clients"
     memory = "2 d"
+    advice_from = "noise"
 
     name: str = "ringmaster"
     step_size: float = key("step size gamma", above=0)
@@ -49,6 +54,14 @@ class Ringmaster(MethodSettings):
                 f'method.stops: true makes no sense with clients.work = "{work}", where clients choose their local '
                 'steps themselves; use clients.work = "fixed"'
             )
+
+    def advised_steps(self, L: float, sigma: float, rates: NDArray[np.float64]) -> Iterator[str]:
+        """The step for the least epsilon, the squared norm of the gradient that is wanted, that R is for."""
+        R = self.max_delay
+        epsilon = sigma**2 / R
+        step = ringmaster_step(L, sigma, epsilon, R)
+        yield f"R = {R} = max(1, ceil(sigma²/epsilon)) fits epsilon = {epsilon:.4g}"
+        yield f"gamma = min(1/(2·R·L), epsilon/(4·L·sigma²)) = {step:.4g}"
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
@@ -105,3 +118,8 @@ def ringmaster(clients: int, max_delay: int, stops: bool) -> Method:
         "ringmaster", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=due, again=again, lose=lose, interrupts=stops,
     )  # fmt: skip
+
+
+def ringmaster_step(L: float, sigma: float, epsilon: float, threshold: int) -> float:
+    """min(1/(2 R L), epsilon/(4 L sigma²))."""
+    return min(1 / (2 * threshold * L), noise_step(epsilon, 4 * L, sigma))

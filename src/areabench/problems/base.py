@@ -88,6 +88,11 @@ class ProblemSettings:
         return ()
 
     @property
+    def not_convex_enough(self) -> str:
+        """Why Theorem 1, which assumes strong convexity, does not apply, where that is known; empty elsewhere."""
+        return ""
+
+    @property
     def wants_minimiser(self) -> bool:
         """Whether a run solves for the minimiser before it begins."""
         return False

@@ -58,6 +58,11 @@ class Logistic(ProblemSettings):
     minimiser: bool = key("solve for the minimiser first, and record the squared distance to it", False)
 
     @property
+    def not_convex_enough(self) -> str:
+        """Without a regulariser."""
+        return "" if self.regularisation else "problem.regularisation = 0: not strongly convex (Assumption 3)"
+
+    @property
     def wants_minimiser(self) -> bool:
         """Where the key says so."""
         return self.minimiser

@@ -12,17 +12,9 @@ import numpy as np
 from areabench.engine.scenario import build_scenario
 from areabench.errors import UserError
 from areabench.experiment.experiment import Experiment
-from areabench.methods.area import Area
-from areabench.methods.async_sgd import AsyncSgd
 from areabench.methods.criteria import EveryPeriod, EveryUpdates, PoissonAggregation
-from areabench.methods.malenia import Malenia
-from areabench.methods.rennala import Rennala
-from areabench.methods.ringleader import Ringleader
-from areabench.methods.ringmaster import Ringmaster
 from areabench.methods.schedules import ConstantSchedule, ScheduleSettings, Theorem1Schedule, Theorem2Schedule
 from areabench.problems.base import Problem
-from areabench.problems.hinge import Hinge
-from areabench.problems.logistic import Logistic
 from areabench.runfile.read import open_run
 from areabench.theory.applied import (
     Rates,
@@ -39,20 +31,10 @@ from areabench.theory.applied import (
     theorem1_steps,
     theorem2_step,
 )
-from areabench.theory.asynchronous import (
-    batch_step,
-    concurrency_step,
-    delay_dependent_step,
-    ringleader_batch,
-    ringleader_step,
-    ringmaster_step,
-    slowest_delay,
-)
 from areabench.theory.constants import delta
 from areabench.theory.probabilities import EventProbabilities, measured_probabilities
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound, step_limit, theorem_schedule
 from areabench.theory.theorem2 import best_server_rate, lipschitz_bound, lipschitz_step_size
-from areabench.timing.exponential import ExponentialDelays
 
 _LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
 _AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
@@ -88,7 +70,7 @@ class Subject:
     @property
     def solved(self) -> bool:
         """Whether minimisers are at hand, or may be solved for."""
-        return self.solve or not isinstance(self.experiment.problem, Logistic | Hinge)
+        return self.solve or self.experiment.problem.solved_quickly
 
     @property
     def counted(self) -> bool:
@@ -304,7 +286,7 @@ def awaits_solution(subject: Subject) -> bool:
 def suggestion(subject: Subject) -> Experiment | None:
     """The experiment with a theorem's steps, and where iterations end it the best server rate; None if none applies."""
     experiment = subject.experiment
-    applies = isinstance(experiment.method, Area) and (subject.theorem1 or subject.theorem2)
+    applies = experiment.method.has_theorems and (subject.theorem1 or subject.theorem2)
     if not applies or awaits_solution(subject):
         return None
     criterion = experiment.aggregation
@@ -348,54 +330,19 @@ def advised_steps(subject: Subject) -> Iterator[str]:
     """The step sizes that a method's own theory advises, with their formulas; none where L is not known."""
     method = subject.experiment.method
     M = subject.experiment.clients.local_steps
-    if subject.theorem1 is None or not isinstance(method, AsyncSgd | Ringmaster | Rennala | Malenia | Ringleader):
+    if subject.theorem1 is None or method.advice_from == "nothing":
         return
     L = curvature_constants(subject.theorem1, subject.problem).L
-    if isinstance(method, AsyncSgd):
-        yield from _advised_async_sgd(method, subject.rates, L)
-    elif not is_smooth(subject.problem) or not subject.solved:
-        remedy = "--solve adds it" if is_smooth(subject.problem) else "this problem does not know it"
-        yield f"the step size of {method.name} needs sigma; {remedy}"
-        return
-    else:
-        yield from _advised_by_noise(method, subject.rates, L, subject.problem.sigma)
+    sigma = 0.0
+    if method.advice_from == "noise":
+        if not is_smooth(subject.problem) or not subject.solved:
+            remedy = "--solve adds it" if is_smooth(subject.problem) else "this problem does not know it"
+            yield f"the step size of {method.name} needs sigma; {remedy}"
+            return
+        sigma = subject.problem.sigma
+    yield from method.advised_steps(L, sigma, subject.rates)
     if M > 1:
         yield f"all of this is for M = 1; the M = {M} local steps of a round add up, so divide gamma by {M}"
-
-
-def _advised_by_noise(
-    method: Ringmaster | Rennala | Malenia | Ringleader, rates: Rates, L: float, sigma: float
-) -> Iterator[str]:
-    """Epsilon, the squared norm of the gradient that is wanted, is the least that the method's own number is for."""
-    noise = sigma**2
-    clients = len(rates)
-    match method:
-        case Ringmaster(max_delay=R):
-            step = ringmaster_step(L, sigma, noise / R, R)
-            yield f"R = {R} = max(1, ceil(sigma²/epsilon)) fits epsilon = {noise / R:.4g}"
-            yield f"gamma = min(1/(2·R·L), epsilon/(4·L·sigma²)) = {step:.4g}"
-        case Rennala(batch=S) | Malenia(batch=S):
-            least = "1" if isinstance(method, Rennala) else "n"
-            step = batch_step(L, sigma, noise / S, S)
-            yield f"S = {S:g} = max({least}, ceil(sigma²/epsilon)) fits epsilon = {noise / S:.4g}"
-            yield f"gamma = min(1/L, epsilon·S/(2·L·sigma²)) = {step:.4g}"
-        case Ringleader():
-            B = ringleader_batch(rates)
-            epsilon = 10 * noise / (8 * clients * B)
-            step = ringleader_step(L, sigma, epsilon, clients, B)
-            yield f"gamma = min(1/(8·n·L), epsilon·B/(10·L·sigma²)) = {step:.4g} down to epsilon = {epsilon:.4g}"
-            yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
-
-
-def _advised_async_sgd(method: AsyncSgd, rates: Rates, L: float) -> Iterator[str]:
-    if method.assignment == "continue":
-        tau = slowest_delay(rates)
-        step = delay_dependent_step(L, tau)
-        slowest = int(rates.argmin())
-        yield f"gamma = 1/(4·L·tau_max) = {step:.4g}; tau_max = {tau:.4g} updates in a mean round of client {slowest}"
-    C = method.concurrency or len(rates)
-    step = concurrency_step(L, C)
-    yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
 
 # ---------------------------------------------------------------------------------------------------- assumptions
@@ -404,16 +351,16 @@ def _advised_async_sgd(method: AsyncSgd, rates: Rates, L: float) -> Iterator[str
 def violations(subject: Subject) -> Iterator[str]:
     """What the theorems assume and the experiment does not give, one line each."""
     experiment = subject.experiment
-    if not isinstance(experiment.method, Area):
+    if not experiment.method.has_theorems:
         yield f'method "{experiment.method.name}": the theorems are about AREA'
-    if not isinstance(experiment.delays, ExponentialDelays):
+    if not experiment.delays.memoryless:
         yield f'delays "{experiment.delays.name}": arrivals depend on the past; section 4 assumes independent draws'
-    if isinstance(experiment.aggregation, EveryUpdates):
+    if experiment.aggregation.delta is not None:
         yield "the server steps after a number of updates: not independent of the clients (section 4, footnote)"
-    if isinstance(experiment.aggregation, EveryPeriod):
+    elif not experiment.aggregation.random_times:
         yield "the server steps at fixed times: section 4 assumes an independent draw at each event"
-    if isinstance(experiment.problem, Logistic) and experiment.problem.regularisation == 0:
-        yield "problem.regularisation = 0: not strongly convex (Assumption 3)"
+    if experiment.problem.not_convex_enough:
+        yield experiment.problem.not_convex_enough
     elif not subject.theorem1 and not subject.theorem2:
         yield f'problem "{experiment.problem.name}": nothing is known of its constants (Assumptions 2 to 4)'
     yield from _step_violations(subject)
@@ -422,7 +369,7 @@ def violations(subject: Subject) -> Iterator[str]:
 def _step_violations(subject: Subject) -> Iterator[str]:
     experiment = subject.experiment
     alpha = experiment.method.step_size
-    if isinstance(experiment.schedule, Theorem1Schedule | Theorem2Schedule):
+    if experiment.schedule.of_theorem:
         if alpha != 1:
             yield f"method.step_size = {alpha:g}: the theorem's own step sizes have the factor 1"
     elif subject.theorem1:
@@ -430,9 +377,9 @@ def _step_violations(subject: Subject) -> Iterator[str]:
         limit = step_limit(known, experiment.clients.local_steps).value
         if alpha > limit:
             yield f"method.step_size = {alpha:g}: above D = {limit:.4g}, the largest of Theorem 1"
-        if isinstance(experiment.schedule, ConstantSchedule):
+        if experiment.schedule.constant:
             yield 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k'
-    elif subject.theorem2 and not isinstance(experiment.schedule, ConstantSchedule):
+    elif subject.theorem2 and not experiment.schedule.constant:
         yield f'schedule "{experiment.schedule.name}": Theorem 2 has one step size for all iterations'
     if subject.theorem2 and not subject.theorem1 and not experiment.record.average:
         yield "record.average = false: Theorem 2 is about the average of the server's models"
