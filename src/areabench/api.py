@@ -369,12 +369,12 @@ def _cache() -> Path:
 
 def _style(progress: bool | None) -> Style:
     """How progress is shown: in a notebook or on a terminal unless told otherwise."""
-    from areabench.views.terminal import decided_style
+    from areabench.views.terminal import progress_style
 
     if progress is not False and in_notebook():
         return Style.NOTEBOOK
     choice = {None: "auto", True: "always", False: "never"}[progress]
-    return decided_style(choice, os.environ, is_terminal=sys.stderr is not None and sys.stderr.isatty())
+    return progress_style(choice, os.environ, is_terminal=sys.stderr is not None and sys.stderr.isatty())
 
 
 @contextmanager

@@ -53,18 +53,18 @@ class CommandContext:
     @property
     def progress(self) -> Style:
         """How progress is shown on stderr."""
-        from areabench.views.terminal import decided_style
+        from areabench.views.terminal import progress_style
 
-        return decided_style(self.progress_choice, self.environment, is_terminal=sys.stderr.isatty())
+        return progress_style(self.progress_choice, self.environment, is_terminal=sys.stderr.isatty())
 
     @property
     def output(self) -> Output:
         """How answers are printed on stdout."""
-        from areabench.views.terminal import Output, decided_colours, is_dumb
+        from areabench.views.terminal import Output, is_dumb, wants_colours
 
         is_terminal = sys.stdout.isatty()
-        colours = decided_colours(self.environment, is_terminal=is_terminal)
-        return Output(self.as_json, colours, is_terminal and not is_dumb(self.environment))
+        in_colour = wants_colours(self.environment, is_terminal=is_terminal)
+        return Output(self.as_json, in_colour, is_terminal and not is_dumb(self.environment))
 
 
 def need_matplotlib(what: str) -> None:

@@ -40,6 +40,8 @@ def _gather(paths: Sequence[Path], style: Style) -> Sources:
 
     def show(runs: int) -> None:
         if runs not in lines:
+            for line in lines.values():
+                line.close()  # the terminal has room for one
             lines[runs] = SweepProgress(runs, runs, style)
         lines[runs].add(1, 0, 1.0)
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from areabench.cli import CommandContext
-from areabench.errors import harmless
+from areabench.errors import escape_controls
 from areabench.views.json import to_json
 from areabench.views.terminal import Output
 from areabench.views.watch.follower import Follower
 from areabench.views.watch.frame import KILLED, WAITING, Frame
 from areabench.views.watch.quality import Evaluator
-from areabench.views.watch.screen import Screen, one_line, plain_page
+from areabench.views.watch.screen import Screen, log_line, plain_page
 
 _CODES = {"failed": 1, KILLED: 1, "diverged": 3, "stopped": 4}
 _UNDER_WAY = ("running", WAITING)
@@ -51,9 +51,9 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
     """The function that shows a frame: as JSON, as a page on a terminal, or as plain text."""
     if output.as_json:
         return lambda frame: _write(to_json(frame, in_one_line=not once))
-    if not output.is_terminal and not (once and output.colours):
-        return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{one_line(frame)}\n"))
-    screen = Screen(output.colours)
+    if not output.is_terminal and not (once and output.in_colour):
+        return (lambda frame: _write(plain_page(frame))) if once else (lambda frame: _write(f"{log_line(frame)}\n"))
+    screen = Screen(in_colour=output.in_colour)
     if once:
         return screen.leave
     stack.enter_context(screen.open())
@@ -61,5 +61,5 @@ def _shower(output: Output, stack: ExitStack, *, once: bool) -> Callable[[Frame]
 
 
 def _write(text: str) -> None:
-    sys.stdout.write(harmless(text))
+    sys.stdout.write(escape_controls(text))
     sys.stdout.flush()  # a program that reads the lines gets each at once

@@ -30,7 +30,7 @@ from areabench.host import Handlers, restore_handlers, set_handlers
 from areabench.launching.families import Family, family_in, mpi4py_family, version_in
 from areabench.launching.start import FOLDER
 from areabench.launching.watch import StartWatch, end_ranks, say
-from areabench.progress import relay
+from areabench.progress import Show, relay
 from areabench.transports.signals import LISTENING, STOP_SIGNALS
 
 MOST_RANKS = 1024  # on one machine; a rank takes about 20 MB and 0.1 s to start
@@ -209,12 +209,12 @@ class LauncherExit(NamedTuple):
 def supervise(
     command: Sequence[str],
     *,
-    write: Callable[[str], None] | None = None,
+    show: Show | None = None,
     ranks: int = 0,
     limit_s: float = math.inf,
     quiet: bool = False,
 ) -> LauncherExit:
-    """Start mpirun and wait for its end; `write`, if given, shows its progress lines.
+    """Start mpirun and wait for its end; `show`, if given, shows its progress.
 
     It has its own session, because an interrupt from the keyboard would reach it too and end its ranks at once. Its
     `ranks` are watched until the run has begun, if they are all on this machine (0: they are not).
@@ -226,7 +226,7 @@ def supervise(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if quiet else None,
-            stderr=subprocess.PIPE if write else None,
+            stderr=subprocess.PIPE if show else None,
             text=True,
             errors="replace",
             start_new_session=True,
@@ -237,8 +237,8 @@ def supervise(
             forwarder.attach(mpirun, (lambda: (folder / LISTENING).exists()) if ranks else lambda: True)
             watch = _LauncherWatch(mpirun, StartWatch(mpirun.pid, ranks, folder, limit_s) if ranks else None)
             watch.start()
-            if mpirun.stderr is not None and write is not None:
-                relay(mpirun.stderr, write)
+            if mpirun.stderr is not None and show is not None:
+                relay(mpirun.stderr, show)
             code = mpirun.wait()
             watch.join()
         if code < 0:  # killed: its ranks may still run, and write

@@ -17,7 +17,7 @@ from areabench.launching.families import ALLOCATIONS
 from areabench.launching.limits import check_limits
 from areabench.launching.mpirun import FaultTolerance, file_stamp, mpirun_command, settle, supervise, without_signals
 from areabench.launching.start import start_limit_s
-from areabench.progress import SHOWN_LIVE, writer_of
+from areabench.progress import SHOWN_LIVE, shower_of
 from areabench.transports.options import RunOptions
 
 if TYPE_CHECKING:
@@ -94,14 +94,15 @@ def start_ranks(
     output = options.output
     assert output is not None
     limit_s, alone = start_limit_s(os.environ), not any(variable in os.environ for variable in ALLOCATIONS)
-    write, before = writer_of(options.progress) if options.progress in SHOWN_LIVE else None, file_stamp(output)
-    passed = ["--progress", "marked" if write else "never", "--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
+    show = shower_of(options.progress) if options.progress in SHOWN_LIVE else None
+    before = file_stamp(output)
+    passed = ["--progress", "marked" if show else "never", "--checkpoint-every", f"{options.checkpoint_s or 0:g}"]
     command = mpirun_command(ranks, [*arguments, *passed], tolerance)
     if alone:
         check_limits(ranks, os.environ)
     with without_signals():  # a signal that comes while the file is marked must not keep us from it
         try:
-            ending = supervise(command, write=write, ranks=ranks * alone, limit_s=limit_s, quiet=quiet)
+            ending = supervise(command, show=show, ranks=ranks * alone, limit_s=limit_s, quiet=quiet)
         except OSError as error:
             raise RunFailure(f"cannot start {shlex.join(command)}: {error}") from error
         return settle(output, before, ending, trusted="--with-ft" not in command)
