@@ -57,5 +57,5 @@ def test_the_page_has_every_variable_that_is_read() -> None:
     files = [path for room in rooms for path in (ROOT / "src" / "areabench" / room).rglob("*.py")]
     source = "".join(path.read_text(encoding="utf-8") for path in files)
     variables = set(re.findall(r'environ(?:ment)?\.get\("([A-Z_]+)"', source))
-    assert variables >= {"NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"}
+    assert variables >= {"NO_COLOR", "FORCE_COLOR", "TERM", "AREABENCH_CACHE", "XDG_CACHE_HOME"}
     assert all(f"`{variable}`" in PAGE for variable in variables)
