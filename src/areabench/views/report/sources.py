@@ -88,33 +88,27 @@ def _read(path: Path, progress: Progress, *, named: bool) -> Sources:
         return _read_sweep(path, progress)
     progress(1)
     try:
-        return Sources((_read_run(path),), ())
+        return Sources((_trial(read_result(path), path.stem),), ())
     except UserError as error:
         if named:
             raise
         return Sources((), (Absent(str(path), "", "unreadable", str(error)),))
 
 
-def _read_run(path: Path) -> Trial:
-    with open_run(path) as run:
-        verdict = run.diagnosis.verdict if run.diagnosis is not None else ""
-        transport = run.provenance.transport
-    return Trial(read_result(path), transport, path.stem, verdict)
-
-
 def _read_sweep(folder: Path, progress: Progress) -> Sources:
     sweep = open_sweep(folder, progress)
     name = folder.resolve().name
-    has_verdict = sweep.transport != SIMULATOR
-    trials = [
-        Trial(result, sweep.transport, name, _verdict(result.path) if has_verdict else "") for result in sweep.results
-    ]
+    if sweep.transport == SIMULATOR:  # no run has a verdict
+        trials = [Trial(result, SIMULATOR, name) for result in sweep.results]
+    else:
+        trials = [_trial(result, name) for result in sweep.results]
     return Sources(tuple(trials), tuple(_absent(sweep)), (sweep,))
 
 
-def _verdict(path: Path) -> str:
-    with open_run(path) as run:
-        return run.diagnosis.verdict if run.diagnosis is not None else ""
+def _trial(result: Result, source: str) -> Trial:
+    with open_run(result.path) as run:
+        verdict = run.diagnosis.verdict if run.diagnosis is not None else ""
+        return Trial(result, run.provenance.transport, source, verdict)
 
 
 # ------------------------------------------------------------------------------------------------ absent runs
