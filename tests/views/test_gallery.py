@@ -41,7 +41,7 @@ from areabench.results.rounds import (
 )
 from areabench.views import figures
 from areabench.views.figures.diagnosis import outside
-from areabench.views.figures.style import entitle, inches, typeset
+from areabench.views.figures.style import entitle, inches
 
 TWO = """
 [problem]
@@ -283,12 +283,9 @@ def test_names_are_there_without_matplotlib_until_one_is_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_titles_are_broken_and_letters_set() -> None:
+def test_titles_are_broken() -> None:
     figure = Figure(figsize=(2.5, 2.0))
     entitle(figure, "a title that is longer than the figure is wide\nsecond")
     lines = figure.get_suptitle().split("\n")
     assert lines[-1] == "second"
     assert max(map(len, lines)) <= 38 < len(" ".join(lines[:-1]))
-    figure.suptitle("E|x_s,K - x*|² at zeta = 1, and x_s")
-    typeset(figure)
-    assert figure.get_suptitle() == "E|$x_{s,K}$ - $x^*$|² at ζ = 1, and $x_s$"
