@@ -99,7 +99,7 @@ def theory(options: argparse.Namespace, context: CommandContext) -> int:
     """Print what the paper's theory says about an experiment; write the experiment that it suggests."""
     from areabench.progress import ProgressLine
     from areabench.results.advice import awaits_solution, find, subject_of
-    from areabench.views.text import findings_text
+    from areabench.views.text import theory_text
 
     if options.write is not None:
         refuse_existing(options.write, force=options.force, option="--write")
@@ -113,7 +113,7 @@ def theory(options: argparse.Namespace, context: CommandContext) -> int:
     progress.close()
     if options.write is not None and found.suggestion is None:
         raise UserError(f"{options.experiment}: no theorem applies, so there is nothing to suggest; leave --write out")
-    context.output.answer(lambda: findings_text(found), lambda: found)
+    context.output.answer(lambda: theory_text(found), lambda: found)
     if options.write is not None and found.suggestion is not None:
         write_text(options.write, to_toml(found.suggestion), option="--write")
         context.output.remark(f"{'written':<14}{options.write}")
