@@ -38,6 +38,7 @@ COMMANDS = {
     "replay": "read",
     "watch": "watch",
     "recover": "recover",
+    "evaluate": "recover",
     "table": "table",
     "export": "table",
     "figures": "figures",

@@ -19,10 +19,11 @@ SHELLS = ("bash", "zsh", "fish")
 
 # What an exit code means, by command. The help of the commands and docs/commands.md are made from this table.
 _READ = {"0": "done", "2": "bad input", "130": "interrupted"}
-_RUN = {
+_WATCHED = {
     "0": "done or target reached", "1": "the run failed", "2": "bad input", "3": "diverged",
     "4": "stopped by a signal, to be resumed", "130": "interrupted",
 }  # fmt: skip
+_RUN = _WATCHED | {"5": "ended, but its evaluation failed: `areabench evaluate` tries again"}
 _LAUNCH = _RUN | {"4": "stopped by a signal, to be resumed, or to be started again if the run had not begun"}
 EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     "simulate": _RUN,
@@ -30,7 +31,8 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     "run": _RUN,
     "resume": _LAUNCH,
     "sweep": {
-        "0": "done, also where runs diverged", "1": "a run failed, or cannot be run", "2": "bad input",
+        "0": "done, also where runs diverged", "1": "a run failed, was not evaluated, or cannot be run",
+        "2": "bad input",
         "129, 130 or 143": "interrupted",
     },
     "job": _READ,
@@ -39,7 +41,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
     },
     "theory": _READ,
     "methods": _READ,
-    "watch": _RUN | {
+    "watch": _WATCHED | {
         "0": "done or target reached, with --once also running", "1": "the run failed or was killed",
         "2": "bad input, or no file or news within --wait",
     },
@@ -47,6 +49,10 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
         "0": "done, all equal: to the bit, or but for rounding where other kernels made the run",
         "1": "there is a difference",
         "3": "not comparable: under these kernels the run diverges from itself",
+    },
+    "evaluate": _READ | {
+        "0": "done, all evaluated", "1": "an evaluation failed, its file is as it was",
+        "2": "bad input, or a run that cannot be evaluated",
     },
     "show": _READ,
     "recover": _READ | {"0": "something was saved", "2": "nothing could be, or bad input"},
@@ -64,7 +70,7 @@ EXIT_CODES: Mapping[str, Mapping[str, str]] = {
 _GROUPS = {
     "run": ("simulate", "launch", "run", "resume", "sweep", "job"),
     "look": ("watch", "show", "summary", "compare", "diagnose", "table", "figures", "report", "export"),
-    "check": ("check", "methods", "theory", "replay", "recover", "doctor"),
+    "check": ("check", "methods", "theory", "replay", "evaluate", "recover", "doctor"),
     "shell": ("completion",),
 }
 TYPED = tuple(name for names in _GROUPS.values() for name in names)  # the commands for people; `batch` is not one
@@ -97,8 +103,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"areabench {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for add in (
-        _simulate, _launch, _run, _resume, _sweep, _batch, _job, _check, _methods, _theory, _watch, _replay, _show,
-        _recover, _diagnose, _summary, _compare, _table, _figures, _report, _export, _doctor, _completion,
+        _simulate, _launch, _run, _resume, _sweep, _batch, _job, _check, _methods, _theory, _watch, _replay, _evaluate,
+        _show,        _recover, _diagnose, _summary, _compare, _table, _figures, _report, _export, _doctor, _completion,
     ):  # fmt: skip
         if only is None or add.__name__ == f"_{only}":  # every rank of a launch makes a parser: all of it takes 7 ms
             add(commands)
@@ -343,6 +349,15 @@ def _replay(commands: Commands) -> None:
         help="where other kernels made the run, start again with those and compare every bit (default: compare it then "
         "within rounding)",
     )  # fmt: skip
+    _trust_option(parser)
+    _json_option(parser)
+    _progress_option(parser)
+
+
+def _evaluate(commands: Commands) -> None:
+    purpose = "compute loss and accuracy of a run's snapshots again, and put them into its file"
+    parser = _command(commands, "evaluate", purpose, "RUN.h5")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run files of runs that have ended")
     _trust_option(parser)
     _json_option(parser)
     _progress_option(parser)

@@ -1,4 +1,4 @@
-"""`areabench recover`: save what can be saved of a damaged run file."""
+"""Commands that write a run file anew: recover saves what can be saved, evaluate computes the metrics again."""
 
 from __future__ import annotations
 
@@ -6,22 +6,32 @@ import argparse
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+from numpy.typing import NDArray
 
 from areabench.cli import CommandContext
-from areabench.engine.scenario import build_scenario
+from areabench.engine.events import ENDED
+from areabench.engine.plugins.trust import scenario_of
+from areabench.engine.scenario import Scenario, build_scenario
 from areabench.errors import RunFailure, RunFileError, UserError
 from areabench.experiment.module_paths import named_code
-from areabench.progress import ProgressLine
+from areabench.kernels import require
+from areabench.progress import ProgressLine, Style
 from areabench.runfile.lock import Claim, lock
-from areabench.runfile.read import open_run
+from areabench.runfile.read import Run, open_run
+from areabench.runfile.record import write_again
 from areabench.runfile.recover import RecoveryLimits, Saved, salvage
-from areabench.transports.replay import ReplayResult, replay_models
+from areabench.transports.replay import ReplayResult, evaluated_again, replay_models
+from areabench.transports.session import told
 from areabench.views.json import plain
+from areabench.views.styled import counted
 
 _LEAST_LIMIT_S, _BYTES_PER_SECOND = 60.0, 2e6  # time that reading may take at least, and its speed at worst
 
@@ -55,6 +65,75 @@ def recover(options: argparse.Namespace, context: CommandContext) -> int:
         },
     )
     return 0
+
+
+def evaluate(options: argparse.Namespace, context: CommandContext) -> int:
+    """Evaluate run files again; 1 where an evaluation fails, 2 where a run cannot be evaluated.
+
+    It calls no code that a run file names and `--trust-module` does not.
+    """
+    answers, codes = [], [0]
+
+    def build(run: Run) -> Scenario:
+        if run.experiment.bits == "portable":
+            require(run.provenance.kernels)  # a replay has to lead to the same bits
+        return scenario_of(run.experiment, run.path, context.cache, options.trusted)
+
+    for path in options.runs:
+        snapshots, trouble = None, None
+        try:
+            snapshots = evaluate_file(path, build, context.progress)
+        except (UserError, RunFailure) as error:  # the other files are evaluated all the same
+            print(f"areabench: {error}", file=sys.stderr)
+            trouble = str(error)
+            codes.append(2 if isinstance(error, UserError) else 1)
+        answers.append({"file": path, "snapshots": snapshots, "error": trouble})
+    done = [each for each in answers if each["error"] is None]
+    context.output.answer(
+        lambda: "".join(f"{each['file']}: {counted(each['snapshots'], 'snapshot')} evaluated\n" for each in done),
+        lambda: {"runs": answers},
+    )
+    return max(codes)
+
+
+def evaluate_file(path: Path, build: Callable[[Run], Scenario], style: Style) -> int:
+    """Evaluate a run that has ended again, and put the metrics into its file; how many snapshots it has.
+
+    The file stays as it is until another one that holds everything takes its place. A RunFailure where the evaluation
+    fails.
+    """
+    if not path.is_file():
+        raise RunFileError(f"{path}: no such file; give the path of a run file (.h5)")
+    claim = Claim(path, force=True)
+    try:
+        with open_run(path) as run, TemporaryDirectory(prefix=f".{path.name}.", dir=claim.making.parent) as folder:
+            if run.status.state not in ENDED:
+                raise RunFileError(
+                    f"{path}: is {run.status.state.text}, and only a run that has ended is evaluated; resume it, or "
+                    "run it again"
+                )
+            metrics, made = _metrics(run, build(run), style), Path(folder) / "evaluated.h5"
+            write_again(run, metrics, made)
+            made.replace(claim.making)
+        claim.publish()
+    finally:
+        claim.release()
+    return len(metrics)
+
+
+def _metrics(run: Run, scenario: Scenario, style: Style) -> NDArray[Any]:
+    """The metrics of all snapshots, as rows; a RunFailure with the cause where the evaluation fails."""
+    scenario.check_data(run.provenance.data_digest, run.path)
+    progress = ProgressLine("evaluate", run.status.end_s, style)
+    try:
+        return evaluated_again(run, scenario, progress)
+    except (UserError, RunFailure):
+        raise
+    except (Exception, SystemExit) as error:  # whatever a user's problem raises
+        reason = told(error, run.experiment)[1]
+        raise RunFailure(f"{run.path}: its evaluation failed ({reason}); the file is as it was") from error
+    finally:
+        progress.close()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Every rank of a launch loads this module, so it loads nothing that only the serv
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,6 +155,8 @@ def _report(status: Status, output: Path) -> int:
         print(NO_STEPS)
     if status.state == State.STOPPED:
         print(f"to continue: {_resume_command(output)}")
+    if status.unevaluated:
+        _say_unevaluated(status, output)
     return exit_code(status)
 
 
@@ -164,3 +167,13 @@ def _resume_command(output: Path) -> str:
 
     with open_run(output) as recorded:
         return command_on("resume", output, recorded.experiment)
+
+
+def _say_unevaluated(status: Status, output: Path) -> None:
+    """Print why a run that has ended has no metrics, and how to try again."""
+    from areabench.engine.plugins.trust import unevaluated_text
+    from areabench.runfile.read import open_run
+
+    with open_run(output) as recorded:
+        text = unevaluated_text(status, output, recorded.experiment)
+    print(f"areabench: {output}: {text}", file=sys.stderr)

@@ -45,7 +45,7 @@ _WATCH_INTERVAL_S = 0.2
 _SHARE = 9.0  # pauses are at least so many times as long as the looks, which take 0.1 s for 1,000 ranks
 _KILL_DELAY_S = 5.0  # between asking mpirun to end its ranks, which takes Open MPI half a second, and killing it
 _KILLED = 128 + signal.SIGKILL
-EXIT_CODES = (0, 1, 2, 3, 4, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
+EXIT_CODES = (0, 1, 2, 3, 4, 5, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
 _NAMES = ("mpirun", "mpiexec")
 _NAMES_BESIDE_ANOTHER = ("mpirun.openmpi", "mpirun.mpich", "mpiexec.hydra")  # Debian's, where both are installed
 
@@ -431,7 +431,7 @@ def settle(output: Path, before: FileStamp, ending: LauncherExit, *, trusted: bo
         return 1
     if status is not None and status.state == State.STOPPED and ending.signal == signal.SIGINT:
         return 128 + signal.SIGINT
-    if status is not None and status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
+    if status is not None and (status.unevaluated or status.state in (State.STOPPED, State.DIVERGED, State.FAILED)):
         return exit_code(status)
     if not ending.code:
         return 1 if status is None and not trusted else 0
@@ -455,7 +455,7 @@ def _final_status(output: Path, before: FileStamp, reason: str) -> Status | None
         if lock_seen(output):
             return None
         with open_run(output) as run:
-            status = run.status
+            status = run.status if run.is_evaluated else replace(run.status, unevaluated="there are no metrics")
         if status.state != State.RUNNING:
             return status
         failed = replace(status, state=State.FAILED, reason=reason)

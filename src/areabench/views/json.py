@@ -87,7 +87,7 @@ def run_record(run: Run) -> dict[str, Any]:
     metrics = run.metrics_array if len(run.metrics_array) else np.full(len(index), np.nan, METRIC)
     return {
         "file": run.path,
-        "status": run.status,
+        "status": {name: value for name, value in vars(run.status).items() if name != "unevaluated"},  # not in the file
         "events": events,
         "clipped": run.clipped if run.experiment.privacy is not None else None,
         "mean_staleness": run.summary().mean_staleness,

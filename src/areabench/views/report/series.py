@@ -219,9 +219,9 @@ def outcome_of(result: Result, target: float) -> TrialOutcome:
         kind = "diverged"
     elif state not in ENDED:
         kind = "unfinished"
-    elif state == State.TARGET or result.ended_early:
+    elif result.is_done and (state == State.TARGET or result.ended_early):
         kind = "ended early"
-    elif result.knows_time_to(target):
+    elif result.is_done and result.knows_time_to(target):
         kind = "not reached"
     return TrialOutcome(kind, result.status.end_s, result.experiment.seed)
 

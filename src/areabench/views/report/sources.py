@@ -126,8 +126,12 @@ def _absent(sweep: Sweep) -> Iterator[Absent]:
         else:
             try:
                 with open_run(path) as run:
-                    status = run.status
-                yield Absent(str(path), what, status.state.text, status.reason or "it has not ended")
+                    state = run.status.state.text
+                    reason = run.status.reason or "it has not ended"
+                    if not run.is_evaluated:
+                        state = "not evaluated"
+                        reason = "its evaluation failed; `areabench evaluate` tries again"
+                yield Absent(str(path), what, state, reason)
             except UserError as error:
                 yield Absent(str(path), what, "unreadable", str(error))
 
@@ -144,5 +148,7 @@ def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
         state = trial.result.status.state
         words = [trial.transport] if several else []
         words += [trial.source] if without_seed(trial.result.experiment) in twice else []
-        words += [] if state in ENDED else [f"{state.text}, seed {trial.result.experiment.seed}"]
+        if not trial.result.is_done:
+            why = "not evaluated" if state in ENDED else state.text
+            words.append(f"{why}, seed {trial.result.experiment.seed}")
         yield replace(trial, remark=", ".join(words))
