@@ -115,29 +115,16 @@ def test_colours_change_no_word(
     assert _ESCAPES.sub("", coloured) == piped
 
 
-def styles(text: Styled) -> dict[str, str]:
-    """The style of each part that has one."""
-    return {part: style for part, style in text.parts if style}
-
-
-def test_methods_and_statuses_have_their_styles() -> None:
+def test_parts_have_their_styles() -> None:
     done = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
-    found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0, ["a", "b"], ["", ""]))
-    assert found["area"] == METHOD_COLOURS["area"]
-    assert found["fedbuff"] == METHOD_COLOURS["fedbuff"]
-    assert found["done"] == "green"
-    assert found["failed"] == "bold red"
-    assert [style for part, style in found.items() if part.startswith("file ")] == ["bold cyan"]
-
-
-def test_an_experiment_has_styles_for_sections_keys_and_methods() -> None:
-    found = styles(experiment_text(parse_experiment(QUADRATIC)))
-    assert (found["[method]"], found["step_size"], found["area"]) == ("bold", "dim", METHOD_COLOURS["area"])
-
-
-def test_texts_are_joined_with_their_styles() -> None:
-    joined = Styled(", ").join([Styled(("a", "bold")), "b"])
-    assert (joined, joined.parts) == ("a, b", (("a", "bold"), (", ", ""), ("b", "")))
+    runs = [done, replace(done, method="fedbuff", state="failed")]
+    table = summary_table(runs, 80.0, ["a", "b"], ["", ""])
+    text = Styled(", ").join([table, experiment_text(parse_experiment(QUADRATIC))])
+    found = {part.partition(" ")[0]: style for part, style in text.parts if style}
+    expected = {"area": METHOD_COLOURS["area"], "fedbuff": METHOD_COLOURS["fedbuff"], "done": "green",
+                "failed": "bold red", "file": "bold cyan", "[method]": "bold", "step_size": "dim"}  # fmt: skip
+    assert found == found | expected
+    assert text == "".join(part for part, _ in text.parts)
 
 
 def test_a_table_on_a_terminal_and_in_a_pipe(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,17 +210,11 @@ def test_the_page_of_a_watch_is_taken_away_and_left(growing: str) -> None:
     assert "2.00 of 10 s" in _ESCAPES.sub("", rest.partition("\x1b[?1049l")[2])  # the last page stays
 
 
-def test_a_page_without_colours(growing: str) -> None:
-    arguments = ("watch", growing, "--once", "--no-evaluate")
-    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "NO_COLOR": "1", "LC_ALL": "C.UTF-8"})
-    assert (code, "\x1b" in shown) == (0, False)
-    assert "█" in shown
-
-
-def test_a_single_page_on_a_terminal(growing: str) -> None:
-    arguments = ("watch", growing, "--once", "--no-evaluate")
-    code, shown = on_a_terminal(*arguments, environment={"TERM": "xterm", "LC_ALL": "C.UTF-8"})
-    assert code == 0
-    assert "\x1b[?1049h" not in shown
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_a_single_page_on_a_terminal(growing: str, no_colour: str) -> None:
+    environment = {"TERM": "xterm", "NO_COLOR": no_colour, "LC_ALL": "C.UTF-8"}
+    code, shown = on_a_terminal("watch", growing, "--once", "--no-evaluate", environment=environment)
+    assert (code, "\x1b" in shown) == (0, not no_colour)
+    assert "\x1b[?1049h" not in shown  # no page of its own
     assert "running in virtual time" in _ESCAPES.sub("", shown)
     assert "█" in shown
