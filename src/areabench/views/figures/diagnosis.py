@@ -76,7 +76,8 @@ def _words(found: Diagnosis, experiment: Experiment) -> str:
 
 def _draw_clients(axes: Axes, found: Diagnosis) -> None:
     """Achieved rates as dots, what was expected with its interval as bars; those with too little in red."""
-    clients, span_s = found.clients, found.duration_s
+    clients = found.clients
+    span_s = found.duration_s
     label_axes(axes, "client", "updates/s", "Rates: achieved, and expected with interval", pad=20)
     axes.vlines(clients["client"], clients["low"] / span_s, clients["high"] / span_s, color="0.8", linewidth=4)
     axes.plot(clients["client"], clients["expected"] / span_s, "_", color="0.35", markersize=7, label="expected")

@@ -310,7 +310,8 @@ def _draw_divergence(axes: Axes, row: Row) -> None:
 
 def _make_room(axes: Axes, share: float) -> None:
     """Raise the upper limit so that this share of the height is free: shaded, without ticks, above all lines."""
-    transform, bottom, top = axes.yaxis.get_transform(), *axes.get_ylim()
+    transform = axes.yaxis.get_transform()
+    bottom, top = axes.get_ylim()
     for minor in (False, True):
         ticks = axes.yaxis.get_ticklocs(minor=minor)
         axes.set_yticks(ticks[(ticks >= bottom) & (ticks <= top)], minor=minor)

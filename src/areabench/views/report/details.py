@@ -30,7 +30,8 @@ from areabench.views.text import diagnosis_text, experiment_text
 MOST_DETAILS = 12
 _MOST_ENTRIES = 256  # bars of clients
 _UPDATES = 24_000  # in the timelines of all runs together
-_LEAST_UPDATES, _MOST_UPDATES = 500, 4_000  # in one
+_LEAST_UPDATES = 500  # in one
+_MOST_UPDATES = 4_000
 MOST_CLIENTS = 256  # whose labels are shown
 
 

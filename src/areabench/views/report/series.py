@@ -48,7 +48,8 @@ from areabench.views.report.sources import Sources, Trial, without_seed
 _NOTHING = np.empty(0)
 _MOST_BARS = 60  # of a histogram
 _POINTS = 14_000  # of all curves along one axis together: keeps the page of a large sweep small
-_LEAST_POINTS, _MOST_POINTS = 40, 300  # of one curve
+_LEAST_POINTS = 40  # of one curve
+_MOST_POINTS = 300
 
 
 @dataclass(frozen=True)
