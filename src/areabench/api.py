@@ -300,7 +300,7 @@ def _with_parts(run: Run, parts: Mapping[str, Any]) -> Experiment:
 @contextmanager
 def _run_file(output: str | Path | None) -> Iterator[Path]:
     """The path of the run file; without output, in a folder that is removed when the file has been opened."""
-    from areabench.cli.parser import run_file
+    from areabench.cli.options import run_file
 
     if output is not None:
         yield run_file(str(output))

@@ -14,9 +14,9 @@ import pytest
 from tests.support import own_parts as outside
 from tests.support.texts import quadratic
 
-from areabench.cli import job as command
 from areabench.cli.main import main
 from areabench.engine.events import State
+from areabench.launching import families
 from areabench.launching import mpirun as launch
 from areabench.runfile.layout import pack_status
 from areabench.runfile.read import open_run
@@ -268,7 +268,7 @@ def test_the_installed_mpi(
     mpirun.write_text(f"#!/bin/sh\necho '{says}'\n")
     mpirun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
-    for module in (command, launch):  # an mpi4py of unknown family
+    for module in (families, launch):  # an mpi4py of unknown family
         monkeypatch.setattr(module, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 0
     assert f"srun --mpi={interface} " in capsys.readouterr().out
@@ -277,7 +277,7 @@ def test_the_installed_mpi(
 def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(Path("python").absolute()))
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(command, "mpi4py_family", lambda: None)
+    monkeypatch.setattr(families, "mpi4py_family", lambda: None)
     assert main(["job", "try.toml", "--scheduler", "slurm"]) == 2
     assert "or give --mpi openmpi or --mpi mpich" in capsys.readouterr().err
     assert main(["job", "try.toml", "--scheduler", "slurm", "--transport", "simulator"]) == 0
@@ -285,9 +285,8 @@ def test_no_mpi_is_installed(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 def test_commands_of_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     script = written("grid.toml --array 2 --trials 4 --set seed=7", capsys)
-    sweep = "sweep grid.toml --set seed=7 --trials 4"
-    assert f'"$areabench" {sweep} --transport mpi --on-ranks --output runs/grid-mpi --progress never' in script
-    assert script.endswith(' --share "$SLURM_ARRAY_TASK_ID/2"\n')
+    sweep = "sweep grid.toml --set seed=7 --output runs/grid-mpi --progress never --trials 4 --transport mpi --on-ranks"
+    assert script.endswith(f' "$areabench" {sweep} --share "$SLURM_ARRAY_TASK_ID/2"\n')
     assert "--array=1-2" in directives(script, "SBATCH")
     script = written("grid.toml --array 2 --transport simulator --runs here", capsys, "pbs")
     assert (

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from areabench.cli import doctor as commands
-from areabench.cli.doctor import findings_text
+from areabench.cli.doctor import doctor_text
 from areabench.cli.main import main
 from areabench.launching import doctor as machine
 from areabench.launching import doctor as mpi
@@ -281,7 +281,7 @@ SICK = [
 
 
 def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
-    assert findings_text(SICK) == (
+    assert doctor_text(SICK) == (
         "ok    areabench   0.1.0\n"
         "warn  cores       2 usable for 3 ranks\n"
         "                  -> use fewer ranks\n"
@@ -289,7 +289,7 @@ def test_the_page_is_aligned_and_has_a_remedy_for_all_that_is_not_ok() -> None:
         "                  -> look for a firewall\n"
         "to fix: two ranks; to look at: cores\n"
     )
-    assert findings_text(SICK[:1]).endswith("\nnothing to fix\n")
+    assert doctor_text(SICK[:1]).endswith("\nnothing to fix\n")
 
 
 def test_findings_as_json() -> None:

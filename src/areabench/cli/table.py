@@ -1,29 +1,63 @@
-"""`areabench table` and `areabench export`: tables of sweeps and runs, for people and for programs."""
+"""`areabench table`: tables of sweeps."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from areabench.cli import CommandContext
+from areabench.cli import Command, CommandContext
+from areabench.cli.options import json_option, percent, spread_option, target_option
 from areabench.errors import UserError
-from areabench.files import write_text
-from areabench.results.grouping import Page, build_tables
-from areabench.results.retention import Rule, named_rule, rule_of
-from areabench.results.statistics import SpreadName
-from areabench.results.table import cell_values
-from areabench.sweeps.read import Sweep, open_finished
-from areabench.views.styled import Styled, counted
-from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
-from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet
+
+if TYPE_CHECKING:
+    from areabench.results.grouping import Page
+    from areabench.results.retention import Rule
+    from areabench.results.statistics import SpreadName
+    from areabench.sweeps.read import Sweep
+    from areabench.views.tables.forms import Sheet
 
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
-@dataclass(frozen=True)
-class TitledTable:
+def table_options(parser: argparse.ArgumentParser) -> None:
+    """Folders of sweeps, the step sizes to keep, and the form of the table."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
+    parser.add_argument(
+        "--keep", choices=("published", "paper-rule", "best", "all"),
+        help="step sizes: the paper's, the two largest with a finite loss in all trials (default), the best by "
+        "--metric on half of the trials and shown on the others, or all",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
+    )
+    parser.add_argument(
+        "--bound", type=_bound, default=float("inf"), metavar="LOSS",
+        help="for --keep paper-rule: a larger loss counts as not finite (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gap", type=_bound, default=float("inf"),
+        help="for --keep paper-rule: a larger score gap counts as not finite; 103 as in single precision",
+    )  # fmt: skip
+    target_option(parser, "that rho is the time to")
+    parser.add_argument("--paper", action="store_true", help="add the published values")
+    spread_option(parser, "after a mean (with --paper always range)")
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="write instead: a file (.txt, .md, .tex, .csv), or a folder for NAME.md, NAME.tex and NAME.csv",
+    )  # fmt: skip
+    json_option(parser)
+
+
+def _bound(text: str) -> float:
+    return float("inf") if text == "inf" else percent(text)
+
+
+class TitledTable(NamedTuple):
     """A table of a sweep, with the sweep's name and what to print above the table."""
 
     sweep: str
@@ -32,6 +66,8 @@ class TitledTable:
 
     def sheets(self, spread: SpreadName, *, with_paper: bool) -> list[Sheet]:
         """The table with every cell as text; and the differences from the best, except in the form of the paper."""
+        from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet
+
         if with_paper:
             return [paper_sheet(self.table, self.title, self.sweep)]
         plain = plain_sheet(self.table, self.title, self.sweep, spread)
@@ -39,9 +75,15 @@ class TitledTable:
         return [plain] if apart is None else [plain, apart]
 
 
-def table(options: argparse.Namespace, context: CommandContext) -> int:
+def table_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the tables of some sweeps, or write them."""
-    form, output, with_paper = options.format, options.output, options.paper
+    from areabench.results.retention import named_rule
+    from areabench.results.table import cell_values
+    from areabench.sweeps.read import open_finished
+
+    form = options.format
+    output = options.output
+    with_paper = options.paper
     if with_paper and options.spread == "interval":
         raise UserError("--spread interval: the paper has only the range over trials; leave it or --paper out")
     spread: SpreadName = options.spread or "interval"
@@ -70,17 +112,11 @@ def table(options: argparse.Namespace, context: CommandContext) -> int:
     return 0
 
 
-def export(options: argparse.Namespace, context: CommandContext) -> int:
-    """Write a run or a sweep as plain tables."""
-    from areabench import api
-
-    paths = api.export(options.source, options.output, to=options.to, force=options.force)
-    context.output.answer(lambda: "".join(f"{path}\n" for path in paths), lambda: {"files": paths})
-    return 0
-
-
 def render(tables: Sequence[TitledTable], form: str, spread: SpreadName = "interval", *, with_paper: bool) -> str:
     """Tables in a printed form: text, markdown, latex or csv."""
+    from areabench.views.styled import Styled
+    from areabench.views.tables.forms import to_csv, to_latex, to_markdown, to_text
+
     if form == "csv":
         return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
     forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
@@ -118,6 +154,9 @@ def _is_folder(output: Path) -> bool:
 
 
 def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
+    from areabench.results.grouping import build_tables
+    from areabench.results.retention import rule_of
+
     try:
         rule = rule_of(sweep, rule)
         tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
@@ -130,6 +169,8 @@ def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
 
 def _title(sweep: Sweep, table: Page) -> str:
     """The sweep's own title and the setting, without repetition, and how many runs failed."""
+    from areabench.views.styled import counted
+
     own = sweep.plan.title or sweep.plan.name
     title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
     clock = "" if sweep.transport == "simulator" else ", in real time"
@@ -158,5 +199,10 @@ def write_tables(
 
 
 def _write(path: Path, text: str) -> None:
+    from areabench.files import write_text
+
     write_text(path, text)
     print(f"table: {path}")
+
+
+COMMAND = Command("runs/grid --paper", table_options, table_command)
