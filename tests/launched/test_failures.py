@@ -218,13 +218,12 @@ def test_a_run_file_that_exists_is_kept(quadratic: Launcher) -> None:
 
 
 def test_launch_starts_the_ranks_and_passes_their_exit_code_on(quadratic: Launcher) -> None:
-    python = mpirun_command(1, [])[-3]
     words = ["launch", str(quadratic.experiment), "--output", str(quadratic.run_file), "--set", "rates.rate=100"]
-    ended = quadratic.start([python, "-m", "areabench", *words])
+    ended = quadratic.start([sys.executable, "-m", "areabench", *words])
     assert (ended.code, ended.errors) == (0, "")
     with quadratic.recorded() as run:
         assert (run.status.state, run.provenance.ranks) == (State.DONE, 3)
-    assert quadratic.start([python, "-m", "areabench", *words]).code == 2
+    assert quadratic.start([sys.executable, "-m", "areabench", *words]).code == 2
 
 
 # ------------------------------------------------------------------------------------------------------- launchers
@@ -235,7 +234,10 @@ def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic:
     foreign = quadratic.folder / "mpirun"  # starts three ranks as the other MPI does, as far as variables show
     other = "OMPI_COMM_WORLD" if mpi4py_family() == Family.MPICH else "PMI"
     size, rank = f"{other}_SIZE", f"{other}_RANK"
-    lines = [f"{size}=3 {rank}={number} {shlex.join(command[-7:])} || code=$?" for number in range(3)]
+    lines = [
+        f"{size}=3 {rank}={number} {shlex.join(command[command.index(sys.executable) :])} || code=$?"
+        for number in range(3)
+    ]
     foreign.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
     foreign.chmod(0o755)
     line = told_once(quadratic.start([str(foreign)]))

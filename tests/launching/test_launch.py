@@ -163,7 +163,7 @@ def test_flags(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     mpirun = stand_in(machine / "path", version)
-    expected = [str(mpirun), *flags, "-n", str(ranks), sys.executable, "-m", "areabench", "run", "a b.toml"]
+    expected = [str(mpirun), *flags, "-n", str(ranks), sys.executable, "-P", "-m", "areabench", "run", "a b.toml"]
     assert mpirun_command(ranks, ["run", "a b.toml"]) == expected
 
 
@@ -204,8 +204,9 @@ def test_launch_starts_a_rank_for_the_server_and_one_for_each_client(machine: Pa
     code, told = launched(machine)
     assert code == 0
     assert told == [
-        "-disable-auto-cleanup", "-n", "3", sys.executable, "-m", "areabench", "run", str(machine / "try it.toml"),
-        "--output", "runs/experiment-area-0.h5", "--progress", "never", "--checkpoint-every", "60",
+        "-disable-auto-cleanup", "-n", "3", sys.executable, "-P", "-m", "areabench", "run",
+        str(machine / "try it.toml"), "--output", "runs/experiment-area-0.h5", "--progress", "never",
+        "--checkpoint-every", "60",
     ]  # fmt: skip
 
 
@@ -213,7 +214,7 @@ def test_launch_passes_the_options_on(machine: Path) -> None:
     options = ["--set", "clients.count=5", "--set", "name=a", "--force", "-o", "out put.h5"]
     _, told = launched(machine, *options)
     assert told[1:3] == ["-n", "6"]
-    assert told[8:] == [
+    assert told[9:] == [
         "--output", "out put.h5", "--force", "--set", "clients.count=5", "--set", "name=a", "--progress", "never",
         "--checkpoint-every", "60",
     ]  # fmt: skip

@@ -24,10 +24,12 @@ def run_command(options: argparse.Namespace, context: CommandContext) -> int:
     from areabench.experiment.parse import bits_asked, load_experiment
     from areabench.kernels import require_bits
     from areabench.launching.ranks import on_ranks
+    from areabench.launching.steps import FOLDER
 
     run_options = run_options_of(options, context)
-    with suppress(UserError):  # rank 0 reports it; another rank need not see the file
-        require_bits(bits_asked(options.experiment, options.overrides))
+    if FOLDER not in context.environment:  # `areabench launch` has started itself again already
+        with suppress(UserError):  # rank 0 reports it; another rank need not see the file
+            require_bits(bits_asked(options.experiment, options.overrides))
 
     def on_rank(world: World) -> int:
         from areabench.transports.mpi_run import run_on_mpi

@@ -39,11 +39,13 @@ from areabench.launching.families import (
     mpi4py_folder,
     version_in,
 )
-from areabench.launching.limits import SHARED, few_descriptors, little_shared_memory
 from areabench.launching.mpirun import (
+    SHARED,
     Launcher,
     ask_launcher,
+    few_descriptors,
     find_launcher,
+    little_shared_memory,
     rank_command,
     right_launcher,
 )

@@ -25,7 +25,7 @@ from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
 from areabench.runfile.checksums import CHECKSUM, CHECKSUMS, ChecksumLog
 from areabench.runfile.lock import lock
-from areabench.runfile.open import DAMAGE, damaged, open_closed, own_part
+from areabench.runfile.open import DAMAGE, damaged, open_closed, open_for_reading, own_part
 from areabench.runfile.schema import EVENT, FORMAT, METRIC, SCHEMA_VERSION, SNAPSHOT, STATUS
 
 _LONGEST = 60_000  # bytes; HDF5 has room for 64 kB beside a checksum, longer experiments go to the heap
@@ -184,6 +184,15 @@ def status_of(file: h5py.File) -> Status:
         raise ValueError("/status does not have its checksum")
     state, reason = values.pop("state").decode(), values.pop("reason").decode()
     return Status(_STATES[state], reason, **values)
+
+
+def read_status(path: Path) -> Status:
+    """The status of a run file, of which nothing else is read; a RunFileError if it is damaged."""
+    with open_for_reading(path) as file:
+        try:
+            return status_of(file)
+        except DAMAGE as error:
+            raise damaged(path, str(error)) from error
 
 
 def cut(text: str, size: int) -> bytes:

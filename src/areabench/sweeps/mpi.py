@@ -22,7 +22,8 @@ from areabench.engine.client import most_ranks
 from areabench.engine.events import State, Status
 from areabench.errors import one_line
 from areabench.experiment.parse import parse_experiment, to_toml
-from areabench.launching.mpirun import PATIENCE_S, end_with_parent, mpirun_command, private_tmpdir
+from areabench.launching.mpirun import mpirun_command
+from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
 from areabench.sweeps.folder import part_of
 from areabench.sweeps.plan import Pass, Task
