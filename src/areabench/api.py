@@ -189,7 +189,10 @@ def sweep(
             raise KeyboardInterrupt
         if report.stopped:
             raise RunFailure(report.stopped)
-        return open_sweep(folder)
+        found = open_sweep(folder)
+        if output is None and found.tuning is not None:
+            _ = found.tuning.results  # they are kept once read, and the folder is removed
+        return found
 
 
 def replay(

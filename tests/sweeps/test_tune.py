@@ -10,7 +10,7 @@ from tests.support.results import PAPER, made
 
 import areabench
 from areabench.cli.main import main
-from areabench.errors import ConfigError
+from areabench.errors import ConfigError, RunFileError
 from areabench.experiment.method_records import Area
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
@@ -133,6 +133,7 @@ def test_the_stored_text_reads_as_the_same_sweep(tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
     again.write_text(file.text())
     assert read_sweep_file(again).tune == file.tune
+    assert read_sweep_file(again).text() == file.text()
 
 
 # ---------------------------------------------------------------------------------------------------- the choice
@@ -264,12 +265,48 @@ def test_a_metric_that_no_run_will_have_is_refused_before_them(metric: str, tmp_
         load_sweep(path)
 
 
+def test_the_choice_is_made_once_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    first = open_sweep("runs/tuned")
+    assert first.tuning is not None
+    for one in first.tuning.results:
+        one.path.unlink()
+    again = open_sweep("runs/tuned")
+    assert again.tuning is not None
+    assert again.tuning.choice == first.tuning.choice
+    assert [one.path for one in again.results] == [one.path for one in first.results]
+
+
+def test_a_choice_of_other_settings_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    longer = str(
+        sweep_file(tmp_path, TUNE.replace("[0.5, 1.0]", "[0.5, 1.0, 1.5]").replace("budget = 4", "budget = 6"))
+    )
+    assert main(["sweep", longer, "--dry-run"]) == 0
+    assert "4 pending" in (said := capsys.readouterr().out)
+    assert "of what they choose\n" in said
+
+
 def test_without_all_tuning_runs_nothing_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
     sweep = open_sweep("runs/tuned")
     assert sweep.tuning is not None
     sweep.tuning.results[0].path.unlink()
+    Path("runs/tuned/chosen.toml").unlink()
     again = open_sweep("runs/tuned")
     assert again.tuning is not None
-    assert (again.results, len(again.tuning.missing), len(again.missing)) == ((), 1, 1)
+    assert (again.results, again.tuning.choice, len(again.missing)) == ((), None, 1)
+
+
+def test_a_changed_choice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(sweep_file(tmp_path)), "--jobs", "1"]) == 0
+    path = Path("runs/tuned/chosen.toml")
+    path.write_text(path.read_text().replace("method.step_size", "method.step_siz"))
+    with pytest.raises(RunFileError, match="is damaged"):
+        open_sweep("runs/tuned")

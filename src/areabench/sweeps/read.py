@@ -28,9 +28,10 @@ from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
-from areabench.sweeps.choose import Tuning, chosen
+from areabench.sweeps.choose import Choice, choose, read_choice, write_choice
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
+from areabench.sweeps.tune import Tune
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,6 +232,42 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What was tuned and chosen in a sweep, for readers of its tables."""
+
+    tune: Tune
+    plan: SweepPlan  # of the tuning runs
+    folder: Path
+    choice: Choice | None  # None: nothing is chosen yet, because some of them are missing
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The tuned keys."""
+        return tuple(one.key for one in self.tune.keys)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said about the choice."""
+        return () if self.choice is None else self.choice.notes
+
+    @property
+    def sentence(self) -> str:
+        """What the tables show, in words."""
+        tune = self.tune
+        seeds = f"seed {tune.seeds[0]}" if len(tune.seeds) == 1 else f"seeds {tune.seeds[0]} to {tune.seeds[-1]}"
+        return (
+            f"of each method the setting with the {tune.words}, of at most {tune.budget} tried "
+            f"({tune.search} search over {', '.join(self.keys)}) on {seeds}; "
+            "shown on other seeds"
+        )
+
+    @cached_property
+    def results(self) -> tuple[Result, ...]:
+        """The tuning runs that are done; they are read now."""
+        return _read_members(self.folder, self.plan)[0]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """The folder of a sweep, read: what is done, what is missing and what failed."""
 
@@ -276,17 +313,16 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
     """
     folder = Path(folder)
     stored = read_stored(folder)
-    plan, tuning = stored.plan(), None
-    results, missing = _read_members(folder, plan, progress)
+    plan = stored.plan()
+    tuning = None
     if plan.file is not None and plan.file.tune is not None:
+        tuning = Tuning(plan.file.tune, plan, folder, read_choice(folder, plan))
+        if tuning.choice is not None:
+            plan = replace(plan, members=tuning.choice.tests(plan.file))
+    results, missing = _read_members(folder, plan, progress)
+    if tuning is not None and tuning.choice is None:  # there is nothing to show yet
+        results = ()
         missing = _to_be_run(missing)
-        tests, notes = ([], ()) if missing else chosen(plan.file, {one.path.name: one for one in results})
-        tuning = Tuning(plan.file.tune, results, missing, notes)
-        if not missing:
-            plan = replace(plan, members=tuple(tests))
-            results, missing = _read_members(folder, plan, progress)
-        else:
-            results = ()
     awaited = {member.file for member in missing}
     return Sweep(
         plan=plan,
@@ -300,7 +336,7 @@ def open_sweep(folder: str | Path, progress: Callable[[int], object] | None = No
 
 
 def _read_members(
-    folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None
+    folder: Path, plan: SweepPlan, progress: Callable[[int], object] | None = None
 ) -> tuple[tuple[Result, ...], tuple[Member, ...]]:
     """The results of a plan's runs, and the members without one."""
     results, missing = [], []
@@ -322,12 +358,18 @@ def _to_be_run(members: Sequence[Member]) -> tuple[Member, ...]:
 
 
 def with_tests(plan: SweepPlan, folder: Path) -> SweepPlan | None:
-    """The plan of a tuned sweep with its test runs; None where a tuning run is not done."""
+    """The plan of a tuned sweep with its test runs; None where nothing is chosen yet."""
     assert plan.file is not None
-    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))), None)
-    if _to_be_run(missing):
-        return None
-    return replace(plan, members=tuple(chosen(plan.file, {one.path.name: one for one in results})[0]))
+    choice = read_choice(folder, plan)
+    return None if choice is None else replace(plan, members=choice.tests(plan.file))
+
+
+def make_choice(plan: SweepPlan, folder: Path) -> None:
+    """Choose from the tuning runs of a sweep, and write it down; nothing where one of them is not done."""
+    assert plan.file is not None
+    results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))))
+    if not _to_be_run(missing):
+        write_choice(folder, plan, choose(plan.file, {one.path.name: one for one in results}))
 
 
 def open_finished(folders: Sequence[Path]) -> list[Sweep]:
@@ -335,9 +377,9 @@ def open_finished(folders: Sequence[Path]) -> list[Sweep]:
     sweeps = [open_sweep(folder) for folder in folders]
     for sweep in sweeps:
         if not sweep.results:
-            if sweep.tuning is not None and sweep.tuning.missing:
+            if sweep.tuning is not None and sweep.tuning.choice is None:
                 raise UserError(
-                    f"{sweep.folder}: {len(sweep.tuning.missing):,} tuning runs are missing or have failed, so nothing "
+                    f"{sweep.folder}: {len(sweep.missing):,} tuning runs are missing or have failed, so nothing "
                     "is chosen yet; run `areabench sweep` again"
                 )
             failures = sweep.failures

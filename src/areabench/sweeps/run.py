@@ -33,7 +33,7 @@ from areabench.sweeps.plan import (
     expected_duration_s,
 )
 from areabench.sweeps.pool import PassOutcome, Pool, group_passes, run_here
-from areabench.sweeps.read import Failure, ended_state, with_tests
+from areabench.sweeps.read import Failure, ended_state, make_choice, with_tests
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
@@ -106,12 +106,18 @@ def run_sweep(
     report = _run_plans(plans, folders, options, run_options)
     if report.interrupted or report.stopped:
         return report
-    tuned = [(plan, folder) for plan, folder in zip(plans, folders, strict=True) if plan.file is not None]
-    found = [(test, folder) for plan, folder in tuned if (test := with_tests(plan, folder)) is not None]
-    if not found:
+    tests, test_folders = [], []
+    for plan, part in zip(plans, report.folders, strict=True):
+        if plan.file is None:
+            continue
+        if part.now or with_tests(plan, part.folder) is None:
+            make_choice(plan, part.folder)
+        if (test := with_tests(plan, part.folder)) is not None:
+            tests.append(options.share.taken_from(with_code_checked(test)))
+            test_folders.append(part.folder)
+    if not tests:
         return report
-    tests = [options.share.taken_from(with_code_checked(plan)) for plan, _ in found]
-    second = _run_plans(tests, [folder for _, folder in found], options, run_options, phase="test")
+    second = _run_plans(tests, test_folders, options, run_options, phase="test")
     return replace(second, folders=(*report.folders, *second.folders))
 
 
