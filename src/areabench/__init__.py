@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from areabench import theory
-    from areabench.api import export, launch, read_experiment, replay, resume, simulate, sweep
+    from areabench.api import evaluate, export, launch, read_experiment, replay, resume, simulate, sweep
     from areabench.errors import RunFailure, UserError
     from areabench.experiment.records import Experiment
     from areabench.results.table import sweep_table
@@ -24,6 +24,7 @@ __all__ = [
     "Sweep",
     "UserError",
     "__version__",
+    "evaluate",
     "export",
     "figures",
     "launch",
@@ -46,6 +47,7 @@ _NAMES = {
     "Sweep": "sweeps.read",
     "UserError": "errors",
     "open_run": "runfile.read",
+    "evaluate": "api",
     "export": "api",
     "launch": "api",
     "open_sweep": "sweeps.read",

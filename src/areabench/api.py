@@ -1,4 +1,4 @@
-"""Runs from Python: simulate, launch, resume, sweep and replay, and experiments to run.
+"""Runs from Python: simulate, launch, resume, sweep, replay and evaluate, and experiments to run.
 
 An experiment is the path of its file, TOML text, a dict of its sections, or an `Experiment`; whichever it is, it is
 checked in the same way, and `overrides` change it: `seed=3`, `split="iid"`, `method={"step_size": 0.1}`. A section
@@ -82,7 +82,7 @@ def simulate(
     chosen = read_experiment(experiment, **overrides)
     with _run_file(output) as path:
         options = _options("simulate", path, observers, force=force, checkpoint_s=checkpoint_s, progress=progress)
-        _check_status(simulate_run(chosen, options))
+        _check_status(simulate_run(chosen, options), output)
         return _opened(path, output)
 
 
@@ -151,7 +151,7 @@ def resume(
         elif ranks is not None:
             raise UserError(f"ranks={ranks}: {path} was simulated; leave it out")
         else:
-            _check_status(resume_simulation(recorded, options, trusted_folders(trusted), experiment))
+            _check_status(resume_simulation(recorded, options, trusted_folders(trusted), experiment), path)
     return open_run(path)
 
 
@@ -219,6 +219,25 @@ def replay(
         line.close()
         if recorded is not run:
             recorded.close()
+
+
+def evaluate(
+    run: Run | str | Path, /, *, trust: Sequence[str | Path] = (), progress: bool | None = None, **parts: Any
+) -> Run:
+    """Compute the metrics of a run that has ended again, put them into its file, and open it.
+
+    A RunFailure where the evaluation fails; the file is as it was then. `trust` and `parts` are those of `replay`.
+    """
+    from areabench.cli.evaluate import evaluate_file
+    from areabench.engine.plugins.trust import scenario_of
+
+    path, trusted = run.path if isinstance(run, Run) else Path(run), [str(each) for each in trust]
+    evaluate_file(
+        path,
+        lambda recorded: scenario_of(_with_parts(recorded, parts), path, _cache(), trusted),
+        _style(progress),
+    )
+    return open_run(path)
 
 
 def export(
@@ -328,10 +347,15 @@ def _opened(path: Path, output: str | Path | None) -> Run:
     return run
 
 
-def _check_status(status: Status) -> None:
-    """Pass an interrupt on that has stopped a run, which has left a checkpoint."""
+def _check_status(status: Status, output: str | Path | None) -> None:
+    """Pass an interrupt on that has stopped a run, which has left a checkpoint; warn of a run without metrics."""
     if status.state == State.STOPPED and status.reason == signal.SIGINT.name:
         raise KeyboardInterrupt
+    if status.unevaluated:
+        remedy = "areabench.evaluate tries again" if output is not None else "with output=... it can be tried again"
+        warnings.warn(
+            f"the evaluation of the run failed ({status.unevaluated}), so it has no metrics; {remedy}", stacklevel=3
+        )
 
 
 def _check_code(code: int, path: Path) -> None:
@@ -339,6 +363,8 @@ def _check_code(code: int, path: Path) -> None:
     if code == 130:
         raise KeyboardInterrupt
     if path.exists() and code not in (1, 2):
+        if code == 5:
+            warnings.warn(f"{path}: the evaluation of the run failed; the lines on stderr say why", stacklevel=3)
         return
     if path.exists():
         with open_run(path) as run:

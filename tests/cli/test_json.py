@@ -22,8 +22,8 @@ from areabench.runfile.read import open_run
 from areabench.views.json import plain, to_json
 
 READING = (
-    "check", "theory", "watch", "replay", "show", "recover", "diagnose", "summary", "compare", "table", "figures",
-    "report", "doctor",
+    "check", "theory", "watch", "replay", "evaluate", "show", "recover", "diagnose", "summary", "compare", "table",
+    "figures", "report", "doctor",
 )  # fmt: skip
 
 
@@ -173,6 +173,13 @@ def test_recover(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["missing"], answer["everything"], answer["remark"]) == ([], True, None)
 
 
+def test_evaluate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = answered(capsys, "evaluate", str(run))
+    assert answer == {"runs": [{"file": "tiny.h5", "snapshots": 10, "error": None}]}
+    answer = answered(capsys, "evaluate", "absent.h5", code=2)
+    assert answer["runs"][0]["error"] == "absent.h5: no such file; give the path of a run file (.h5)"
+
+
 def test_diagnose_and_compare(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answered(capsys, "diagnose", str(run))["updates"] == 16
     assert answered(capsys, "compare", str(run), str(run))["verdict"]["updates_hold"] is True
@@ -221,6 +228,7 @@ def test_errors_go_to_stderr_alone(run: Path, capsys: pytest.CaptureFixture[str]
         (["compare", "tiny.h5", "tiny.h5"], "areabench.results.comparison.compare_runs"),
         (["diagnose", "tiny.h5"], "areabench.runfile.read.Run.__init__"),
         (["replay", "tiny.h5"], "areabench.transports.replay.Replay.replayed"),
+        (["evaluate", "tiny.h5"], "areabench.transports.replay._evaluated"),
         (["recover", "tiny.h5", "-o", "saved.h5"], "areabench.cli.recover._save"),
         (["theory", "tiny.toml"], "areabench.results.advice.find"),
         (["check", "tiny.toml"], "areabench.experiment.parse.load_experiment"),

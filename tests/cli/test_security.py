@@ -111,10 +111,11 @@ def test_tables_and_figures_import_nothing_that_a_run_file_names(run: Path, caps
 
 
 @pytest.mark.parametrize("trust", [[], ["--trust-module", "stranger_net:loss"], ["--trust-module", "stranger_net"]])
+@pytest.mark.parametrize("command", ["replay", "evaluate"])
 def test_replay_calls_no_code_that_the_user_has_not_named(
-    trust: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+    command: str, trust: list[str], run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replay", "run.h5", *trust]) == 2
+    assert main([command, "run.h5", *trust]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("areabench: run.h5: would import and call 'stranger_net:make'")

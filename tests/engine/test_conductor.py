@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -260,6 +261,20 @@ def test_run_ends_with_the_snapshot_that_meets_the_target(tmp_path: Path) -> Non
     np.testing.assert_array_equal(models, [[8, 8], [3, 1]])
 
 
+@pytest.mark.parametrize("snapshots", ["grid", "aggregations"])
+def test_a_run_that_diverged_has_not_reached_its_target(
+    tmp_path: Path, snapshots: Literal["grid", "aggregations"]
+) -> None:
+    """Even where the last snapshot, that of the model that is too large, meets the target."""
+    experiment = replace(EXPERIMENT, stop=Stop(divergence_norm=1e5), record=Record(snapshots=snapshots, interval_s=1.0))
+    watch = FirstBelow(0)
+    stage = Stage(tmp_path / "run.h5", experiment, watch)
+    stage.update(0.5, 0, [-3e5, 0])
+    stage.update(0.75, 1, [0, 0])
+    assert end(stage, 0.8).state == State.DIVERGED
+    assert watch.found == "below at 0.75 s"
+
+
 def test_start_that_meets_the_target_ends_the_run_at_once(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "run.h5", watch=FirstBelow(9))
     assert end(stage, 0.5) == Status(State.TARGET, "below at 0 s", 0.0, 0, 0, 0)
@@ -506,6 +521,7 @@ def test_exception_of_the_evaluation_is_raised_by_the_watch() -> None:
     open_gate(problem, watch)
     with pytest.raises(ValueError, match="the evaluation failed"):
         watch.reached()
+    assert watch.conclude() is None  # a run that is over is not lost
 
 
 def test_exception_of_the_evaluation_is_raised_by_the_virtual_watch() -> None:

@@ -48,6 +48,29 @@ def test_equal_models_are_evaluated_once_and_the_loss_where_it_is_wanted() -> No
     np.testing.assert_array_equal(found.score_gap, [0, np.nan, np.nan, np.nan, 2])
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_problem_is_never_asked_about_no_models(chosen: bool) -> None:
+    problem = Counting()
+    found = evaluate_models(problem, [0], [np.ones(1)], np.array([chosen]))
+    assert problem.asked == [([1.0], chosen)]
+    assert found.test_accuracy.tolist() == [10.0]
+    assert len(evaluate_models(problem, [], [], np.array([], np.bool_)).train_loss) == 0
+    assert len(problem.asked) == 1
+
+
+class Sparing(QuadraticProblem):
+    """Evaluates the first model only."""
+
+    def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
+        return super().evaluate(models[:1], with_loss=with_loss)
+
+
+def test_a_problem_that_leaves_models_out_is_refused() -> None:
+    problem = Sparing(Quadratic(dimension=1), 1, 1, 0)
+    with pytest.raises(ValueError, match=r"evaluate\(\) returned train_loss of shape \(1,\) for 2 models; return area"):
+        evaluate_models(problem, [0, 1], [np.ones(1)] * 2, np.array([True, True]))
+
+
 def test_tally_counts_updates_by_client_and_staleness() -> None:
     tally = Tally()
     tally.count(Kind.UPDATE, 0.5, 2, 0)

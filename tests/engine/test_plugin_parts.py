@@ -83,8 +83,17 @@ PROBLEMS: list[tuple[dict[str, str], str]] = [
     ({**TAKES_STEPS, "gradient": "return model[0]"}, "has a gradient() that returned what is float64, not an array"),
     ({"descend": "return model[0]"}, "has a descend() that returned what is float64, not an array"),
     ({"descend": "model += 1"}, "failed in a dry run (ValueError: output array is read-only at mine.py"),
-    ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics"),
-    ({"metrics": "Metrics.of([0.5, 0.5])"}, "has an evaluate() with train_loss of shape (2,) for 1 model"),
+    ({"metrics": "0.5"}, "has an evaluate() that returned float; return areabench.extend.Metrics with one entry per"),
+    ({"metrics": "Metrics.of([0.5] * 2)"}, "evaluate() that returned train_loss of shape (2,) for 1 model; return are"),
+    ({"metrics": "Metrics.of([0.5])"}, "has an evaluate() that returned train_loss of shape (1,) for 2 models; return"),
+    (
+        {"metrics": "Metrics.of([0.5 for _ in models]) if with_loss else {}['no loss']"},
+        "has an evaluate() that failed in a dry run (KeyError: 'no loss' at mine.py, line 16); correct it, or its sett",
+    ),
+    (
+        {"metrics": "models[0].sort()"},
+        "has an evaluate() that failed in a dry run (ValueError: sort array is read-only",
+    ),
 ]
 
 
@@ -282,7 +291,7 @@ def test_folders_are_looked_in_where_an_experiment_names_code(
     named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = list[Sequence[str]]()
-    monkeypatch.setattr("areabench.engine.scenario.named_code", lambda _experiment: named)
+    monkeypatch.setattr("areabench.engine.scenario.modules_of", lambda _experiment: named)
     monkeypatch.setattr("areabench.engine.scenario.look_in", looked.append)
     build_scenario(parse_experiment(quadratic()), tmp_path, ["there"])
     assert looked == ([["there"]] if named else [])

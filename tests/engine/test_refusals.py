@@ -216,6 +216,15 @@ def test_one_client_that_never_sends_anything_finite_does_not_end_a_run(stage: S
         assert stage.deviation < 1e-12
 
 
+def test_an_update_that_is_used_clears_the_refusals_of_its_client(stage: Stage) -> None:
+    """Every client is refused once, three refusals in all; no client's last update is a refused one."""
+    for client in range(3):
+        stage.send(client, with_entry(math.nan))
+        stage.send(client)
+    assert stage.recorder.tally.status(State.DONE, "").refused == 3
+    assert stage.conductor.ended(stage.now_s) is None
+
+
 def test_a_resumed_run_counts_on_from_the_refusals_before(tmp_path: Path, stage: Stage) -> None:
     for client in (0, 1):
         stage.conductor.refuse(client, Reason.NOT_FINITE, 1.0)

@@ -218,12 +218,13 @@ def test_a_run_file_that_exists_is_kept(quadratic: Launcher) -> None:
 
 
 def test_launch_starts_the_ranks_and_passes_their_exit_code_on(quadratic: Launcher) -> None:
+    python = sys.executable
     words = ["launch", str(quadratic.experiment), "--output", str(quadratic.run_file), "--set", "rates.rate=100"]
-    ended = quadratic.start([sys.executable, "-m", "areabench", *words])
+    ended = quadratic.start([python, "-m", "areabench", *words])
     assert (ended.code, ended.errors) == (0, "")
     with quadratic.recorded() as run:
         assert (run.status.state, run.provenance.ranks) == (State.DONE, 3)
-    assert quadratic.start([sys.executable, "-m", "areabench", *words]).code == 2
+    assert quadratic.start([python, "-m", "areabench", *words]).code == 2
 
 
 # ------------------------------------------------------------------------------------------------------- launchers
@@ -234,10 +235,7 @@ def test_a_launcher_of_another_mpi_is_refused_once_with_the_right_one(quadratic:
     foreign = quadratic.folder / "mpirun"  # starts three ranks as the other MPI does, as far as variables show
     other = "OMPI_COMM_WORLD" if mpi4py_family() == Family.MPICH else "PMI"
     size, rank = f"{other}_SIZE", f"{other}_RANK"
-    lines = [
-        f"{size}=3 {rank}={number} {shlex.join(command[command.index(sys.executable) :])} || code=$?"
-        for number in range(3)
-    ]
+    lines = [f"{size}=3 {rank}={number} {shlex.join(command[-8:])} || code=$?" for number in range(3)]
     foreign.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
     foreign.chmod(0o755)
     line = told_once(quadratic.start([str(foreign)]))
@@ -262,3 +260,31 @@ def test_the_doctor_finds_this_machine_fit_for_a_message(quadratic: Launcher) ->
     for name in ("mpi4py", "MPI library", "launcher", "two ranks", "HDF5"):
         assert marks[name][0] == "ok", marks[name]
     assert marks["MPI library"][1].startswith(str(mpi4py_family()))
+
+
+@pytest.mark.timeout(200)  # two launches at most
+@pytest.mark.parametrize("command", ["run", "launch"])
+def test_a_run_is_not_lost_to_its_evaluation(command: str, quadratic: Launcher) -> None:
+    metrics = (
+        "Metrics.of([float(model @ model) for model in models] if len(models) < 3 or with_loss == 'mended' else 1)"
+    )
+    quadratic.experiment = own_parts.write(quadratic.folder, "problem", metrics=metrics)
+    words = [str(quadratic.experiment), "--output", str(quadratic.run_file), "--set", "rates.rate=40"]
+    start = mpirun_command(3, ["run"]) if command == "run" else [sys.executable, "-m", "areabench", "launch", "-n", "3"]
+    ended = quadratic.start([*start, *words])
+    assert ended.code == 5
+    assert "done (20 iterations): 16 updates, 4 server steps" in ended.output
+    (said,) = (line for line in ended.errors.splitlines() if line.startswith("areabench: "))
+    assert "run.h5: its evaluation failed (TypeError: object of type 'int' has no len() (at mine.py, line 16))" in said
+    assert said.endswith(f"; to try again: areabench evaluate {quadratic.run_file} --trust-module mine.py")
+    assert "Traceback" not in ended.errors
+    with quadratic.recorded() as run:
+        assert (run.status.state, run.provenance.ranks, run.diagnosis is not None) == (State.DONE, 3, True)
+        assert len(run.events_array) >= 20
+        assert (len(run.models), len(run.metrics_array)) == (len(run.snapshot_index), 0)
+    module = quadratic.experiment.with_name("mine.py")
+    module.write_text(module.read_text().replace("with_loss == 'mended'", "True"))
+    again = [sys.executable, "-m", "areabench", "evaluate", str(quadratic.run_file), "--trust-module", str(module)]
+    assert quadratic.start(again).code == 0
+    with quadratic.recorded() as run:
+        assert len(run.metrics_array) == len(run.snapshot_index)

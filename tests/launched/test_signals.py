@@ -144,6 +144,21 @@ def test_a_client_that_is_killed(quadratic: Launcher, launched: Callable[..., La
     assert quadratic.replay() == 0
 
 
+def test_a_client_that_is_silent_stops_no_checkpoint(quadratic: Launcher, launched: Callable[..., Launched]) -> None:
+    """It is lost when the run is resumed from there."""
+    run = launched("--set", "stop.horizon_s=18")
+    os.kill(run.rank(2), signal.SIGSTOP)
+    written, end_s = Path(f"{quadratic.run_file}.checkpoint"), time.time() + 5.0
+    wait_until(lambda: written.stat().st_mtime > end_s)
+    for number in (0, 2):
+        os.kill(run.rank(number), signal.SIGKILL)
+    assert run.ended() == 1
+    assert "no answer from client 1 for 10 s: a checkpoint is written" in run.output
+    with areabench.resume(quadratic.run_file) as recorded:
+        assert (recorded.status.state, recorded.status.lost) == (State.DONE, 1)
+    assert quadratic.replay() == 0
+
+
 def test_a_client_that_is_killed_without_fault_tolerance(
     quadratic: Launcher, launched: Callable[..., Launched]
 ) -> None:

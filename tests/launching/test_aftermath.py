@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import pytest
+from tests.support.edited import edited
 from tests.support.texts import quadratic
 
 from areabench.cli.main import main
@@ -65,6 +66,17 @@ def test_the_run_file_knows_better_than_mpirun(
 ) -> None:
     path = left(tmp_path, done, state)
     assert code_of_launch(path, FileStamp(), LauncherExit(code), trusted=False) == expected
+
+
+@pytest.mark.parametrize("state", [State.DONE, State.TARGET, State.DIVERGED])
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_run_that_was_not_evaluated_has_a_code_of_its_own(
+    code: int, state: State, tmp_path: Path, done: bytes
+) -> None:
+    path = left(tmp_path, done, state)
+    with edited(path) as file:
+        file["metrics"].resize(0, axis=0)
+    assert code_of_launch(path, FileStamp(), LauncherExit(code), trusted=False) == 5
     with open_run(path) as run:
         assert run.status.reason == "so it was"
 

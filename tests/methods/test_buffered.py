@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given as examples
 from hypothesis import strategies as st
-from tests.methods.table import Table, given
+from tests.methods.table import Table, arrival, given
 from tests.methods.whole_runs import farthest_lane, replayed, resumed
 from tests.support.quadratics import GivenQuadratic
 
@@ -388,6 +388,29 @@ def test_fadas_divides_by_the_greatest_mean_square(numbers: list[int], delta: in
             np.testing.assert_array_equal(after.moments.greatest, greatest)
             expected = before.model - 0.3 * (after.moments.mean / (np.sqrt(greatest) + 0.1))
             np.testing.assert_array_equal(after.model, expected)
+
+
+def fadas_steps(*stalenesses: tuple[int, ...]) -> list[float]:
+    """How far each step goes, from a buffer of updates this old; eta = 1, tau_c = 2, and the direction is always 1."""
+    method = build_method(
+        Fadas(step_size=0.5, server_step_size=1.0, beta1=0.0, beta2=0.0, epsilon=0.0, delay_threshold=2), given(2)
+    )
+    state, models = method.start(np.array([8.0])).state, [8.0]
+    for buffer in stalenesses:
+        for staleness in buffer:
+            state = method.receive(state, arrival(0, np.ones(1), staleness=staleness)).state
+        state = method.aggregate(state).state
+        models.append(float(state.model[0]))
+    return [before - after for before, after in zip(models, models[1:], strict=False)]
+
+
+def test_fadas_shortens_its_step_beyond_tau_c_and_not_at_it() -> None:
+    assert fadas_steps((2,)) == [1.0]
+    assert fadas_steps((3,)) == pytest.approx([1 / 3])
+
+
+def test_fadas_forgets_the_greatest_staleness_after_a_step() -> None:
+    assert fadas_steps((4, 0), (2, 1), (8,), (0,)) == [0.25, 1.0, 0.125, 1.0]
 
 
 def test_step_size_of_fadas() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -264,6 +265,18 @@ def test_fedcompass_goes_on_without_a_lost_client() -> None:
     table.lose(1)
     assert table.counters() == (6, 3)
     assert list(table.orders) == [0]
+
+
+def test_fedcompass_drops_the_group_of_a_client_that_is_lost_alone() -> None:
+    """An empty group would be complete, so that the server would make a step for nobody."""
+    table = Table(compass(), two_clients(local_steps=4))
+    table.deliver(0, time_s=2.0)
+    assert table.conductor.timer_s == 5.0
+    table.lose(0)
+    assert [event.kind for event in table.recorder.events] == [Kind.UPDATE, Kind.STEP, Kind.LOST]
+    assert (table.server.state.groups.numbers, table.conductor.timer_s) == ((), math.inf)
+    table.deliver(1, time_s=3.0)  # 0.75 s a step; alone: T_l = 3 + 1.5·4·0.75
+    assert (table.orders[1].local_steps, table.conductor.timer_s) == (4, 7.5)
 
 
 def test_groups_of_fedcompass_answer_together(record: Recorded) -> None:

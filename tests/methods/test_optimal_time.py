@@ -289,6 +289,19 @@ def test_ringleader_takes_the_row_of_a_lost_client_out() -> None:
     assert np.isfinite(table.model()).all()
 
 
+def test_ringleader_takes_a_lost_client_out_of_the_next_table_too() -> None:
+    """Gradients are (x - c)/2, with centres (0,0), (1,-1), (2,-2)."""
+    table = Table(ringleader(3), bowls(3))
+    table.deliver(2, 0, 1)  # (8,8) - ((3,5) + (4,4) + (3.5,4.5))/3
+    assert table.model() == [4.5, 3.5]
+    table.deliver(1)  # (1.75,2.25) is for the next table
+    table.lose(1)
+    table.deliver(0, 2)  # their own steps: (4.5,3.5) - 2·(3.5,4.5)
+    assert table.model() == [-2.5, -5.5]
+    table.deliver(0, 2)  # (0.5,-0.5) from (1,-1), (-2.25,-1.75) from (-2.5,-5.5): a table of two
+    assert table.model() == [-2.5 + 1.75 / 2, -5.5 + 2.25 / 2]
+
+
 @settings(max_examples=25)
 @drawn(events=st.lists(st.tuples(st.booleans(), st.integers(0, 99)), max_size=60))
 def test_ringleader_survives_any_loss(events: list[tuple[bool, int]]) -> None:

@@ -147,6 +147,16 @@ def test_a_secret_is_made_once_and_for_this_user_only(own_secret: Path) -> None:
     assert [path.name for path in own_secret.parent.iterdir()] == ["secret"]
 
 
+def test_of_two_ranks_that_make_a_secret_at_once_the_first_one_counts(
+    own_secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = client_secret(own_secret)
+    monkeypatch.setattr(Path, "exists", lambda _path: False)  # what the second rank has seen before the first wrote
+    assert client_secret(own_secret) == made
+    assert own_secret.read_bytes() == made
+    assert [path.name for path in own_secret.parent.iterdir()] == ["secret"]
+
+
 def test_a_secret_that_is_too_short_or_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"abc")
     with pytest.raises(UserError, match="3 bytes is too short; use 32"):

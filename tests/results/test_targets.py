@@ -11,7 +11,8 @@ from tests.views.test_figures import result
 
 from areabench.engine.events import State, Status
 from areabench.results.grouping import arrange
-from areabench.results.statistics import reach_of
+from areabench.results.statistics import reach_curve, reach_of
+from areabench.sweeps.read import Result
 
 pytest.importorskip("matplotlib")
 
@@ -50,6 +51,25 @@ def test_diverged_before_is_never_and_an_early_end_is_not_known() -> None:
 
 def test_what_was_reached_before_a_run_diverged_counts() -> None:
     assert reach_of([result(accuracy=AT_1, diverged=True)], 80.0).times_s == (1.0,)
+
+
+def ended_at(end_s: float, state: State) -> Result:
+    """A trial that ended before its horizon of 15 s and had not reached 80 %."""
+    return replace(result(accuracy=SLOW), status=Status(state, "", end_s, 4, 0, 2))
+
+
+def test_a_diverged_trial_counts_in_the_share_until_the_horizon() -> None:
+    found = reach_curve([ended_at(1.5, State.DIVERGED), result(accuracy=AT_2), result(accuracy=AT_2)], 80.0)
+    assert found is not None
+    assert (found.time_s.tolist(), found.share.tolist()) == ([0.0, 2.0], [0.0, pytest.approx(2 / 3)])
+    assert (found.censored_s.tolist(), found.end_s) == ([15.0], 15.0)
+
+
+def test_a_trial_that_something_else_ended_counts_in_the_share_until_its_end() -> None:
+    found = reach_curve([ended_at(1.5, State.DONE), result(accuracy=AT_1), result(accuracy=AT_2)], 80.0)
+    assert found is not None
+    assert (found.time_s.tolist(), found.share.tolist()) == ([0.0, 1.0, 2.0], [0.0, pytest.approx(1 / 3), 1.0])
+    assert found.censored_s.tolist() == [1.5]
 
 
 def test_drawn_as_bar_or_hatched_to_the_horizon_with_one_mark_per_trial() -> None:

@@ -25,6 +25,7 @@ from areabench.runfile.checkpoint import (
     discard_checkpoint,
     read_checkpoint,
     require_checkpoint,
+    saved_memories,
     write_checkpoint,
 )
 from areabench.runfile.layout import Held, checkpoint_path
@@ -197,7 +198,8 @@ def test_a_checkpoint_is_written_in_as_many_pieces_as_it_takes(tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("format", "another"), ("version", 4), ("version", 2), ("version", 1), ("version", 0)]
+    ("name", "value"),
+    [("format", "another"), ("version", 5), ("version", 3), ("version", 2), ("version", 1), ("version", 0)],
 )
 def test_a_checkpoint_of_another_format_is_refused(name: str, value: object, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(memories={}), 3)
@@ -246,7 +248,7 @@ def closings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_checkpoint_replaces_the_last_one_when_it_is_complete(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
-    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3, [1, 0])
+    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3)
     writer.memory(1, np.array([7.0, 8.0]))
     assert read_checkpoint(tmp_path / "run.h5", rich(0.0), MEMORY).run_state.server.state.counts == (1, 2, 1)
     writer.memory(0, np.array([9.0, 10.0]))
@@ -257,9 +259,22 @@ def test_a_checkpoint_replaces_the_last_one_when_it_is_complete(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["run.h5.checkpoint"]
 
 
+def test_single_memories_are_read_of_a_checkpoint_that_is_whole(tmp_path: Path) -> None:
+    run_file = tmp_path / "run.h5"
+    write_checkpoint(run_file, a_checkpoint(), 3)
+    found = saved_memories(run_file, MEMORY, {0, 1, 7})
+    assert {client: memory.tolist() for client, memory in found.items()} == {0: [0.0, 1.0], 1: [1.0, 1.0]}
+    content = bytearray(checkpoint_path(run_file).read_bytes())
+    content[100] ^= 1
+    checkpoint_path(run_file).write_bytes(content)
+    assert saved_memories(run_file, MEMORY, {0, 1}) == {}
+    checkpoint_path(run_file).unlink()
+    assert saved_memories(run_file, MEMORY, {0, 1}) == {}
+
+
 def test_a_checkpoint_that_is_given_up_leaves_the_last_one(tmp_path: Path, closings: list[int]) -> None:
     write_checkpoint(tmp_path / "run.h5", a_checkpoint(1.0), 3)
-    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3, [1])
+    writer = CheckpointWriter(tmp_path / "run.h5", a_checkpoint(2.0, memories={}), 3)
     descriptor = writer._file
     closings.clear()
     writer.abandon()

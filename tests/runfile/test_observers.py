@@ -180,7 +180,7 @@ def test_a_run_with_an_object_is_resumed_with_it(stopped: Callable[..., Notes]) 
             yield 1.0 / rate
 
     stopped(delays=own)
-    with pytest.raises(UserError, match=r"was made with 'python:own'.* or areabench.resume"):
+    with pytest.raises(UserError, match=r"was made with 'python:own'.*, areabench.resume or areabench.evaluate"):
         areabench.resume("run.h5")
     with areabench.resume("run.h5", delays=own) as run:
         assert run.status.state == State.DONE

@@ -339,18 +339,27 @@ def test_a_status_of_more_events_than_there_are_is_counted_again(run: Path) -> N
         assert new.status.reason == f"recovered: {saved.text}; was done: 300 iterations"
 
 
-@pytest.mark.parametrize(("state", "missing"), [("done", ("metrics",)), ("running", ()), ("failed", ())])
-def test_metrics_are_missed_only_where_the_run_had_ended(state: str, missing: tuple[str, ...], run: Path) -> None:
+@pytest.mark.parametrize("state", ["done", "running", "failed"])
+def test_metrics_that_were_never_there_are_not_missed(state: str, run: Path) -> None:
     with edited(run) as file:
         status = file["status"][()]
         status["state"] = state.encode()
         file["status"][...] = status
         file["metrics"].resize(0, axis=0)
     saved, made = saved_of(run)
-    assert saved.missing == missing
+    assert saved.missing == ()
+    with open_run(made) as new:
+        assert new.is_evaluated == (state != "done")
+        assert new.status.state == (State.DONE if state == "done" else State.FAILED)
+        assert (f"; was {state}: " in new.status.reason) == (state != "done")
+
+
+def test_damaged_metrics_are_missed(run: Path) -> None:
+    flip(run, "metrics", 1)
+    saved, made = saved_of(run)
+    assert saved.missing == ("metrics",)
     with open_run(made) as new:
         assert new.status.state == State.FAILED
-        assert f"; was {state}: " in new.status.reason
 
 
 def test_a_diagnosis_is_saved_whole_or_not_at_all(run: Path) -> None:

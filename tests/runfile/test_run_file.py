@@ -28,6 +28,7 @@ from areabench.engine.events import (
     Reason,
     State,
     Status,
+    exit_code,
 )
 from areabench.engine.messages import Flag, Order, digest
 from areabench.errors import RunFailure, RunFileError, WriteFailure
@@ -187,7 +188,7 @@ def test_status_and_provenance(run: Run) -> None:
     assert known.threads == "openblas 1 (OPENBLAS_NUM_THREADS), openmp 1 (OMP_NUM_THREADS), mkl 1 (MKL_NUM_THREADS)"
     assert (known.seed, known.ranks, known.mpi) == (3, 1, "")
     for item in fields(Provenance):
-        if item.name not in ("mpi", "git_revision", "resumed_at", "modules", "data_digest", "simd"):
+        if item.name not in ("mpi", "git_revision", "resumed_at", "modules", "data_digest", "simd", "torch_kernel"):
             assert getattr(known, item.name) not in ("", None)
     assert datetime.fromisoformat(known.started_at).utcoffset() is not None
 
@@ -411,11 +412,14 @@ def test_a_failure_of_the_evaluation_keeps_the_run(tmp_path: Path, monkeypatch: 
         raise FloatingPointError("no loss")
 
     monkeypatch.setattr("areabench.problems.quadratic.QuadraticProblem.evaluate", evaluate)
-    with pytest.raises(FloatingPointError):
-        simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    status = simulate(tiny(), surroundings(tmp_path / "run.h5"))
+    assert (status.unevaluated, exit_code(status)) == ("FloatingPointError: no loss", 5)
     with open_run(tmp_path / "run.h5") as opened:
-        assert (opened.status.state, opened.status.updates) == (State.FAILED, 16)
-        assert len(opened.events_array) == 20
+        assert opened.status == replace(status, unevaluated="")
+        assert (opened.status.state, opened.status.updates, opened.is_evaluated) == (State.DONE, 16, False)
+        assert (len(opened.events_array), len(opened.metrics_array)) == (20, 0)
+        assert len(opened.models) == len(opened.snapshot_index) > 0
+        assert "not evaluated" in describe_run(opened)
 
 
 # ---------------------------------------------------------------------------------------------------- tables, plots
@@ -487,6 +491,8 @@ def test_every_attribute_is_documented(title: str, record: type[Status | Provena
     for item in fields(record):
         if item.name in ("clients", "quantiles"):  # datasets beside the attributes
             assert f"`{title}/{item.name}`" in section(title)
+            continue
+        if item.name == "unevaluated":  # known to who made the run, and no column
             continue
         assert f"| `{item.name}` | " in section(title)
 

@@ -51,17 +51,21 @@ class ScriptedTriggers(CheckpointTriggers):
 class ScriptedRecall:
     """Answers come in the order of asking, as many as the test has let through; those to what was given up are stale.
 
+    Clients that are silent answer later; where the order counts, they hold up the others.
+
     A client remembers its first residual once its first round is over, and zero before.
     """
 
     allowed: float = 0
+    silent: set[int] = field(default_factory=set)
     asked: list[dict[int, int]] = field(default_factory=list)
     given_up: list[tuple[int, ...]] = field(default_factory=list)
     _number: int = 0
+    _in_order: bool = False
     _queue: deque[tuple[int, int, int]] = field(default_factory=deque)
 
-    def ask(self, rounds: Mapping[int, int]) -> None:
-        self._number += 1
+    def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
+        self._number, self._in_order = self._number + 1, in_order
         self.asked.append(dict(rounds))
         self._queue.extend((client, number, self._number) for client, number in rounds.items())
 
@@ -74,10 +78,18 @@ class ScriptedRecall:
     def awaited(self) -> bool:
         return bool(self._queue)
 
+    @property
+    def owing(self) -> set[int]:
+        return {client for client, _, _ in self._queue}
+
     def answer(self) -> tuple[int, Vector] | None:
-        while self._queue and self.allowed:
+        while self.allowed:
+            ready = [each for each in self._queue if each[0] not in self.silent]
+            if not ready or (self._in_order and self._queue[0] is not ready[0]):
+                return None
             self.allowed -= 1
-            client, number, question = self._queue.popleft()
+            self._queue.remove(ready[0])
+            client, number, question = ready[0]
             if question == self._number:
                 return client, np.full(2, RESIDUALS[client] if number else 0.0)
         return None
@@ -87,7 +99,12 @@ class Scene:
     """A server on a wire on which each poll first does something, and then brings updates."""
 
     def __init__(
-        self, folder: Path, experiment: Experiment, triggers: CheckpointTriggers, run_state: RunState | None = None
+        self,
+        folder: Path,
+        experiment: Experiment,
+        triggers: CheckpointTriggers,
+        run_state: RunState | None = None,
+        forgotten: Collection[int] = (),
     ) -> None:
         self.path, self.experiment, self.triggers, self.recall = (
             folder / "run.h5",
@@ -103,8 +120,13 @@ class Scene:
         if run_state is not None:
             self.recorder.tally = run_state.tally.copy()
         self.gone: list[Sequence[int]] = []  # what is found at one look after the other; after that, nothing
-        monitors = RunMonitors(NoTarget(), lambda _time_s, _updates: None, triggers, self._look)
-        self.server = RealTimeServer(self.scenario, self.link, self.recorder, monitors, run_state=run_state)
+        self.warnings: list[str] = []
+        monitors = RunMonitors(
+            NoTarget(), lambda _time_s, _updates: None, triggers, self._look, warn=self.warnings.append
+        )
+        self.server = RealTimeServer(
+            self.scenario, self.link, self.recorder, monitors, run_state=run_state, forgotten=forgotten
+        )
 
     def poll(self, updates: Sequence[Update] = (), action: Action = lambda: None) -> None:
         """What the next poll does and brings."""
@@ -154,7 +176,7 @@ class Scene:
         if self._actions:
             self._actions.pop(0)()
         elif self.link.stopped:  # a client that was asked answers before its last message
-            self.recall.allowed = math.inf
+            self.recall.allowed, self.recall.silent = math.inf, set()
 
     def _look(self) -> Sequence[int]:
         return self.gone.pop(0) if self.gone else []

@@ -43,9 +43,9 @@ def update(client: int, entry: float = 1.0, flags: Flag = Flag.NONE, number: int
 class NoRecall:
     """No client is asked for its memory."""
 
-    awaited = False
+    awaited, owing = False, ()
 
-    def ask(self, rounds: Mapping[int, int]) -> None:
+    def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
         raise AssertionError("nobody answers here")
 
     def give_up(self, lost: Collection[int]) -> None:
@@ -57,7 +57,10 @@ class NoRecall:
 
 @dataclass
 class ScriptedLink:
-    """A link whose polls return what the script says; after a stop, the clients' last messages follow."""
+    """A link whose polls return what the script says; after a stop, the clients' last messages follow.
+
+    A failure is a client's last message: no farewell follows it.
+    """
 
     polls: list[list[Update]]
     clients: int = 3
@@ -81,7 +84,9 @@ class ScriptedLink:
         self.on_poll()
         if self.polls:
             return self.polls.pop(0)
-        return [update(client, flags=Flag.LEAVING) for client in range(self.clients)] if self.stopped else []
+        if not self.stopped:
+            return []
+        return [update(client, flags=Flag.LEAVING) for client in range(self.clients) if client not in self.failures]
 
     def order(self, order: Order) -> None:
         self.orders.append(order)

@@ -10,14 +10,15 @@ from tests.support.results import PAPER, made
 
 import areabench
 from areabench.cli.main import main
+from areabench.engine.events import State
 from areabench.errors import ConfigError, RunFileError
-from areabench.experiment.method_records import Area
+from areabench.experiment.method_records import Area, FedBuff
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
 from areabench.results.table import table_columns
-from areabench.sweeps.choose import edges, score_of, tuning_notes
+from areabench.sweeps.choose import choose, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
-from areabench.sweeps.plan import candidates_of, load_sweep
+from areabench.sweeps.plan import candidates_of, expand, load_sweep
 from areabench.sweeps.read import Result, open_sweep
 from areabench.views.tables.forms import to_text
 from areabench.views.tables.sheets import plain_sheet
@@ -148,6 +149,39 @@ def test_by_time_a_setting_that_more_trials_reach_the_target_with_is_better() ->
     often, fast = [trial(85.0), trial(85.0)], [trial(85.0, 0.0), trial(70.0)]
     assert score_of(often, "time", 80.0) < score_of(fast, "time", 80.0)
     assert score_of(fast, "time", 60.0) < score_of(often, "time", 60.0)
+
+
+def diverges(size: float, seed: int, among: tuple[float, ...]) -> State:
+    """Of the trials with these step sizes, that of the first seed diverges."""
+    return State.DIVERGED if seed == 3 and size in among else State.DONE
+
+
+def choose_by_time(folder: Path, among: tuple[float, ...]) -> tuple[set[float], tuple[str, ...]]:
+    """The step sizes that are chosen, and what is said; with 0.1 all trials reach 80 % at 1 s, with 0.05 at 2 s."""
+    keys = "[tune.keys]\nmethod.step_size = [0.05, 0.1]"
+    file = read(folder, f'[tune]\nbudget = 2\ntrials = 2\nmetric = "time"\n{keys}\n')
+    results = {}
+    for member in expand(file):
+        assert member.experiment is not None
+        assert isinstance(member.experiment.method, Area | FedBuff)
+        size, seed = member.experiment.method.step_size, member.experiment.seed
+        accuracies = [10.0, 90.0 if size == 0.1 else 10.0, 90.0]
+        state = diverges(size, seed, among)
+        results[member.file] = made(member.experiment, [0.0, 1.0, 2.0], accuracies, [4.0, 2.0, 1.0], state)
+    choice = choose(file, results)
+    sizes = {one.experiment.method.step_size for one in choice.tests(file) if one.experiment is not None}
+    return sizes, choice.notes
+
+
+def test_a_setting_with_one_diverged_trial_is_out_even_if_it_is_the_fastest(tmp_path: Path) -> None:
+    assert choose_by_time(tmp_path, ())[0] == {0.1}
+    assert choose_by_time(tmp_path, (0.1,))[0] == {0.05}
+
+
+def test_where_every_setting_has_a_diverged_trial_nothing_is_chosen(tmp_path: Path) -> None:
+    sizes, (note,) = choose_by_time(tmp_path, (0.05, 0.1))
+    assert sizes == set()
+    assert note.endswith("no setting that was tried is without a diverged or failed trial")
 
 
 def test_the_edge_is_the_smallest_or_largest_number_that_was_tried() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.scenes import FIRST, KEEP, REMOVE, Scene, ScriptedTriggers, second
+from tests.support.scenes import FIRST, KEEP, REMOVE, Action, Scene, ScriptedTriggers, second
 from tests.support.wires import update
 
 from areabench.engine.events import Kind, State
@@ -17,7 +17,7 @@ from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.experiment.method_records import FedBuff
 from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Clients, Stop
+from areabench.experiment.records import Clients, Experiment, Stop
 from areabench.runfile.layout import checkpoint_path
 from areabench.transports import server_loop as serve
 from areabench.transports.server_loop import ClientFailure
@@ -88,6 +88,126 @@ def test_a_client_that_fails_leaves_no_incomplete_checkpoint(tmp_path: Path) -> 
         scene.server.run()
     scene.server.stop_clients()
     assert scene.files == set()
+
+
+# ---------------------------------------------------------------------------------------------------- silent clients
+
+
+def hush(scene: Scene, *clients: int) -> Action:
+    """From here these clients are silent, and patience with them is over at once; all others answer."""
+
+    def act() -> None:
+        scene.recall.silent, scene.recall.allowed, scene.triggers.patience_s = set(clients), math.inf, 0.0
+
+    return act
+
+
+def memories(scene: Scene) -> dict[int, list[float]]:
+    """What the checkpoint says that the clients remember."""
+    return {client: memory.tolist() for client, memory in sorted(scene.checkpoint.memories.items())}
+
+
+def test_a_client_that_is_silent_since_the_last_checkpoint_remembers_what_it_did_then(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2, 3))
+    scene.poll(FIRST, scene.let_through(3))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0), hush(scene, 2))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(action=checkpoint_path(scene.path).unlink)  # what was read once is kept
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(1))
+    scene.run()
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 2, 1: 1, 2: 1}, {0: 2, 1: 1}]
+    assert scene.checkpoint.run_state.rounds == {0: 2, 1: 1, 2: 1}
+    assert memories(scene) == {0: [1, 1], 1: [2, 2], 2: [6, 6]}
+    assert scene.warnings == []
+
+
+def test_a_checkpoint_is_without_a_client_that_is_silent_since_its_last_update(tmp_path: Path) -> None:
+    """The client is asked again once it has answered."""
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2, 3))
+    scene.poll(FIRST, hush(scene, 2))
+    for _ in range(3):
+        scene.poll()
+    found = list[dict[int, list[float]]]()
+    scene.poll(action=lambda: found.extend([memories(scene)]))
+    for _ in range(2):
+        scene.poll()
+    scene.poll(action=hush(scene))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0, 1))
+    scene.run()
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1}, {0: 1, 1: 1, 2: 1}]
+    assert found == [{0: [1, 1], 1: [2, 2]}]
+    assert memories(scene) == {0: [1, 1], 1: [2, 2], 2: [6, 6]}
+    assert scene.warnings == [
+        "no answer from client 2 for 0 s: a checkpoint is written, but a run that is resumed from it has lost client 2"
+    ]
+
+
+def test_a_client_that_sends_an_update_is_silent_no_more(tmp_path: Path) -> None:
+    """Its answer was on the way: the next checkpoint asks it, and waits for it again."""
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2))
+    scene.poll(FIRST, hush(scene, 2))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(2))
+    scene.poll(second(0))
+    scene.run()
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}, {0: 1, 1: 1, 2: 2}]
+
+
+def test_the_last_checkpoint_stays_where_no_client_answers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1, 2, 3))
+    scene.poll()  # before the first update nobody is asked
+    scene.poll(FIRST, hush(scene, 0, 1, 2))
+    scene.poll()
+    scene.poll()
+    scene.poll(second(0, 1))
+    scene.run()
+    assert scene.checkpoint.run_state.tally.events == 0
+    assert scene.recall.asked == [{0: 1, 1: 1, 2: 1}] * 2
+    assert scene.warnings == ["no answer from clients 0, 1, 2 for 0 s: the last checkpoint stays"]
+    assert scene.files == {"checkpoint"}
+
+
+def test_a_signal_waits_no_longer_for_a_memory_that_the_last_checkpoint_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "_RECALL_LIMIT_S", 0.05)
+    scene = Scene(tmp_path, KEEP, ScriptedTriggers(1))
+    scene.recall.allowed = math.inf
+    scene.poll(FIRST)
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0), lambda: scene.recall.silent.add(2))
+    scene.poll(action=scene.signal())
+    status = scene.server.run()
+    assert (status.state, status.reason) == (State.STOPPED, "SIGTERM")
+    assert scene.checkpoint.run_state.rounds == {0: 2, 1: 1, 2: 1}
+    assert memories(scene) == {0: [1, 1], 1: [2, 2], 2: [6, 6]}
+
+
+def test_a_removal_waits_for_a_silent_client_and_says_so(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, replace(REMOVE, stop=Stop(iterations=7, horizon_s=60.0)), ScriptedTriggers())
+    scene.poll(FIRST, hush(scene, 0))
+    scene.poll(action=scene.lose(2))
+    for _ in range(3):
+        scene.poll()
+    scene.poll(action=hush(scene))
+    scene.poll()
+    scene.poll(second(0, 1))
+    scene.poll([update(0, 0.0, number=2, version=1)])
+    assert scene.run().reason == "7 iterations"
+    assert scene.recall.asked == [{0: 1, 1: 1}]
+    assert Kind.REMOVED in scene.events()["kind"]
+    assert scene.warnings == [
+        "no answer from client 0 for 0 s: no checkpoint is written before, as lost clients are being removed"
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- signals
@@ -295,3 +415,21 @@ def test_lost_clients_stay_lost_in_a_resumed_run(tmp_path: Path) -> None:
     scene.run()
     assert [order.client for order in scene.link.orders[:2]] == [0, 2]
     assert scene.server.lost == (1,)
+
+
+@pytest.mark.parametrize("experiment", [KEEP, REMOVE], ids=["keep", "remove"])
+def test_a_client_that_the_checkpoint_is_without_is_lost_in_the_resumed_run(
+    tmp_path: Path, experiment: Experiment
+) -> None:
+    scene = Scene(tmp_path, experiment, ScriptedTriggers(), stopped_state(tmp_path / "before"), forgotten={2})
+    scene.recall.allowed = math.inf
+    for _ in range(3):
+        scene.poll()
+    scene.poll(second(0, 1))
+    status = scene.run()
+    assert [order.client for order in scene.link.orders] == [0, 1, 0, 1]
+    assert (status.lost, scene.server.lost) == (1, (2,))
+    assert scene.warnings == ["client 2 lost: no answer when the checkpoint was written"]
+    assert scene.recall.asked == ([{0: 1, 1: 1}] if experiment is REMOVE else [])
+    kinds = scene.events()["kind"].tolist()
+    assert kinds[:2] == ([Kind.LOST, Kind.REMOVED] if experiment is REMOVE else [Kind.LOST, Kind.UPDATE])

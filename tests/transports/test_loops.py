@@ -22,6 +22,7 @@ from tests.support.wires import (
     WorkerWire,
     client_of,
     order,
+    own_clock,
     rounds_of,
     update,
 )
@@ -170,7 +171,8 @@ def test_update_that_arrives_after_the_horizon_is_discarded(tmp_path: Path) -> N
     assert events["time_s"][0] >= 0.03
 
 
-def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
+def test_failure_of_a_client_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_clock(monkeypatch)
     link = ScriptedLink([[update(0), update(1, flags=Flag.FAILED), update(2)]])
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 1 failed:\nthe traceback of client 1"):
@@ -181,7 +183,19 @@ def test_failure_of_a_client_ends_the_run(tmp_path: Path) -> None:
     assert link.stopped
 
 
-def test_clients_that_fail_together_are_all_reported(tmp_path: Path) -> None:
+def test_a_client_that_has_failed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = own_clock(monkeypatch)
+    link = ScriptedLink([[update(1, flags=Flag.FAILED)], [update(2, flags=Flag.FAILED)]])
+    with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
+        with pytest.raises(ClientFailure, match="client 1 failed"):
+            server.run()
+        server.stop_clients()  # client 2 fails while it is being stopped, client 0 takes leave
+        assert server.all_left
+    assert sum(clock.slept) < 0.1
+
+
+def test_clients_that_fail_together_are_all_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_clock(monkeypatch)
     link = ScriptedLink([[update(client, flags=Flag.FAILED) for client in (2, 0)], [], [update(1, flags=Flag.FAILED)]])
     with serving(tmp_path / "run.h5", EXPERIMENT, link) as server:
         with pytest.raises(ClientFailure, match="client 2 failed"):

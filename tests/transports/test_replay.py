@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from tests.support.edited import edited
 
+from areabench.arrays import Vector
+from areabench.engine.client import Client
 from areabench.engine.events import Kind, Reason, State
+from areabench.engine.messages import Order
 from areabench.engine.scenario import build_scenario
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.method_records import Area, AsFedAvg, FedBuff, MethodSettings, SFedAvg
@@ -159,6 +162,26 @@ def test_replay_of_a_run_that_diverged(record: Recorded) -> None:
     assert "the last update of every client at work was refused: " in run.status.reason
     assert run.status.refused == np.count_nonzero(run.events_array["reason"] == Reason.NOT_FINITE) > 0
     assert np.isfinite(run.model(-1)).all()  # what is not finite is not let in
+    assert replayed(run).difference is None
+
+
+def test_after_a_refusal_replay_restores_what_the_client_remembered(
+    record: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third update of client 1 is spoilt on its way; what AREA's clients send depends on their memory."""
+    work = Client.work
+
+    def spoilt(client: Client, order: Order, made: int | None = None) -> Vector:
+        payload = work(client, order, made)
+        return payload * np.nan if (order.client, client.round) == (1, 3) else payload
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "work", spoilt)
+        run = record(experiment_on(PROBLEMS[0]))
+    events = run.events_array
+    own = events["kind"][events["client"] == 1].tolist()
+    assert own[:4] == [Kind.UPDATE, Kind.UPDATE, Kind.REFUSED, Kind.UPDATE]
+    assert own.count(Kind.REFUSED) == 1
     assert replayed(run).difference is None
 
 

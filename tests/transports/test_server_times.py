@@ -92,6 +92,15 @@ def test_clients_have_ten_seconds_to_send_their_memories(tmp_path: Path, coarse:
     assert scene.files == set()
 
 
+def test_a_signal_without_a_checkpoint_gives_clients_ten_seconds_to_stop_too(tmp_path: Path, coarse: Clock) -> None:
+    """Ten seconds for the memories, then ten for the farewells; the run has failed, but the job may be killed soon."""
+    scene, begun_s = Scene(tmp_path, KEEP, ScriptedTriggers()), coarse.now_s
+    scene.link.clients = 0  # nobody takes leave
+    scene.poll(FIRST, scene.signal())
+    assert scene.server.run().state == State.FAILED
+    assert coarse.now_s - begun_s == pytest.approx(20.0, abs=0.5)
+
+
 def test_missing_clients_are_looked_for_every_two_seconds(tmp_path: Path, coarse: Clock) -> None:
     scene, looks = Scene(tmp_path, replace(KEEP, stop=Stop(horizon_s=9.0)), ScriptedTriggers()), list[float]()
     begun_s = coarse.now_s

@@ -88,6 +88,11 @@ def test_signals_are_noted_and_the_first_one_named() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_a_checkpoint_waits_for_five_intervals_and_ten_seconds_at_least() -> None:
+    patience_s = [CheckpointTriggers(every_s).patience_s for every_s in (1.0, 60.0, 0.0)]
+    assert patience_s == [10.0, 300.0, math.inf]  # with 0 there is one only at a signal
+
+
 def test_an_interrupt_stops_a_run_before_it_ends_it() -> None:
     before = signal.getsignal(signal.SIGINT)
     with CheckpointTriggers(60.0) as triggers:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from areabench.views.terminal import Output
 
 DONE = {"0": "done", "2": "bad input", "130": "interrupted"}
-END_OF_RUN = {
+WATCHED_END = {
     "0": "done or target reached",
     "1": "the run failed",
     "2": "bad input",
@@ -29,6 +29,7 @@ END_OF_RUN = {
     "4": "stopped by a signal, to be resumed",
     "130": "interrupted",
 }
+END_OF_RUN = WATCHED_END | {"5": "ended, but its evaluation failed: `areabench evaluate` tries again"}
 END_OF_LAUNCH = END_OF_RUN | {
     "4": "stopped by a signal, to be resumed, or to be started again if the run had not begun"
 }

@@ -6,6 +6,7 @@ Every rank of a launch loads this file, so it loads nothing that only the server
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,4 +65,11 @@ def print_end(status: Status, output: Path) -> int:
 
         with open_run(output) as recorded:  # the run is the user's own: the command trusts the code that it names
             print(f"to continue: {command_on('resume', output, recorded.experiment)}")
+    if status.unevaluated:
+        from areabench.engine.plugins.trust import unevaluated_text
+        from areabench.runfile.read import open_run
+
+        with open_run(output) as recorded:
+            text = unevaluated_text(status, output, recorded.experiment)
+        print(f"areabench: {output}: {text}", file=sys.stderr)
     return exit_code(status)

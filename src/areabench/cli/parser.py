@@ -35,6 +35,7 @@ _GROUPS = {
         "methods": "list all methods: who chooses the clients, exact or biased, memory, paper; or the keys of one",
         "theory": "print the constants, step sizes and server rate of the paper's theorems for an experiment",
         "replay": "run the method again from the events of a run file and compare bit for bit",
+        "evaluate": "compute loss and accuracy of a run's snapshots again, and put them into its file",
         "recover": "save what can be saved of a damaged run file",
         "doctor": "check MPI, launcher, threads, cores, discs and clock of this machine, and say what to fix",
     },

@@ -151,7 +151,7 @@ COMMAND = Command(
     sweep_command,
     {
         "0": "done, also where runs diverged",
-        "1": "a run failed, or cannot be run",
+        "1": "a run failed, was not evaluated, or cannot be run",
         "2": "bad input",
         "129, 130 or 143": "interrupted",
     },

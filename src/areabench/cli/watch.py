@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from areabench.cli import END_OF_RUN, Command, CommandContext
+from areabench.cli import WATCHED_END, Command, CommandContext
 from areabench.cli.options import json_option, run_argument, seconds, trust_option
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ COMMAND = Command(
     "runs/demo/area.h5",
     watch_options,
     watch_command,
-    END_OF_RUN
+    WATCHED_END
     | {
         "0": "done or target reached, with --once also running",
         "1": "the run failed or was killed",

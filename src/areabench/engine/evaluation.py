@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields
 
 import numpy as np
@@ -13,6 +14,8 @@ from areabench.arrays import Vector
 from areabench.experiment.records import Stop
 from areabench.problems.base import Metrics, Problem
 from areabench.threads import limited_threads
+
+ONE_ENTRY_PER_MODEL = "return areabench.extend.Metrics with one entry per model, as Metrics.of makes it"
 
 
 def loss_wanted(count: int, loss_every: int) -> NDArray[np.bool_]:
@@ -27,11 +30,17 @@ def evaluate_models(
     problem: Problem, names: Sequence[Hashable], models: Sequence[Vector], wanted: NDArray[np.bool_]
 ) -> Metrics:
     """Quality of models, the loss where wanted; models of equal name are equal and evaluated once."""
+    if not names:
+        return Metrics.of([])
     with_loss = {name for name, chosen in zip(names, wanted, strict=True) if chosen}
     distinct = dict(zip(names, models, strict=True))
-    parts = [[name for name in distinct if (name in with_loss) == chosen] for chosen in (True, False)]
-    found = [problem.evaluate([distinct[name] for name in part], with_loss=part is parts[0]) for part in parts]
-    place = {name: number for number, name in enumerate(parts[0] + parts[1])}
+    parts = {chosen: [name for name in distinct if (name in with_loss) == chosen] for chosen in (True, False)}
+    found = [
+        _evaluated(problem, [distinct[name] for name in part], with_loss=chosen)
+        for chosen, part in parts.items()
+        if part  # a problem is never asked about no models
+    ]
+    place = {name: number for number, name in enumerate(parts[True] + parts[False])}
     order = np.array([place[name] for name in names], dtype=np.intp)
     columns = {
         item.name: np.concatenate([getattr(part, item.name) for part in found])[order] for item in fields(Metrics)
@@ -39,6 +48,24 @@ def evaluate_models(
     for name in ("train_loss", "score_gap"):
         columns[name] = np.where(wanted, columns[name], np.nan)
     return Metrics(**columns)
+
+
+def _evaluated(problem: Problem, models: Sequence[Vector], *, with_loss: bool) -> Metrics:
+    """The quality of some models, one entry for each."""
+    found = problem.evaluate(models, with_loss=with_loss)
+    if wrong := wrong_metrics(found, len(models)):
+        raise ValueError(f"evaluate() {wrong}; {ONE_ENTRY_PER_MODEL}")
+    return found
+
+
+def wrong_metrics(found: object, count: int) -> str:
+    """What is wrong with what evaluate() returned for `count` models; empty if nothing is."""
+    if not isinstance(found, Metrics):
+        return f"returned {type(found).__name__}"
+    for name, values in vars(found).items():
+        if np.shape(values) != (count,):
+            return f"returned {name} of shape {np.shape(values)} for {count} model{'s' * (count != 1)}"
+    return ""
 
 
 def evaluate_blocks(
@@ -125,11 +152,15 @@ class BackgroundWatch:
         return self._found
 
     def conclude(self) -> str | None:
-        """What was reached and when, now that the run is over: waits, and looks at the last snapshot too."""
-        if self._under_way is not None:
-            self._found, self._under_way = self._under_way.result(), None
-        if self._found is None and self._latest is not None:
-            self._found = self._evaluate(*self._latest)
+        """What was reached and when, now that the run is over: waits, and looks at the last snapshot too.
+
+        An exception of the evaluation takes nothing from a run that has ended.
+        """
+        with suppress(Exception, SystemExit):
+            if self._under_way is not None:
+                self._found, self._under_way = self._under_way.result(), None
+            if self._found is None and self._latest is not None:
+                self._found = self._evaluate(*self._latest)
         return self._found
 
     def close(self) -> None:

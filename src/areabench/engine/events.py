@@ -84,6 +84,7 @@ class Status:
     drain_s: float = 0.0  # from the end until the last client had stopped
     refused: int = 0  # updates that were not used because something was wrong with them
     lost: int = 0  # clients that were lost before the end
+    unevaluated: str = ""  # why a run that has ended has no metrics, known to who made it; no column of the run file
 
     @property
     def is_without_steps(self) -> bool:
@@ -168,4 +169,6 @@ def exit_code(status: Status) -> int:
     """What the process that made a run returns."""
     if status.state == State.STOPPED and "SIGINT" in status.reason:
         return 130
+    if status.unevaluated:
+        return 5
     return {State.FAILED: 1, State.DIVERGED: 3, State.STOPPED: 4}.get(status.state, 0)

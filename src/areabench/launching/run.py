@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from areabench.engine.events import Status
     from areabench.runfile.read import Run
 
-_EXIT_CODES = (0, 1, 2, 3, 4, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
+_EXIT_CODES = (0, 1, 2, 3, 4, 5, 128 + signal.SIGINT)  # of a run; a launcher adds others, which say nothing of the run
 
 
 def launch_run(
@@ -139,7 +139,7 @@ def code_of_launch(output: Path, before: FileStamp, ending: LauncherExit, *, tru
         return _code_without_run(ending, trusted=trusted)
     if status.state == State.STOPPED and ending.signal == signal.SIGINT:
         return 128 + signal.SIGINT
-    if status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
+    if status.unevaluated or status.state in (State.STOPPED, State.DIVERGED, State.FAILED):
         return exit_code(status)
     if not ending.code or ending.code < 0 or ending.signal:  # mpirun was ended after the run had ended
         return 0

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from areabench.engine.events import ENDED
 from areabench.experiment.records import Experiment
 from areabench.results.published import PublishedCell, published
 from areabench.results.statistics import DECIMALS, Quantity, Reach, Spread, reach_of, spread_of
@@ -58,8 +57,8 @@ class Cell:
 
         A mean over the trials that went well would flatter the others.
         """
-        ended = all(result.status.state in ENDED for result in self.results)
-        return ended and not self.missing and not self.diverged
+        done = all(result.is_done for result in self.results)
+        return done and not self.missing and not self.diverged
 
     @cached_property
     def accuracy(self) -> Spread | None:

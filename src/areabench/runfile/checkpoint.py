@@ -9,17 +9,17 @@ numbers and one text, the experiment; nothing in it is executed.
     /models      the models that they carry; /attached what goes with the model of each order, where something does
     /state       the server's state as its method has it; /mean the sum of its models, where it is kept
     /tally       counts so far
-    /remembering clients whose memories follow behind all this, in this order: vectors of the model's type
     /heap        the simulator's arrivals to come
     /held        models and averages of snapshots that the run file does not keep
 
-The last four bytes of the file are the CRC-32 of all others.
+Behind all this follow the memories, vectors of one type, then the clients that they belong to and their number, in 64
+bits each. The last four bytes of the file are the CRC-32 of all others.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +34,8 @@ from areabench.engine.state import OpenOrder, RunState, ServerState, Tally
 from areabench.errors import RunFileError, WriteFailure
 from areabench.runfile.layout import Held, checkpoint_path
 
-FORMAT, VERSION = "areabench-checkpoint", 3
-_CHECKSUM_BYTES, _BYTES_AT_ONCE = 4, 2**24
+FORMAT, VERSION = "areabench-checkpoint", 4
+_CHECKSUM_BYTES, _CLIENT_BYTES, _BYTES_AT_ONCE = 4, 8, 2**24
 _CLIENT = np.dtype([("client", "<i8"), ("rounds", "<i8"), ("local_steps", "<i8"), ("refusals", "<i8")])
 _OPEN_ORDER = np.dtype(
     [
@@ -62,7 +62,7 @@ class Pending(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The state of a run and what its clients remember; a client without an entry remembers the start."""
+    """The state of a run and what its clients remember; one that has ended no round remembers the start."""
 
     experiment: str
     run_state: RunState
@@ -91,15 +91,13 @@ class CheckpointWriter:
     """Writes one checkpoint: everything but the memories at once, these one by one, and renames it in the end.
 
     The first part is made in memory, because HDF5 crashes if the disk is full. The memories follow it in the file, as
-    they come, in the order of `remembering`.
+    they come.
     """
 
-    def __init__(
-        self, run_file: Path, checkpoint: Checkpoint, clients: int, remembering: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, run_file: Path, checkpoint: Checkpoint, clients: int) -> None:
         self.path = checkpoint_path(run_file)
-        self._to_come = list(checkpoint.memories if remembering is None else remembering)
-        image = _image(checkpoint, clients, self._to_come)
+        self._remembering: list[int] = []  # clients whose memories were written
+        image = _image(checkpoint, clients)
         self._file, self._checksum = -1, 0
         with self._writing():
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
@@ -110,14 +108,14 @@ class CheckpointWriter:
 
     def memory(self, client: int, memory: Vector) -> None:
         """What a client remembered then."""
-        assert self._to_come.pop(0) == client
+        self._remembering.append(client)
         with self._writing():
             self._write(np.ascontiguousarray(memory).data.cast("B"))
 
     def close(self) -> None:
         """It is complete: replace the last one."""
-        assert not self._to_come
         with self._writing():
+            self._write(np.array([*self._remembering, len(self._remembering)], "<i8").data.cast("B"))
             self._write(memoryview(self._checksum.to_bytes(_CHECKSUM_BYTES, "little")))
             self._release()
             _new(self.path).replace(self.path)
@@ -148,7 +146,7 @@ class CheckpointWriter:
             raise WriteFailure(f"{self.path}: cannot be written: {error.strerror or error}; make room") from error
 
 
-def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> bytes:
+def _image(checkpoint: Checkpoint, clients: int) -> bytes:
     """Everything but the memories, as the beginning of a file."""
     run_state = checkpoint.run_state
     with h5py.File("checkpoint", "w", driver="core", backing_store=False) as file:
@@ -159,7 +157,6 @@ def _image(checkpoint: Checkpoint, clients: int, remembering: Sequence[int]) -> 
         if run_state.server.mean is not None:
             file["mean"], file.attrs["mean_since"] = run_state.server.mean
         file["heap"] = np.array([tuple(each) for each in checkpoint.heap], _PENDING)
-        file["remembering"] = np.array(remembering, np.int64)
         _write_held(file, checkpoint.held)
         file.flush()
         image: bytes = file.id.get_file_image()
@@ -248,10 +245,18 @@ def read_checkpoint(run_file: Path, state: Any, memory: Vector | None) -> Checkp
                 raise RunFileError(
                     f"{path}: is no checkpoint of this version of areabench; resume with the version that wrote it"
                 )
-            memories = _read_memories(path, file["remembering"][:].tolist(), memory)
-            return _read(file, state, memories)
+            return _read(file, state, _read_memories(path, memory))
     except _DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); run the experiment again") from error
+
+
+def saved_memories(run_file: Path, memory: Vector, clients: Container[int]) -> dict[int, Vector]:
+    """What these clients remember according to the checkpoint of a run file; nothing where that is damaged or gone."""
+    path = checkpoint_path(run_file)
+    with suppress(*_DAMAGE):
+        _verify(path)
+        return _read_memories(path, memory, clients)
+    return {}
 
 
 def _read(file: h5py.File, state: Any, memories: Mapping[int, Vector]) -> Checkpoint:
@@ -323,15 +328,21 @@ def _verify(path: Path) -> None:
             raise ValueError("it does not have its checksum")
 
 
-def _read_memories(path: Path, clients: Sequence[int], memory: Vector | None) -> dict[int, Vector]:
-    """What stands at the end of the file, before its checksum: an array like `memory` for each of these clients."""
-    if memory is None or not clients:
+def _read_memories(path: Path, memory: Vector | None, wanted: Container[int] | None = None) -> dict[int, Vector]:
+    """What stands at the end of the file, before its checksum: arrays like `memory` of the clients that are wanted."""
+    if memory is None:
         return {}
-    size = len(clients) * memory.nbytes
+    found = {}
     with path.open("rb") as file:
-        file.seek(-size - _CHECKSUM_BYTES, os.SEEK_END)
-        rows = np.frombuffer(file.read(size), memory.dtype).reshape(len(clients), *memory.shape)
-    return dict(zip(clients, rows, strict=True))
+        end = file.seek(-_CHECKSUM_BYTES - _CLIENT_BYTES, os.SEEK_END)
+        (count,) = np.frombuffer(file.read(_CLIENT_BYTES), "<i8").tolist()
+        end = file.seek(end - count * _CLIENT_BYTES)
+        clients = np.frombuffer(file.read(count * _CLIENT_BYTES), "<i8").tolist()
+        for place, client in enumerate(clients):
+            if wanted is None or client in wanted:
+                file.seek(end + (place - count) * memory.nbytes)
+                found[client] = np.frombuffer(file.read(memory.nbytes), memory.dtype).reshape(memory.shape)
+    return found
 
 
 def _vectors(file: h5py.File, name: str) -> list[Vector]:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector, crc32
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import Provenance, State, Status
+from areabench.engine.events import ENDED, Provenance, State, Status
 from areabench.errors import RunFileError
 from areabench.experiment.records import Record
 from areabench.problems.base import Metrics
@@ -187,10 +187,13 @@ def status_of(file: h5py.File) -> Status:
 
 
 def read_status(path: Path) -> Status:
-    """The status of a run file, of which nothing else is read; a RunFileError if it is damaged."""
+    """The status of a run file, and whether it has metrics; nothing else is read. A RunFileError if it is damaged."""
     with open_for_reading(path) as file:
         try:
-            return status_of(file)
+            status = status_of(file)
+            if status.state in ENDED and not len(own_part(file, "metrics")):
+                return replace(status, unevaluated="there are no metrics")
+            return status
         except DAMAGE as error:
             raise damaged(path, str(error)) from error
 

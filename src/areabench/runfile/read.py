@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.engine.diagnosis import DIAGNOSIS_CLIENT, QUANTILE, Diagnosis
-from areabench.engine.events import CLIENT, Kind, State, Status
+from areabench.engine.events import CLIENT, ENDED, Kind, State, Status
 from areabench.engine.messages import Flag
 from areabench.errors import RunFileError, UserError
 from areabench.experiment.parse import parse_experiment
@@ -146,6 +146,11 @@ class Run:
         """Quality of each snapshot; empty when the run was not evaluated."""
         rows = self._read("metrics", METRIC)
         return rows if not self._ragged or len(rows) == len(self.snapshot_index) else rows[:0]
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether there are metrics, unless there need be none because the run has not ended."""
+        return self.status.state not in ENDED or len(self.metrics_array) > 0
 
     @cached_property
     def clients_array(self) -> NDArray[Any]:

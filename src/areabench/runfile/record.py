@@ -351,6 +351,21 @@ class Recorder:
         waiting.clear()
 
 
+def write_again(run: Run, metrics: NDArray[Any], path: Path) -> None:
+    """Write a run that has ended into another file, with these metrics (rows of METRIC) in place of its own."""
+    record, last_only = run.experiment.record, run.experiment.record.models == "last"
+    recorder = Recorder(path, to_toml(run.experiment), *run.model_size, force=True, record=record)
+    earlier = Earlier(
+        run, len(run.events_array), len(run.snapshot_index), Tally(),
+        list(run.models) if last_only else (), list(run.averages) if last_only and record.average else (),
+    )  # fmt: skip
+    recorder.begin(run.provenance, run.clients_array, earlier)
+    for name in _WRITTEN_AT_THE_END:
+        recorder.copy(name, metrics if name == "metrics" else run.rows(name, slice(None)))
+    recorder.set_status(run.status)
+    recorder.close()
+
+
 def _blocks(rows: ModelRows) -> Iterator[list[Vector]]:
     for first in range(0, len(rows), rows.evaluated_at_once):
         yield rows[first : first + rows.evaluated_at_once]

@@ -248,7 +248,7 @@ class _Parts:
             for name, dtype in (("metrics", METRIC), ("tally/staleness", "<i8"), ("tally/served", "<i8"))
             if (rows := source.whole(name, np.dtype(dtype))) is not None
         }
-        if snapshots < source.length("snapshots/index") or len(self.tables.get("metrics", ())) != snapshots:
+        if snapshots < source.length("snapshots/index") or len(self.tables.get("metrics", ())) not in (0, snapshots):
             self.tables.pop("metrics", None)
         if not _sound_tally(self.tables, source.clients_count):
             self.tables.pop("tally/staleness", None)

@@ -67,7 +67,7 @@ def _state(member: Member, folder: Path) -> State | None:
     """How the member's run ended; None unless its file exists, is complete and has this experiment."""
     if member.experiment is None or _is_outdated(folder / member.file, member.experiment):
         return None
-    return ended_state(folder / member.file, member.experiment)
+    return ended_state(folder / member.file, member.experiment, evaluated=True)
 
 
 def _is_outdated(path: Path, experiment: Experiment) -> bool:

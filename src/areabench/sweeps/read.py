@@ -59,6 +59,11 @@ class Result:
     server_steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # made until each snapshot
 
     @property
+    def is_done(self) -> bool:
+        """Whether the run has ended and was evaluated."""
+        return self.status.state in ENDED and len(self.time_s) > 0
+
+    @property
     def has_diverged(self) -> bool:
         """Whether the run diverged: its status says so, or it ended with a loss that is NaN or infinite."""
         ended = self.status.state in ENDED and len(self.train_loss) > 0
@@ -134,9 +139,12 @@ def _updates_until(index: NDArray[Any], served: NDArray[np.int64], events: NDArr
 # ---------------------------------------------------------------------------------------------------- runs of a sweep
 
 
-def ended_state(path: Path, experiment: Experiment) -> State | None:
-    """How the run of exactly this experiment ended; None where the file holds another run, or none that ended."""
-    state = _state(path, experiment)
+def ended_state(path: Path, experiment: Experiment, *, evaluated: bool = False) -> State | None:
+    """How the run of exactly this experiment ended; None where the file holds another run, or none that ended.
+
+    `evaluated`: None also where it has no metrics.
+    """
+    state = _state(path, experiment, evaluated=evaluated)
     return state if state in ENDED else None
 
 
@@ -156,20 +164,20 @@ def can_continue(path: Path, experiment: Experiment) -> bool:
     return state is not None and state not in ENDED and checkpoint_path(path).exists()
 
 
-def _state(path: Path, experiment: Experiment) -> State | None:
+def _state(path: Path, experiment: Experiment, *, evaluated: bool = False) -> State | None:
     """The state of a run of exactly this experiment; None where the file holds another run or none, or is damaged."""
     try:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
             _, damage = ({}, {}) if left_open(file) else check_rows(file, complete=True)
-            return None if damage else status_of(file).state
+            return None if damage or (evaluated and not len(own_part(file, "metrics"))) else status_of(file).state
     except DAMAGE:
         return None
 
 
 def read_ended(path: Path, experiment: Experiment) -> Result | None:
-    """The run of exactly this experiment; None where there is no file, another run or one that has not ended.
+    """The run of exactly this experiment; None where there is no file, another run or one that is not done.
 
     A RunFileError where the file is damaged. Reads less than `read_result`: with hundreds of files, experiments and
     provenance take most of the time.
@@ -185,7 +193,7 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
     except DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
     result = result or read_result(path)
-    return result if result.status.state in ENDED else None
+    return result if result.is_done else None
 
 
 def _holds(file: h5py.File, experiment: Experiment) -> bool:

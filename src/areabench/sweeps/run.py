@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areabench.engine.events import ENDED, State
+from areabench.engine.events import ENDED, State, Status
 from areabench.engine.plugins.load import check_parts
+from areabench.engine.plugins.trust import unevaluated_text
 from areabench.errors import ConfigError, RunFailure, UserError
 from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.experiment.module_paths import own_parts
@@ -188,7 +189,7 @@ def _compute(
         progress.close()
     if (interrupts.number or stopped) and not options.force:  # one may have become complete as its worker was ended
         for task in open_tasks.values():
-            reports[task.output.parent].now += ended_state(task.output, task.experiment) is not None
+            reports[task.output.parent].now += ended_state(task.output, task.experiment, evaluated=True) is not None
     return stopped
 
 
@@ -222,16 +223,23 @@ def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
     for number, task in enumerate(outcome.attempted.tasks):
         report = reports[task.output.parent]
         status = outcome.statuses[number] if outcome.statuses else None
-        if status is not None and status.state in ENDED:
+        if status is not None and status.state in ENDED and not status.unevaluated:
             report.now += 1
             report.diverged += status.state == State.DIVERGED
         else:
             failed += 1
-            report.failures.append(Failure(task.output.name, outcome.error if status is None else status.reason))
+            report.failures.append(Failure(task.output.name, _reason(status, task) or outcome.error))
             touched[report.folder] = report
     for report in touched.values():
         report.list_failures()
     return failed
+
+
+def _reason(status: Status | None, task: Task) -> str:
+    """Why a run with this status is none that is done; empty without a status."""
+    if status is not None and status.unevaluated:
+        return f"{status.state.text}, but {unevaluated_text(status, task.output, task.experiment)}"
+    return status.reason if status is not None else ""
 
 
 # ---------------------------------------------------------------------------------------------------- own code

@@ -399,8 +399,8 @@ class MpiHelperLink:
 class MpiRecall:
     """The memories of clients at the beginning of given rounds: all are asked at once, and answer one after the other.
 
-    One vector is in flight at a time, whatever the number of clients. A rank answers in the order in which its clients
-    were asked. A question has a number, so that answers to an earlier question that was given up are recognised.
+    One vector is received at a time, whatever the number of clients, and from the ranks in turn: one that is silent
+    holds up no other. A question has a number, so that answers to an earlier question that was given up are recognised.
     """
 
     def __init__(
@@ -411,13 +411,13 @@ class MpiRecall:
         send_header: Callable[[Order], None],
     ) -> None:
         self._comm, self._ranks, self._buffer, self._send_header = comm, ranks, buffer, send_header
-        self._number = 0
-        self._awaited: deque[tuple[int, int]] = deque()  # client, and number of the question
-        self._receive: MPI.Request | None = None
+        self._number, self._in_order = 0, False
+        self._awaited: deque[tuple[int, int]] = deque()  # client, and number of the question; whose turn it is first
+        self._receive: MPI.Request | None = None  # from the rank of the first of them
 
-    def ask(self, rounds: Mapping[int, int]) -> None:
-        """Ask clients for their memories at the beginning of these rounds; the answers come in this order."""
-        self._number += 1
+    def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
+        """Ask clients for their memories at the beginning of these rounds."""
+        self._number, self._in_order = self._number + 1, in_order
         for client, number in rounds.items():
             self._send_header(bare_order(client, Flag.RECALL, number, self._number))
             self._awaited.append((client, self._number))
@@ -430,27 +430,42 @@ class MpiRecall:
                 self._receive.Free()
             self._receive = None
         self._awaited = deque(each for each in self._awaited if each[0] not in lost)
-        self._number += 1
+        self._number, self._in_order = self._number + 1, False
 
     @property
     def awaited(self) -> bool:
         """Whether answers are still to come."""
         return bool(self._awaited)
 
+    @property
+    def owing(self) -> set[int]:
+        """The clients of which answers are still to come, be it to earlier questions."""
+        return {client for client, _ in self._awaited}
+
     def answer(self) -> tuple[int, Vector] | None:
         """The next client and its memory, if the answer is here; the vector is lent until the next call."""
         while self._awaited:
-            client, number = self._awaited[0]
-            if self._receive is None:
-                self._receive = self._comm.Irecv([self._buffer.whole, MPI.BYTE], self._ranks[client], Tag.MEMORY)
+            if self._receive is None and not self._begin_receive():
+                if not self._in_order:
+                    self._awaited.rotate(-1)
+                return None
             if not self._arrived():
                 return None
             self._receive = None
-            self._awaited.popleft()
-            declined = unpack_update(self._buffer.header).flags == Flag.FAILED  # by a client that has stopped
-            if number == self._number and not declined:
-                return client, self._buffer.vector
+            header = unpack_update(self._buffer.header)
+            self._awaited.remove((header.client, header.round))
+            declined = header.flags == Flag.FAILED  # by a client that has stopped
+            if header.round == self._number and not declined:
+                return header.client, self._buffer.vector
         return None
+
+    def _begin_receive(self) -> bool:
+        """Receive from the rank whose turn it is, if it has sent something."""
+        rank = self._ranks[self._awaited[0][0]]
+        with suppress(MPI.Exception):  # that it is lost is found elsewhere
+            if (message := self._comm.Improbe(rank, Tag.MEMORY)) is not None:
+                self._receive = message.Irecv([self._buffer.whole, MPI.BYTE])
+        return self._receive is not None
 
     def _arrived(self) -> bool:
         """Whether the answer is here; that its client is lost is found elsewhere."""

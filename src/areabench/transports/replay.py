@@ -152,6 +152,27 @@ def replay_run(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayRe
 
 
 @limited_threads()
+def evaluated_again(run: Run, scenario: Scenario, progress: ProgressLine) -> NDArray[Any]:
+    """Rows of METRIC for all snapshots of a run that has ended.
+
+    Models that the file does not keep are made again by a replay; a RunFileError where it differs.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # a run may have diverged
+        if run.experiment.record.models == "all" or len(run.snapshot_index) == 1:
+            averages = ModelsInFile(run, "snapshots/average") if run.experiment.record.average else None
+            found = Replayed(ReplayResult(0, 0, None), ModelsInFile(run, "snapshots/model"), averages)
+        else:
+            found = _replayed(run, scenario, progress)
+            if found.result.difference is not None:
+                raise RunFileError(
+                    f"{run.path}: keeps the last of its {len(run.snapshot_index):,} models only, and a replay, which "
+                    f"makes the others again, differs ({found.result.difference.what}); run it again"
+                )
+        progress.close("evaluating the snapshots")
+        return _evaluated(run, scenario.problem, found)
+
+
+@limited_threads()
 def replay_models(run: Run, scenario: Scenario, progress: ProgressLine) -> ReplayResult:
     """The same without the metrics."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -163,11 +184,17 @@ def _replay(run: Run, scenario: Scenario, progress: Callable[[float, int], None]
 
     The second is the replay that has measured the tolerance, where its models are those that are evaluated.
     """
-    kept = run.experiment.record.events
-    found = Replay(run, scenario, progress).replayed() if kept else repeated(run, scenario, progress)
+    found = _replayed(run, scenario, progress)
     if found.result.difference is None or rounds_as_here(run.provenance):
         return found, None
     return compare_rounded(run, scenario, progress)
+
+
+def _replayed(run: Run, scenario: Scenario, progress: Callable[[float, int], None]) -> Replayed:
+    """Compare every bit."""
+    if run.experiment.record.events:
+        return Replay(run, scenario, progress).replayed()
+    return repeated(run, scenario, progress)
 
 
 def _evaluated(run: Run, problem: Problem, found: Replayed) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from areabench.arrays import Vector
 from areabench.engine.conductor import Conductor, TargetWatch
@@ -23,7 +23,7 @@ from areabench.engine.state import RunState
 from areabench.engine.timings import Timings
 from areabench.errors import ClientsLost, RunFailure
 from areabench.experiment.parse import to_toml
-from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter
+from areabench.runfile.checkpoint import Checkpoint, CheckpointWriter, saved_memories
 from areabench.runfile.layout import checkpoint_path
 from areabench.runfile.record import Recorder
 from areabench.transports.clock import Backoff, RealClock
@@ -39,8 +39,11 @@ _LIVENESS_INTERVAL_S = 2.0  # between two looks for clients whose processes have
 class Recall(Protocol):
     """Requests to clients for their memories."""
 
-    def ask(self, rounds: Mapping[int, int]) -> None:
-        """Ask clients for their memories at the beginning of these rounds; the answers come in this order."""
+    def ask(self, rounds: Mapping[int, int], *, in_order: bool = False) -> None:
+        """Ask clients for their memories at the beginning of these rounds; `in_order`: the answers come in this order.
+
+        Otherwise they come as they are there, and a client that is silent holds up no other.
+        """
         ...
 
     def give_up(self, lost: Collection[int]) -> None:
@@ -50,6 +53,11 @@ class Recall(Protocol):
     @property
     def awaited(self) -> bool:
         """Whether answers are still to come."""
+        ...
+
+    @property
+    def owing(self) -> Collection[int]:
+        """The clients of which answers are still to come, be it to earlier requests."""
         ...
 
     def answer(self) -> tuple[int, Vector] | None:
@@ -103,6 +111,7 @@ class RunMonitors:
     triggers: CheckpointTriggers = field(default_factory=lambda: CheckpointTriggers(None))
     ended_clients: Callable[[], Sequence[int]] = list  # clients whose processes have ended, whatever the wire says
     signals_mean_losses: bool = True  # a signal may come because a client has died: where the wire reports no deaths
+    warn: Callable[[str], None] = print
 
 
 class RealTimeServer:
@@ -117,15 +126,20 @@ class RealTimeServer:
         *,
         spare_cores: bool = False,
         run_state: RunState | None = None,
+        forgotten: Collection[int] = (),
     ) -> None:
+        """A resumed run continues from `run_state`; it loses the clients whose memories are forgotten."""
         self._link, self._recorder, self._monitors = link, recorder, monitors
         self._clients, self._run_state = scenario.experiment.clients.count, run_state
+        self._forgotten = sorted(forgotten)
+        self._deliver = self._deliver_unless_forgotten if forgotten else link.order
         self._clock = RealClock(scenario.experiment.clock.stretch, 0.0 if run_state is None else run_state.time_s)
         self._conductor = Conductor(
-            scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, link.order,
+            scenario.experiment, scenario.server(), scenario.criterion(), recorder, monitors.target, self._deliver,
             self._clock.now_s, scenario.shapes.payload,
         )  # fmt: skip
-        self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors.triggers)
+        saved = {} if run_state is None else run_state.rounds
+        self._memory_tasks = MemoryTasks(scenario, self._conductor, link.recall, recorder, monitors, saved)
         self._backoff = Backoff(10e-6, 200e-6, _SPIN_S if spare_cores else 0.0)
         self.idle_s = 0.0  # slept because there was nothing to do, in seconds of the experiment
         self.serving_s = 0.0  # from each look that found something until all of it was handled, log included
@@ -203,9 +217,17 @@ class RealTimeServer:
         self._conductor.resume(self._run_state)
         self._left.update(self._run_state.lost)
         for order, number, _ in self._run_state.open_orders:
-            self._link.order(order._replace(flags=Flag.RESUMED | (order.flags & Flag.WAITS)))
+            self._deliver(order._replace(flags=Flag.RESUMED | (order.flags & Flag.WAITS)))
             if Flag.CONTACT in order.flags:
-                self._link.order(order._replace(version=number, flags=Flag.CONTACT))
+                self._deliver(order._replace(version=number, flags=Flag.CONTACT))
+        if self._forgotten:
+            self._monitors.warn(f"{_name(self._forgotten)} lost: no answer when the checkpoint was written")
+            self._handle_lost_clients(self._forgotten)
+
+    def _deliver_unless_forgotten(self, order: Order) -> None:
+        """The rank of a forgotten client is there, but the client cannot work."""
+        if order.client not in self._forgotten:
+            self._link.order(order)
 
     def _serve_arrivals(self) -> bool:
         """Handle all updates that are here. None starves: none is taken twice before the others."""
@@ -240,7 +262,7 @@ class RealTimeServer:
         """Continue without these clients, or fail where this is one of several runs that need all ranks."""
         self._drop_clients(lost)
         self._conductor.lose(lost, self._clock.now_s())
-        self._memory_tasks.lose(lost)
+        self._memory_tasks.lose(lost, self._clock.now_s())
         if not self._monitors.triggers.enabled:
             raise ClientsLost(lost)
 
@@ -305,8 +327,10 @@ class RealTimeServer:
 
     def _stopped_without_answers(self, now_s: float) -> Status:
         """The status where clients have not sent their memories in time."""
-        self._memory_tasks.abandon()
         signal_name = self._monitors.triggers.stop_signal
+        if self._memory_tasks.complete_with_saved(now_s):
+            return self._recorder.status(State.STOPPED, signal_name, now_s)
+        self._memory_tasks.abandon()
         reason = f"{signal_name}; clients did not answer within {_RECALL_LIMIT_S:g} s for a checkpoint"
         if checkpoint_path(self._recorder.path).exists():
             return self._recorder.status(State.STOPPED, reason, now_s)
@@ -344,12 +368,28 @@ class RealTimeServer:
         return ended
 
 
+def _name(clients: Collection[int]) -> str:
+    """Clients in words."""
+    return f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+
+
+class Silent(NamedTuple):
+    """A client that owes an answer for long; while its round is this one it remembers what it did at its beginning."""
+
+    round: int
+    memory: Vector | None  # None: not known
+
+
 class MemoryTasks:
     """Checkpoints, and averages without lost clients: one at a time, while the run continues.
 
     Both may need the clients' memories. All clients are asked at one moment, at which the server's state is noted, and
     each answers with its memory at the beginning of the round that it was in then. So the answers fit together however
     late they come, and are not waited for.
+
+    A checkpoint does not wait for ever for a client that is silent. If the client has sent no update since the last
+    checkpoint, its memory is the one in there. Otherwise the checkpoint is without it, and a run that is resumed from
+    there loses this client.
     """
 
     def __init__(
@@ -358,15 +398,23 @@ class MemoryTasks:
         conductor: Conductor,
         recall: Recall,
         recorder: Recorder,
-        triggers: CheckpointTriggers,
+        monitors: RunMonitors,
+        saved: Mapping[int, int],
     ) -> None:
+        """`saved` are the rounds at whose beginnings the memories in the last checkpoint were."""
         self._experiment, self._dtype = scenario.experiment, scenario.problem.dtype
-        self._clients_remember = scenario.method.remember(scenario.start) is not None
-        self._conductor, self._recall, self._recorder, self._triggers = conductor, recall, recorder, triggers
+        self._memory = scenario.shapes.memory
+        self._conductor, self._recall, self._recorder = conductor, recall, recorder
+        self._triggers, self._warn = monitors.triggers, monitors.warn
         self.last_checkpoint_s = -math.inf  # the moment that the last complete checkpoint shows
         self._begun_s = 0.0  # the moment that the current checkpoint shows
         self._task: CheckpointWriter | Removal | None = None
-        self._answers_left = 0
+        self._rounds: Mapping[int, int] = {}  # of the clients whose memories the task needs
+        self._awaited: dict[int, int] = {}  # those that were asked and have not answered, in the order of asking
+        self._patient_until_s = math.inf  # real time
+        self._saved = saved
+        self._silent: dict[int, Silent] = {}
+        self._named: set[int] = set()  # in a warning
 
     @property
     def busy(self) -> bool:
@@ -381,7 +429,9 @@ class MemoryTasks:
     def advance(self, time_s: float) -> bool:
         """Take in an answer, or begin a checkpoint that is due; returns whether there was something to do."""
         if self._task is not None:
-            return self._take_answer(time_s)
+            return self._take_answer(time_s) or self._lose_patience(time_s)
+        if self._silent:
+            self._recall.answer()  # it comes too late, and is dropped
         if self._conductor.over or not self._conductor.settled or not self._triggers.due():
             return False
         self.begin_checkpoint(time_s)
@@ -394,20 +444,24 @@ class MemoryTasks:
         self._recorder.flush()
         experiment, run_state = self._experiment, self._conductor.run_state(time_s)
         checkpoint = Checkpoint(to_toml(experiment), run_state, held=self._recorder.held)
-        rounds = {client: number for client, number in self._conductor.rounds_under_way.items() if number}
-        asked = rounds if self._clients_remember else {}
-        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count, list(asked))
-        if asked:
-            self._begin(writer, asked)
-        else:
-            writer.close()
-            self.last_checkpoint_s = time_s
+        under_way = self._conductor.rounds_under_way
+        rounds = {client: number for client, number in under_way.items() if number and self._memory is not None}
+        owing = self._recall.owing if self._silent else ()
+        self._silent = {
+            client: silent
+            for client, silent in self._silent.items()
+            if client in owing and rounds.get(client) == silent.round
+        }
+        if len(self._silent) == len(under_way):  # there is nothing without them
+            self._silent = {}
+        writer = CheckpointWriter(self._recorder.path, checkpoint, experiment.clients.count)
+        self._begin(writer, rounds, time_s)
 
-    def lose(self, clients: Collection[int]) -> None:
+    def lose(self, clients: Collection[int], time_s: float) -> None:
         """Cancel a running checkpoint, and remove the memories of these lost clients where that is wanted."""
         self.abandon(clients)
         if self._conductor.to_remove:
-            self._begin(Removal(self._conductor.recalled()), self._conductor.rounds_under_way)
+            self._begin(Removal(self._conductor.recalled()), self._conductor.rounds_under_way, time_s)
 
     def abandon(self, lost: Collection[int] = ()) -> None:
         """Cancel the running task."""
@@ -417,9 +471,25 @@ class MemoryTasks:
             self._recall.give_up(lost)
         self._task = None
 
-    def _begin(self, task: CheckpointWriter | Removal, rounds: Mapping[int, int]) -> None:
-        self._task, self._answers_left = task, len(rounds)
-        self._recall.ask(rounds)
+    def complete_with_saved(self, time_s: float) -> bool:
+        """Complete the running checkpoint with memories from the last one; returns whether it has all that it needs."""
+        if not isinstance(self._task, CheckpointWriter):
+            return False
+        unchanged = self._unchanged()
+        if unchanged.keys() != self._awaited.keys():
+            return False
+        self._complete_without(unchanged, time_s)
+        return True
+
+    def _begin(self, task: CheckpointWriter | Removal, rounds: Mapping[int, int], time_s: float) -> None:
+        removes = isinstance(task, Removal)
+        asked = {client: number for client, number in rounds.items() if removes or client not in self._silent}
+        self._task, self._rounds, self._awaited = task, rounds, asked
+        self._patient_until_s = time.perf_counter() + self._triggers.patience_s
+        if asked:
+            self._recall.ask(asked, in_order=removes)
+        else:
+            self._complete(time_s)
 
     def _take_answer(self, time_s: float) -> bool:
         """Take one answer, if it is here; the last one completes the task."""
@@ -432,15 +502,58 @@ class MemoryTasks:
             task.memory(client, memory)
         elif task is not None:
             task.take(memory)
-        self._answers_left -= 1
-        if self._answers_left == 0:
+        del self._awaited[client]
+        if not self._awaited:
             self._complete(time_s)
         return True
+
+    def _lose_patience(self, time_s: float) -> bool:
+        """Complete a checkpoint that has waited for long; returns whether there was one."""
+        if time.perf_counter() < self._patient_until_s:
+            return False
+        if isinstance(self._task, CheckpointWriter):
+            self._complete_without(self._unchanged(), time_s)
+            return True
+        self._patient_until_s = math.inf
+        self._warn_of(list(self._awaited)[:1], "no checkpoint is written before, as lost clients are being removed")
+        return False
+
+    def _unchanged(self) -> dict[int, Vector]:
+        """The memories in the last checkpoint of clients that are awaited, where they have sent no update since."""
+        same = {client for client, number in self._awaited.items() if self._saved.get(client) == number}
+        return saved_memories(self._recorder.path, self._memory, same) if same and self._memory is not None else {}
+
+    def _complete_without(self, unchanged: Mapping[int, Vector], time_s: float) -> None:
+        """Complete the running checkpoint without the answers that are missing."""
+        self._recall.give_up(())
+        self._silent |= {client: Silent(number, unchanged.get(client)) for client, number in self._awaited.items()}
+        self._complete(time_s)
 
     def _complete(self, time_s: float) -> None:
         task, self._task = self._task, None
         if isinstance(task, CheckpointWriter):
-            task.close()
-            self.last_checkpoint_s = self._begun_s
+            self._complete_checkpoint(task)
         elif task is not None:
             self._conductor.remove(task.left(self._dtype), time_s)
+
+    def _complete_checkpoint(self, writer: CheckpointWriter) -> None:
+        """Write what is known of the silent clients, and replace the last checkpoint unless no client would be left."""
+        for client, silent in self._silent.items():
+            if silent.memory is not None:
+                writer.memory(client, silent.memory)
+        forgotten = sorted(client for client, silent in self._silent.items() if silent.memory is None)
+        if forgotten and len(forgotten) == len(self._conductor.rounds_under_way):
+            writer.abandon()
+            self._warn_of(forgotten, "the last checkpoint stays")
+            return
+        writer.close()
+        self.last_checkpoint_s = self._begun_s
+        self._saved = {client: number for client, number in self._rounds.items() if client not in forgotten}
+        self._warn_of(forgotten, "a checkpoint is written, but a run that is resumed from it has lost {}")
+
+    def _warn_of(self, clients: Collection[int], what: str) -> None:
+        """Say which clients are silent and what follows, once for each client."""
+        if new := sorted(set(clients) - self._named):
+            self._named.update(new)
+            name = _name(new)
+            self._warn(f"no answer from {name} for {self._triggers.patience_s:g} s: {what.format(name)}")

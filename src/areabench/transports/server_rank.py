@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
 from areabench.engine.evaluation import BackgroundWatch, NoTarget
 from areabench.engine.events import State, Status
 from areabench.engine.plugins.modules import loaded, to_text
+from areabench.engine.scenario import Scenario
 from areabench.engine.state import RunState
 from areabench.errors import ClientsLost, RunFailure
 from areabench.host import Footprint, Meter
@@ -78,7 +81,15 @@ def _resumed_run(context: RankContext, checkpoint: Checkpoint) -> ServerRun:
     with open_run(_output(context)) as run:
         kernels = context.kernels
         recorder = continue_recorder(run, checkpoint, clients, scenario, options, kernels, live=False)
-    return ServerRun(context, recorder, progress, checkpoint.run_state)
+    return ServerRun(context, recorder, progress, checkpoint.run_state, _forgotten(checkpoint, scenario))
+
+
+def _forgotten(checkpoint: Checkpoint, scenario: Scenario) -> set[int]:
+    """The clients that have worked and whose memories the checkpoint does not have; lost ones need none."""
+    if scenario.shapes.memory is None:
+        return set()
+    run_state = checkpoint.run_state
+    return run_state.rounds.keys() - checkpoint.memories.keys() - set(run_state.lost)
 
 
 def _output(context: RankContext) -> Path:
@@ -94,12 +105,21 @@ def _resume_point(checkpoint: Checkpoint) -> ResumePoint:
 
 
 class ServerRun:
-    """The server's part of one run, whose run file is open; `run_state` is where a resumed run continues."""
+    """The server's part of one run, whose run file is open.
+
+    `run_state` is where a resumed run continues, without the clients that are `forgotten`.
+    """
 
     def __init__(
-        self, context: RankContext, recorder: Recorder, progress: ProgressLine, run_state: RunState | None = None
+        self,
+        context: RankContext,
+        recorder: Recorder,
+        progress: ProgressLine,
+        run_state: RunState | None = None,
+        forgotten: Collection[int] = (),
     ) -> None:
         self._context, self._recorder, self._progress, self._run_state = context, recorder, progress, run_state
+        self._forgotten = forgotten
         self.output = recorder.path
         self.diagnosis: Diagnosis | None = None  # of a run that has ended
         self._left_behind = ""  # how the run ended, where clients did not leave
@@ -121,13 +141,15 @@ class ServerRun:
         sharpen_sleep()
         stop = context.scenario.experiment.stop
         target = BackgroundWatch(stop, problem) if stop.has_target else NoTarget()
-        monitors = RunMonitors(target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant)
+        monitors = RunMonitors(
+            target, self._progress, context.triggers, self._ended_clients, not world.fault_tolerant, self._warn
+        )
 
         def build() -> tuple[MpiServerLink, RealTimeServer]:
             link = MpiServerLink(world, context.placement, context.scenario.shapes, context.helper)
             return link, RealTimeServer(
                 context.scenario, link, self._recorder, monitors,
-                spare_cores=world.cores.spare, run_state=self._run_state,
+                spare_cores=world.cores.spare, run_state=self._run_state, forgotten=self._forgotten,
             )  # fmt: skip
 
         link, server = world.together(build)
@@ -152,6 +174,11 @@ class ServerRun:
             self.diagnosis = diagnose(self._observed(server, status.end_s, footprints, start_up_s))
             self._recorder.diagnosis(self.diagnosis)
         return status
+
+    def _warn(self, text: str) -> None:
+        """Say something on a line of its own."""
+        self._progress.close()
+        print(f"areabench: {text}", file=sys.stderr, flush=True)
 
     def _ended_clients(self) -> list[int]:
         """The clients whose processes on this machine have ended; a fault-tolerant MPI knows most by itself."""

@@ -25,6 +25,7 @@ from areabench.experiment.parse import to_toml
 from areabench.experiment.problem_records import Logistic, Median, Robust
 from areabench.experiment.records import Experiment, Theorem1Schedule, Theorem2Schedule
 from areabench.kernels import Kernels, check_bits, kernels_in_force
+from areabench.problems.base import Metrics
 from areabench.problems.callables import place_in
 from areabench.progress import ProgressLine
 from areabench.runfile.checkpoint import (
@@ -192,36 +193,33 @@ def simulate_together(experiments: Sequence[Experiment], outputs: Sequence[Path]
 def record_run(
     recorder: Recorder, scenario: Scenario, progress: ProgressLine, run: Callable[[], Status], *, remarks: bool = True
 ) -> Status:
-    """Run, evaluate the snapshots, and leave the file with a status whatever happens; `remarks`: warn where due."""
-    remark = ""
-    problem, loss_every = scenario.problem, scenario.experiment.record.loss_every
+    """Run, evaluate the snapshots, and leave the file with a status whatever happens; `remarks`: warn where due.
+
+    A run that has ended is not lost to its evaluation: where that fails, the status says why, and there are no metrics.
+    """
+    remark, status, ended = "", None, False
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             status = run()
             recorder.flush()
             if ended := status.state in ENDED:  # else there is no time: the resumed run does it
                 progress.close("evaluating the snapshots")
-                versions = recorder.versions().tolist()
-                found = evaluate_blocks(problem, recorder.model_blocks(), versions, loss_every)
-                if versions[:1] == [0]:
-                    remark = scenario.first_loss_remark(float(found[0].train_loss[0]))
-                recorder.metrics(
-                    found,
-                    evaluate_blocks(problem, recorder.average_blocks(), range(len(versions)), loss_every),
-                )
+                try:
+                    found, averages = _evaluated(recorder, scenario)
+                except (Exception, SystemExit) as error:  # whatever a user's problem raises
+                    status = replace(status, unevaluated=told(error, scenario.experiment)[1])
+                else:
+                    if recorder.versions()[:1] == [0]:
+                        remark = scenario.first_loss_remark(float(found[0].train_loss[0]))
+                    recorder.metrics(found, averages)
             progress.close()
             recorder.set_status(status)
     except BaseException as error:
         progress.close()
-        if isinstance(error, SystemExit):
-            failure: BaseException = exit_failure(error, scenario.experiment)
-        else:
-            failure = error
-            if where := place_in(error, *modules_of(scenario.experiment)):
-                error.add_note(where.strip())  # `one_line` and a traceback show it
+        failure, reason = told(error, scenario.experiment)
         with suppress(RunFailure):  # the first failure is the one to report
-            reason = str(failure) if isinstance(error, ClientsLost | SystemExit) else one_line(failure)
-            recorder.set_status(recorder.status(State.FAILED, reason))
+            over = ended and isinstance(error, KeyboardInterrupt)  # it ends the evaluation only
+            recorder.set_status(status if over and status else recorder.status(State.FAILED, reason))
             recorder.close()
         if failure is not error:
             raise failure from error
@@ -232,6 +230,25 @@ def record_run(
     for each in filter(None, (remark, _clipping_remark(recorder, scenario))) if remarks else ():
         print(f"areabench: {each}", file=sys.stderr)
     return status
+
+
+def _evaluated(recorder: Recorder, scenario: Scenario) -> tuple[list[Metrics], list[Metrics]]:
+    """The quality of all snapshots, and of the averages where they are kept."""
+    versions, loss_every = recorder.versions().tolist(), scenario.experiment.record.loss_every
+    return (
+        evaluate_blocks(scenario.problem, recorder.model_blocks(), versions, loss_every),
+        evaluate_blocks(scenario.problem, recorder.average_blocks(), range(len(versions)), loss_every),
+    )
+
+
+def told(error: BaseException, experiment: Experiment) -> tuple[BaseException, str]:
+    """What to raise for an error, and how to tell it in one line: with its place in the user's code."""
+    if isinstance(error, SystemExit):
+        failure = exit_failure(error, experiment)
+        return failure, str(failure)
+    if where := place_in(error, *modules_of(experiment)):
+        error.add_note(where.strip())  # `one_line` and a traceback show it
+    return error, str(error) if isinstance(error, ClientsLost) else one_line(error)
 
 
 def _clipping_remark(recorder: Recorder, scenario: Scenario) -> str:

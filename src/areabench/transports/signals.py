@@ -16,6 +16,9 @@ LISTENING, BEGUN = "listening", "begun"  # steps of a run: rank 0 acts on signal
 INTERRUPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a sweep; SIGHUP: the terminal is closed
 
 
+_LEAST_PATIENCE_S, _PATIENCE_INTERVALS = 10.0, 5  # of a checkpoint with a client that does not answer
+
+
 class CheckpointTriggers:
     """When a run writes a checkpoint: every `every_s` real seconds, and at a signal, some of which also stop the run.
 
@@ -28,6 +31,7 @@ class CheckpointTriggers:
         self.enabled = every_s is not None
         self._every_s = every_s or math.inf  # zero: only at a signal
         self._next_s = time.perf_counter() + self._every_s
+        self.patience_s = max(_LEAST_PATIENCE_S, _PATIENCE_INTERVALS * self._every_s)  # with clients that do not answer
         self.stop_signal = ""  # name of the first signal that stops the run
         self.continued = False  # whether SIGCONT came
         self._before: Handlers = {}

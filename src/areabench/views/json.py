@@ -76,7 +76,7 @@ def run_record(run: Run) -> dict[str, Any]:
     """One run in full."""
     return {
         "file": run.path,
-        "status": run.status,
+        "status": {name: value for name, value in vars(run.status).items() if name != "unevaluated"},  # not in the file
         "events": _events(run),
         "clipped": run.clipped if run.experiment.privacy is not None else None,
         "mean_staleness": run.summary().mean_staleness,

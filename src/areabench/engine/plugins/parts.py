@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
+from areabench.engine.evaluation import ONE_ENTRY_PER_MODEL, wrong_metrics
 from areabench.engine.plugins.load import blaming, call, caller, refuse
 from areabench.errors import RunFailure
 from areabench.experiment.checks import check_enough
 from areabench.experiment.fields import OwnMethod, OwnPart
 from areabench.experiment.records import Clients
 from areabench.methods.base import Arrival, Call, Given, Method, Report, Step, Work
-from areabench.problems.base import Metrics, Problem
+from areabench.problems.base import Problem
 from areabench.problems.datasets import Dataset
 from areabench.streams import Purpose, stream
 
@@ -442,7 +443,7 @@ def _takes_steps(descend: Callable[..., Any]) -> bool:
 
 
 def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: float, local_steps: int) -> None:
-    """Two rounds of the first client, with and without `skip`, and an evaluation: types, shapes, and the same bits.
+    """Two rounds of the first client, with and without `skip`, and evaluations: types, shapes, and the same bits.
 
     Also single steps and a gradient, where its local problem has them. `again` is the same problem, made a second time:
     every rank and every replay makes its own.
@@ -504,15 +505,10 @@ def try_problem(settings: OwnPart, problem: Problem, again: Problem, step_size: 
             reject("starts elsewhere each time it is made", elsewhere)
         if first.tobytes() != descended(local(again), start).tobytes():
             reject("gives another first round of client 0 each time it is made", elsewhere)
-        found = problem.evaluate([problem.start()], with_loss=True)
-        if not isinstance(found, Metrics):
-            reject(f"has an evaluate() that returned {type(found).__name__}", "return areabench.extend.Metrics")
-        for name, values in vars(found).items():
-            if np.shape(values) != (1,):
-                reject(
-                    f"has an evaluate() with {name} of shape {np.shape(values)} for 1 model",
-                    "give one entry per model, or use Metrics.of",
-                )
+    with blaming("problem", settings, f"has an evaluate() that {_DRY_RUN}"):
+        for count, with_loss in ((1, True), (2, False)):  # as a run may call it
+            if wrong := wrong_metrics(problem.evaluate([start] * count, with_loss=with_loss), count):
+                reject(f"has an evaluate() that {wrong}", ONE_ENTRY_PER_MODEL)
 
 
 def _read_only(model: Vector) -> Vector:

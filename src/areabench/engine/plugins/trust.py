@@ -20,6 +20,7 @@ from areabench.experiment.records import Experiment
 from areabench.problems.callables import BUILT_IN_MODULES
 
 if TYPE_CHECKING:
+    from areabench.engine.events import Status
     from areabench.engine.scenario import Scenario
 
 OPTION = "--trust-module"
@@ -39,8 +40,8 @@ def check_trusted(experiment: Experiment, source: Path, trusted: Sequence[str] =
     if passed := [path for path in unknown if path.startswith(f"{PASSED}:")]:
         raise UserError(
             f"{source}: was made with {', '.join(map(repr, passed))}, which Python code had passed as objects; pass "
-            "them again, to areabench.replay(RUN, method=..., problem=..., data=..., split=..., delays=...) or "
-            "areabench.resume"
+            "them again, to areabench.replay(RUN, method=..., problem=..., data=..., split=..., delays=...), "
+            "areabench.resume or areabench.evaluate"
         )
     if unknown:
         raise UserError(
@@ -68,6 +69,12 @@ def trust_options(experiment: Experiment, trusted: Sequence[str] = ()) -> str:
 def command_on(command: str, path: Path, experiment: Experiment) -> str:
     """`areabench COMMAND` on a run file, quoted for a shell, with the options that trust its code."""
     return " ".join(filter(None, ["areabench", command, shlex.quote(str(path)), trust_options(experiment)]))
+
+
+def unevaluated_text(status: Status, path: Path, experiment: Experiment) -> str:
+    """What to say of a run that has ended and has no metrics: why, and how to try again."""
+    again = command_on("evaluate", path, experiment)
+    return f"its evaluation failed ({status.unevaluated}), so it has no metrics; to try again: {again}"
 
 
 def _remedy(path: str, folders: Sequence[str]) -> str:

@@ -232,8 +232,8 @@ def _other_end(result: Result, target: float) -> str:
     state = result.status.state
     if result.has_diverged:
         return "diverged"
-    if state not in ENDED:
-        return "unfinished"
+    if not result.is_done:
+        return "not measured" if state in ENDED else "unfinished"
     if state == State.TARGET or result.ended_early:
         return "ended early"
     return "not reached" if result.knows_time_to(target) else "not measured"

@@ -138,6 +138,8 @@ def _why(member: Member, path: Path, failure: str | None) -> tuple[str, str]:
         return "missing", "it has not been run; `areabench sweep` runs it"
     try:
         with open_run(path) as run:
+            if not run.is_evaluated:
+                return "not evaluated", "its evaluation failed; `areabench evaluate` tries again"
             return run.status.state.text, run.status.reason or "it has not ended"
     except UserError as error:
         return "unreadable", str(error)
@@ -164,5 +166,7 @@ def _with_remarks(trials: Sequence[Trial]) -> Iterator[Trial]:
         state = trial.result.status.state
         words = [trial.transport] if several else []
         words += [trial.source] if without_seed(trial.result.experiment) in twice else []
-        words += [] if state in ENDED else [f"{state.text}, seed {trial.result.experiment.seed}"]
+        if not trial.result.is_done:
+            why = "not evaluated" if state in ENDED else state.text
+            words.append(f"{why}, seed {trial.result.experiment.seed}")
         yield replace(trial, remark=", ".join(words))
