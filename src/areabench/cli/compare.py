@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from areabench.cli import DONE, Command, CommandContext, need_matplotlib
-from areabench.cli.options import json_option, percent
+from areabench.cli.options import json_option, percentage
 
 
 def compare_options(parser: argparse.ArgumentParser) -> None:
@@ -16,10 +16,10 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", type=Path, help="draw both in one figure here (.png, .svg or .pdf)")
     json_option(parser)
     parser.add_argument(
-        "--updates-within", type=percent, default=3.0, metavar="PERCENT", help="tolerance of the updates (default 3)"
+        "--updates-within", type=percentage, default=3.0, metavar="PERCENT", help="tolerance of the updates (default 3)"
     )
     parser.add_argument(
-        "--loss-within", type=percent, default=2.0, metavar="PERCENT", help="tolerance of the final loss (default 2)"
+        "--loss-within", type=percentage, default=2.0, metavar="PERCENT", help="tolerance of the final loss (default 2)"
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areabench.cli import DONE, Command, CommandContext
 from areabench.cli.options import json_option, positive
-from areabench.errors import UserError, one_line
+from areabench.errors import UserError
 
 if TYPE_CHECKING:
     from areabench.launching.doctor import Finding
@@ -30,57 +30,19 @@ def doctor_options(parser: argparse.ArgumentParser) -> None:
 
 def doctor_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print all findings; 1 where something fails."""
-    from areabench.launching.doctor import failed, to_record
+    from areabench.launching.doctor import Mark, examine
 
     if (started := context.started) is not None:
         raise UserError(
             f"{started.launcher} has started {started.ranks} doctors; one is enough, and it starts ranks itself: type "
             "`areabench doctor`"
         )
-    findings = list(_examine(options, context))
-    context.output.answer(lambda: doctor_text(findings), lambda: to_record(findings))
-    return 1 if failed(findings) else 0
-
-
-def _examine(options: argparse.Namespace, context: CommandContext) -> Iterator[Finding]:
-    """All findings; a check that fails itself is one too."""
-    from areabench.launching import doctor as checks
-
-    environment, ranks, cores, runs = context.environment, options.ranks, context.cores, options.runs
-    library = checks.find_library(environment)
-    family = library.family if isinstance(library, checks.Library) else None
-    every: dict[str, Callable[[], Finding]] = {
-        "areabench": checks.check_versions,
-        "mpi4py": checks.check_mpi4py,
-        "MPI library": lambda: checks.check_library(library),
-        "launcher": lambda: checks.check_launcher(family),
-        "on the path": lambda: checks.check_path(family),
-        "open files": lambda: checks.check_open_files(ranks),
-        "home": lambda: checks.check_home(environment["HOME"], given=context.home_given),
-        "temporary": lambda: checks.check_temporary(environment),
-        "two ranks": lambda: checks.check_two_ranks(environment),
-        "scheduler": lambda: checks.check_scheduler(environment),
-        "cores": lambda: checks.check_cores(cores, ranks),
-        "threads": lambda: checks.check_threads(environment, cores, ranks),
-        "bytecode": checks.check_bytecode,
-        "sleep": checks.check_sleep,
-        "cache": lambda: checks.check_cache(context.cache),
-        "HDF5": lambda: checks.check_hdf5(runs),
-        "disc": lambda: checks.check_disc(runs),
-        "memory": lambda: checks.check_memory(ranks),
-    }
-    for name, check in every.items():
-        yield guarded(name, check)
-
-
-def guarded(name: str, check: Callable[[], Finding]) -> Finding:
-    """What a check finds; a check that fails is a finding, not the end of all others."""
-    from areabench.launching.doctor import Finding, Mark
-
-    try:
-        return check()
-    except Exception as error:  # whatever a broken machine makes of it
-        return Finding(name, Mark.FAIL, f"cannot be checked: {one_line(error)}", "see what the system says about it")
+    findings = list(
+        examine(context.environment, options.ranks, options.runs, context.cache, home_given=context.home_given)
+    )
+    fit = not any(finding.mark == Mark.FAIL for finding in findings)
+    context.output.answer(lambda: doctor_text(findings), lambda: {"findings": findings, "ok": fit})
+    return 0 if fit else 1
 
 
 def doctor_text(findings: Sequence[Finding]) -> Styled:

@@ -81,7 +81,7 @@ def trust_option(parser: argparse.ArgumentParser) -> None:
 
 def target_option(parser: argparse.ArgumentParser, purpose: str) -> None:
     """An accuracy to reach."""
-    parser.add_argument("--target", type=percent, default=80.0, help=f"accuracy {purpose}, %% (default 80)")
+    parser.add_argument("--target", type=percentage, default=80.0, help=f"accuracy {purpose}, %% (default 80)")
 
 
 def spread_option(parser: argparse.ArgumentParser, where: str) -> None:
@@ -133,7 +133,7 @@ def seconds(text: str) -> float:
     return _number(text, "a number of seconds >= 0")
 
 
-def percent(text: str) -> float:
+def percentage(text: str) -> float:
     """A tolerance or an accuracy in percent."""
     return _number(text, "a number >= 0")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.cli import Command, CommandContext
-from areabench.cli.options import json_option, percent, spread_option, target_option
+from areabench.cli.options import json_option, percentage, spread_option, target_option
 from areabench.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _bound(text: str) -> float:
-    return float("inf") if text == "inf" else percent(text)
+    return float("inf") if text == "inf" else percentage(text)
 
 
 class TitledTable(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areabench.errors import UserError
+from areabench.errors import RunFailure, UserError
 from areabench.experiment.labels import describe_rates, method_label
 from areabench.experiment.toml import block, read_text, read_toml
 from areabench.files import check_signed, replace_text, signed
@@ -81,7 +81,10 @@ def write_choice(folder: Path, plan: SweepPlan, choice: Choice) -> None:
             lines += block({"settings": dict(settings)})
         blocks.append(f"[[chosen]]\n{lines}")
     path = folder / CHOICE_FILE
-    replace_text(path, signed("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
+    try:
+        replace_text(path, signed("\n".join(blocks)), path.with_name(f"{path.name}.{os.getpid()}.part"))
+    except OSError as error:
+        raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
 
 def read_choice(folder: Path, plan: SweepPlan) -> Choice | None:
