@@ -35,6 +35,7 @@ from areabench.experiment.records import Experiment, NormalRates, TraceDelays, U
 from areabench.host import peak_bytes
 from areabench.progress import Style, SweepProgress, duration
 from areabench.sweeps.file import read_sweep_file
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
     Pass,
     SweepPlan,
@@ -44,7 +45,7 @@ from areabench.sweeps.plan import (
     load_sweep,
     run_file_name,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, _attempt, group_passes
+from areabench.sweeps.pool import Pool, _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates

@@ -22,8 +22,8 @@ from areabench.cli.main import main
 from areabench.errors import UserError
 from areabench.runfile.read import open_run
 from areabench.sweeps.folder import opened
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import Pass, SweepPlan, load_sweep
-from areabench.sweeps.pool import PassOutcome
 from areabench.sweeps.read import open_sweep
 from areabench.sweeps.run import FolderReport, SweepReport
 

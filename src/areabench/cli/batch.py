@@ -26,14 +26,11 @@ def batch_command(options: argparse.Namespace, context: CommandContext) -> int:
     run_options = RunOptions(None, context.cache, context.command_line, force=True, progress=Style.NONE, remarks=False)
 
     def on_rank(world: World) -> int:
+        from areabench.sweeps.on_ranks import follow, lead_batch
+
         if world.rank:
-            from areabench.sweeps.mpi_ranks import follow
-
             return follow(world, run_options)
-        from areabench.sweeps.mpi import read_batch
-        from areabench.sweeps.mpi_leader import lead_batch
-
-        lead_batch(read_batch(options.file), world, run_options)
+        lead_batch(options.file, world, run_options)
         return 0
 
     return on_ranks(on_rank, context.started)

@@ -92,8 +92,7 @@ def _sweep_on_ranks(
         require_bits("portable" if "portable" in asked else "native")
 
     def on_rank(world: World) -> int:
-        from areabench.sweeps.mpi_leader import Leader
-        from areabench.sweeps.mpi_ranks import follow
+        from areabench.sweeps.on_ranks import Leader, follow
 
         if world.rank:
             return follow(world, run_options)

@@ -25,9 +25,8 @@ from areabench.experiment.parse import parse_experiment, to_toml
 from areabench.launching.mpirun import mpirun_command
 from areabench.launching.watch import PATIENCE_S, end_with_parent, private_tmpdir
 from areabench.progress import SweepProgress
-from areabench.sweeps.folder import part_of
+from areabench.sweeps.outcomes import PassOutcome, part_of
 from areabench.sweeps.plan import Pass, Task
-from areabench.sweeps.pool import PassOutcome
 from areabench.transports.signals import Interrupts
 
 READY = "ready"  # what rank 0 prints before its first run

@@ -17,14 +17,9 @@ from areabench.experiment.labels import MPI, SIMULATOR
 from areabench.experiment.module_paths import own_parts
 from areabench.experiment.records import Experiment
 from areabench.progress import Style, SweepProgress
-from areabench.sweeps.folder import (
-    SweepState,
-    opened,
-    part_of,
-    sweep_state,
-    write_failures,
-)
+from areabench.sweeps.folder import SweepState, opened, sweep_state, write_failures
 from areabench.sweeps.mpi import run_in_launches
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
     Share,
     SweepPlan,
@@ -33,13 +28,13 @@ from areabench.sweeps.plan import (
     expected_cost,
     expected_duration_s,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, group_passes, run_here
+from areabench.sweeps.pool import Pool, group_passes, run_here
 from areabench.sweeps.read import Failure, ended_state, make_choice, with_tests
 from areabench.transports.options import RunOptions
 from areabench.transports.signals import Interrupts
 
 if TYPE_CHECKING:
-    from areabench.sweeps.mpi_leader import Leader  # needs mpi4py
+    from areabench.sweeps.on_ranks import Leader  # needs mpi4py
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,10 @@ def run_sweep(
         if plan.file is None:
             continue
         if part.now or with_tests(plan, part.folder) is None:
-            make_choice(plan, part.folder)
+            try:
+                make_choice(plan, part.folder)
+            except RunFailure as error:
+                return replace(report, stopped=str(error))
         if (test := with_tests(plan, part.folder)) is not None:
             tests.append(options.share.taken_from(with_code_checked(test)))
             test_folders.append(part.folder)
@@ -203,7 +201,7 @@ def _outcomes(
     """How the passes of the transport end, as they do."""
     if options.leader is not None:
         for task in tasks:
-            yield options.leader.attempt(task, part_of(task.output, os.getpid()))
+            yield options.leader.attempt(task, os.getpid())
             if interrupts.number:
                 return
         return
