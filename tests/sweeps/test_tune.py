@@ -16,7 +16,7 @@ from areabench.experiment.method_records import Area, FedBuff
 from areabench.results.grouping import build_tables
 from areabench.results.retention import named_rule, rule_of
 from areabench.results.table import table_columns
-from areabench.sweeps.choose import choose, edges, score_of, tuning_notes
+from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, expand, load_sweep
 from areabench.sweeps.read import Result, open_sweep
@@ -168,7 +168,7 @@ def choose_by_time(folder: Path, among: tuple[float, ...]) -> tuple[set[float], 
         accuracies = [10.0, 90.0 if size == 0.1 else 10.0, 90.0]
         state = diverges(size, seed, among)
         results[member.file] = made(member.experiment, [0.0, 1.0, 2.0], accuracies, [4.0, 2.0, 1.0], state)
-    choice = choose(file, results)
+    choice = choose_settings(file, results)
     sizes = {one.experiment.method.step_size for one in choice.tests(file) if one.experiment is not None}
     return sizes, choice.notes
 

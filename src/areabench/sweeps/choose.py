@@ -26,7 +26,7 @@ CHOICE_FILE = "chosen.toml"
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunedChoice:
     """What a tuned sweep has chosen, by point of its grids: keys and values, None where no setting can be used."""
 
     settings: tuple[tuple[tuple[str, Any], ...] | None, ...]
@@ -47,7 +47,7 @@ def tuning_notes(sweep: Sweep) -> list[str]:
     return [] if tuning is None else [f"{sweep.plan.name} shows {tuning.sentence}", *tuning.notes]
 
 
-def choose(file: SweepFile, results: Mapping[str, Result]) -> Choice:
+def choose_settings(file: SweepFile, results: Mapping[str, Result]) -> TunedChoice:
     """The choice of a sweep whose tuning runs are done, given by file name."""
     assert file.tune is not None
     settings: list[tuple[tuple[str, Any], ...] | None] = []
@@ -68,10 +68,10 @@ def choose(file: SweepFile, results: Mapping[str, Result]) -> Choice:
         settings.append(best)
         for words in said:
             notes.setdefault(words, []).append(_name(file, group))
-    return Choice(tuple(settings), tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items()))
+    return TunedChoice(tuple(settings), tuple(f"{'; '.join(names)}: {words}" for words, names in notes.items()))
 
 
-def write_choice(folder: Path, plan: SweepPlan, choice: Choice) -> None:
+def write_choice(folder: Path, plan: SweepPlan, choice: TunedChoice) -> None:
     """Write the choice of a sweep down, for all who read its folder."""
     assert plan.file is not None
     blocks = [block({"sweep": _digest(plan), "notes": choice.notes})]
@@ -87,7 +87,7 @@ def write_choice(folder: Path, plan: SweepPlan, choice: Choice) -> None:
         raise RunFailure(f"{path}: cannot be written: {error.strerror}; make room") from error
 
 
-def read_choice(folder: Path, plan: SweepPlan) -> Choice | None:
+def read_choice(folder: Path, plan: SweepPlan) -> TunedChoice | None:
     """The choice of a sweep; None where it has not been made, or was made by another sweep."""
     path = folder / CHOICE_FILE
     if not path.is_file():
@@ -99,7 +99,7 @@ def read_choice(folder: Path, plan: SweepPlan) -> Choice | None:
         return None
     chosen = [entry.get("settings") for entry in table["chosen"]]
     settings = tuple(None if values is None else tuple(values.items()) for values in chosen)
-    return Choice(settings, tuple(table["notes"]))
+    return TunedChoice(settings, tuple(table["notes"]))
 
 
 def _digest(plan: SweepPlan) -> str:

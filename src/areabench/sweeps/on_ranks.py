@@ -16,7 +16,7 @@ from areabench.engine.client import most_ranks
 from areabench.engine.events import Status
 from areabench.errors import one_line
 from areabench.experiment.records import Experiment
-from areabench.sweeps.outcomes import PassOutcome, parts_of
+from areabench.sweeps.outcomes import PassOutcome, files_of_pass
 from areabench.sweeps.plan import Pass, Task
 from areabench.transports.mpi_run import run_on_mpi
 from areabench.transports.options import RunOptions
@@ -52,13 +52,13 @@ class Leader:
         """One run; until it is complete, process `pid` knows the name of its file."""
         attempted = Pass((task,))
         next_run = NextRun(most_ranks(task.experiment))
-        with parts_of(attempted, pid) as parts:
+        with files_of_pass(attempted, pid) as files:
             try:
                 self._world.from_server(lambda: next_run)
-                options = replace(self._options, output=parts.paths[0], force=True)
+                options = replace(self._options, output=files.paths[0], force=True)
                 status = _run_together(self._world, next_run, lambda: task.experiment, options)
                 assert status is not None
-                return parts.published([status])
+                return files.published([status])
             except SharedFailure as failure:
                 reason = one_line(failure)
                 return PassOutcome(attempted, (), reason, is_fatal="cannot be written" in reason)

@@ -32,7 +32,7 @@ def part_of(output: Path, pid: int) -> Path:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PassFiles:
     """The files of a pass until they are complete."""
 
     attempted: Pass
@@ -47,11 +47,11 @@ class Parts:
 
 
 @contextmanager
-def parts_of(attempted: Pass, pid: int) -> Iterator[Parts]:
+def files_of_pass(attempted: Pass, pid: int) -> Iterator[PassFiles]:
     """A context in which process `pid` makes the files of a pass; what is not published is removed."""
     paths = tuple(part_of(task.output, pid) for task in attempted.tasks)
     try:
-        yield Parts(attempted, paths)
+        yield PassFiles(attempted, paths)
     finally:
         for path in paths:
             path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from types import ModuleType
 from areabench.engine.lanes import group_lanes
 from areabench.errors import RunFileError, WriteFailure, one_line
 from areabench.progress import SweepProgress
-from areabench.sweeps.outcomes import PassOutcome, part_of, parts_of
+from areabench.sweeps.outcomes import PassOutcome, files_of_pass, part_of
 from areabench.sweeps.plan import Pass, Task
 from areabench.transports.options import RunOptions
 from areabench.transports.session import simulate_together
@@ -193,10 +193,10 @@ def _end_with_parent() -> None:
 
 def _attempt(attempted: Pass, options: RunOptions) -> PassOutcome:
     """Simulate the tasks of a pass together; their statuses, or what went wrong in one line."""
-    with parts_of(attempted, os.getpid()) as parts:
+    with files_of_pass(attempted, os.getpid()) as files:
         try:
             experiments = [task.experiment for task in attempted.tasks]
-            return parts.published(simulate_together(experiments, parts.paths, options))
+            return files.published(simulate_together(experiments, files.paths, options))
         except (WriteFailure, RunFileError) as error:
             return PassOutcome(attempted, (), one_line(error), is_fatal=True)
         except (Exception, SystemExit) as error:  # whatever it is, the other passes continue

@@ -28,7 +28,7 @@ from areabench.runfile.layout import checkpoint_path, read_attributes, status_of
 from areabench.runfile.open import DAMAGE, left_open, open_file, own_part
 from areabench.runfile.read import frame_of, open_run, time_to_accuracy
 from areabench.runfile.schema import FORMAT, SCHEMA_VERSION
-from areabench.sweeps.choose import Choice, choose, read_choice, write_choice
+from areabench.sweeps.choose import TunedChoice, choose_settings, read_choice, write_choice
 from areabench.sweeps.file import SweepFile, check_sweep
 from areabench.sweeps.plan import Member, SweepPlan, expand
 from areabench.sweeps.tune import Tune
@@ -246,7 +246,7 @@ class Tuning:
     tune: Tune
     plan: SweepPlan  # of the tuning runs
     folder: Path
-    choice: Choice | None  # None: nothing is chosen yet, because some of them are missing
+    choice: TunedChoice | None  # None: nothing is chosen yet, because some of them are missing
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -377,7 +377,7 @@ def make_choice(plan: SweepPlan, folder: Path) -> None:
     assert plan.file is not None
     results, missing = _read_members(folder, replace(plan, members=tuple(expand(plan.file))))
     if not _to_be_run(missing):
-        write_choice(folder, plan, choose(plan.file, {one.path.name: one for one in results}))
+        write_choice(folder, plan, choose_settings(plan.file, {one.path.name: one for one in results}))
 
 
 def open_finished(folders: Sequence[Path]) -> list[Sweep]:
