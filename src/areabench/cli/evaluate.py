@@ -45,7 +45,7 @@ def evaluate_command(options: argparse.Namespace, context: CommandContext) -> in
     answers = []
     code = 0
     for path in options.runs:
-        snapshots, trouble = None, None
+        snapshots = trouble = None
         try:
             snapshots = evaluate_file(path, build, context.progress)
         except (UserError, RunFailure) as error:  # the other files are evaluated all the same

@@ -197,16 +197,20 @@ def job_work(options: argparse.Namespace) -> JobWork:
     from areabench.sweeps.plan import Share, expected_tests, load_sweep
     from areabench.sweeps.walltime import walltime_in_simulator, walltime_on_mpi
 
-    file, is_tuned, trust = options.file, False, ""
+    file = options.file
+    is_tuned = False
+    trust = ""
     table = read_toml(read_text(file), str(file))
     is_sweep = "sweep" in table or "extends" in table
     if is_sweep:
-        plan, count = load_sweep(file, options.overrides, options.trials), options.array or 1
+        plan = load_sweep(file, options.overrides, options.trials)
+        count = options.array or 1
         if count > len(plan.members):
             raise UserError(f"--array {count}: use at most {len(plan.members)}, the number of runs in the sweep")
         shares = [Share(number, count).taken_from(plan).members for number in range(1, count + 1)]
         if plan.file is not None:  # tuned: each share makes its part of the test runs too
-            is_tuned, tests = True, expected_tests(plan.file)
+            is_tuned = True
+            tests = expected_tests(plan.file)
             shares = [(*share, *tests[number::count]) for number, share in enumerate(shares)]
         name = plan.name
         tasks = [[member.experiment for member in share if member.experiment is not None] for share in shares]
@@ -231,13 +235,15 @@ def job_work(options: argparse.Namespace) -> JobWork:
         ranks = 1 + has_helper + -(-clients // options.clients_per_rank)
     if options.nodes > max(ranks, 1):
         raise UserError(f"--nodes {options.nodes}: there are only {ranks} ranks; use that many nodes or fewer")
-    walltime, estimate = options.walltime, "as asked for"
+    walltime = options.walltime
+    estimate = "as asked for"
     if walltime is None:
         longest = max(
             walltime_on_mpi(task, ranks) if ranks else walltime_in_simulator(task, options.cores) for task in tasks
         )
         minutes = -(-longest.seconds // 60)
-        walltime, estimate = f"{minutes // 60:02.0f}:{minutes % 60:02.0f}:00", longest.sum
+        walltime = f"{minutes // 60:02.0f}:{minutes % 60:02.0f}:00"
+        estimate = longest.sum
     return JobWork(name, is_sweep, is_tuned, len(runs), ranks, has_helper, walltime, estimate, trust)
 
 
@@ -249,15 +255,18 @@ def _script(options: argparse.Namespace, work: JobWork) -> str:
     on_slurm = options.scheduler == "slurm"
     by_srun = work.ranks > 0 and options.launcher == "srun"
     directives = list(_slurm_directives(options, work) if on_slurm else _pbs_directives(options, work))
+    taken = set(map(_subject, [*directives, *_template(options.scheduler).splitlines()]))
     for directive in options.directives:
         line = _directive_line(options.scheduler, directive)
-        if _subject(line) in map(_subject, directives):
+        if _subject(line) in taken:
             raise UserError(
                 f"--directive {directive}: the script has that line; use the option of `areabench job` for it"
             )
         directives.append(line)
+        taken.add(_subject(line))
 
-    before, start = [], []
+    before = []
+    start = []
     if by_srun and options.mpi == "mpich":
         before.append(_template("fresh_step"))
     if not work.is_sweep and on_slurm and not by_srun:  # srun gets the signal itself

@@ -49,7 +49,8 @@ def _print_summary(paths: Sequence[Path], target: float, context: CommandContext
     from areabench.runfile.read import open_run
     from areabench.views.text import summary_table
 
-    summaries, experiments = [], []
+    summaries = []
+    experiments = []
     for path in paths:
         with open_run(path) as recorded:  # one at a time: a folder may hold thousands
             summaries.append(recorded.summary(target))

@@ -299,13 +299,10 @@ def check_threads(environment: Mapping[str, str], cores: int, ranks: int) -> Fin
         return _warn(text, f"{invalid[0]} is not a whole number >= 1: `export {invalid[0]}=1`")
     most = max(map(int, values.values()))
     if most > 1 and most * ranks > cores:
-        remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: " + _exports()
+        exports = " ".join(f"{name}=1" for name in VARIABLES.values())
+        remedy = f"{ranks} ranks x {most} threads on {cores} cores disturb the clock: `export {exports}`"
         return _warn(text, remedy)
     return _ok(text)
-
-
-def _exports() -> str:
-    return "`export " + " ".join(f"{name}=1" for name in VARIABLES.values()) + "`"
 
 
 def check_bytecode(packages: Sequence[str] = ("numpy", "mpi4py", "areabench")) -> Finding:
@@ -323,8 +320,8 @@ def check_sleep() -> Finding:
     """How late sleeps end, with the timer that runs use."""
     sharpen_sleep()
     late_s = sorted(_late_s() for _ in range(_SLEEPS))
-    middle_s, worst_s = statistics.median(late_s), late_s[-1]
-    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {worst_s * 1e3:.2f} ms at worst"
+    middle_s = statistics.median(late_s)
+    text = f"1 ms of sleep is {middle_s * 1e3:.2f} ms late (median of {_SLEEPS}), {late_s[-1] * 1e3:.2f} ms at worst"
     if middle_s <= _LATE_S:
         return _ok(text)
     remedy = (
@@ -383,7 +380,8 @@ def check_disc(runs: Path) -> Finding:
 def check_memory(ranks: int) -> Finding:
     """Free memory for the ranks."""
     free = psutil.virtual_memory().available
-    text, needed = f"{_size(free)} free", ranks * _RANK_BYTES
+    text = f"{_size(free)} free"
+    needed = ranks * _RANK_BYTES
     if needed <= free:
         return _ok(text)
     remedy = f"{ranks} ranks take about {_size(needed)} without data: use fewer ranks per node"
@@ -484,9 +482,11 @@ def run_limited(command: Sequence[str], environment: Mapping[str, str], limit_s:
         except OSError as error:
             return ProgramResult(ProgramEnd.NOT_STARTED, 0, "", error.strerror or str(error))
         try:
-            code, end = process.wait(limit_s), ProgramEnd.EXITED
+            code = process.wait(limit_s)
+            end = ProgramEnd.EXITED
         except subprocess.TimeoutExpired:
-            code, end = 0, ProgramEnd.TIME_OUT
+            code = 0
+            end = ProgramEnd.TIME_OUT
         finally:
             _end(process)
         texts = []

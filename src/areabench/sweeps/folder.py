@@ -171,7 +171,8 @@ def _turn(folder: Path, share: Share) -> Iterator[None]:
 
 def _lock(folder: Path, share: Share, stack: ExitStack) -> None:
     """Lock the folder until the stack is closed: a whole sweep alone, a share together with others of the same N."""
-    lock, process = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8")), f"process {os.getpid()}"
+    lock = stack.enter_context((folder / _LOCK).open("a+", encoding="utf-8"))
+    process = f"process {os.getpid()}"
     if share.whole:
         _take(lock, folder, fcntl.LOCK_EX, process)
         return

@@ -125,7 +125,8 @@ class _Worker:
         except OSError:
             if not self._new:
                 return False
-        self._pass, self._new = attempted, False
+        self._pass = attempted
+        self._new = False
         return True
 
     def result(self) -> PassOutcome:

@@ -102,7 +102,8 @@ def run_sweep(
     report = _run_plans(plans, folders, options, run_options)
     if report.interrupted or report.stopped:
         return report
-    tests, test_folders = [], []
+    tests = []
+    test_folders = []
     for plan, part in zip(plans, report.folders, strict=True):
         if plan.file is None:
             continue
@@ -169,7 +170,8 @@ def _compute(
     cost = expected_duration_s if options.transport == MPI else expected_cost
     progress = SweepProgress(len(tasks), sum(cost(task.experiment) for task in tasks), options.progress)
     progress.show()
-    open_tasks, stopped = {task.output: task for task in tasks}, ""
+    open_tasks = {task.output: task for task in tasks}
+    stopped = ""
     try:
         with closing(_outcomes(tasks, options, run_options, interrupts, progress)) as outcomes:
             for outcome in outcomes:
@@ -217,7 +219,8 @@ def _outcomes(
 
 def _count(outcome: PassOutcome, reports: dict[Path, FolderReport]) -> int:
     """Enter an outcome into the reports; how many of its runs failed."""
-    failed, touched = 0, {}
+    failed = 0
+    touched = {}
     for number, task in enumerate(outcome.attempted.tasks):
         report = reports[task.output.parent]
         status = outcome.statuses[number] if outcome.statuses else None
