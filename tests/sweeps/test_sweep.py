@@ -337,7 +337,7 @@ def test_the_tables_expand(path: Path) -> None:
 )
 def test_the_variants_have_the_step_sizes_that_the_paper_prints(path: Path) -> None:
     table = path.stem.removesuffix("_100s").removesuffix("_equal")
-    with (Path(__file__).parents[2] / "src/areabench/data/paper/tables.csv").open(newline="") as file:
+    with (Path(__file__).parents[2] / "analysis/paper/tables.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["table"] == table]
     printed = {(row["method"].lower(), float(row["step_size"])) for row in rows}
     found = experiments(load_sweep(path))

@@ -13,14 +13,14 @@ from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import ConfigError, RunFileError
 from areabench.experiment.method_records import Area, FedBuff
-from areabench.results.grouping import build_tables
-from areabench.results.retention import named_rule, rule_of
+from areabench.results.grouping import comparisons_of
+from areabench.results.retention import named_rule
 from areabench.results.table import table_columns
 from areabench.sweeps.choose import choose_settings, edges, score_of, tuning_notes
 from areabench.sweeps.file import SweepFile, read_sweep_file
 from areabench.sweeps.plan import candidates_of, expand, load_sweep
 from areabench.sweeps.read import Result, open_sweep
-from areabench.views.tables.forms import to_text
+from areabench.views.tables.forms import as_text
 from areabench.views.tables.sheets import plain_sheet
 
 BASE = """
@@ -214,10 +214,9 @@ def test_a_tuned_sweep_chooses_on_some_seeds_and_shows_others(
             by_size.setdefault(one.experiment.method.step_size, []).append(one.final_loss)
     best = min(by_size, key=lambda size: sum(by_size[size]))
     assert {one.experiment.method.step_size for one in sweep.results if one.experiment.method.name == "area"} == {best}
-    rule = rule_of(sweep, named_rule("paper-rule"))
-    (table,) = build_tables(sweep.plan.experiments, sweep.results, rule, tuned=sweep.tuned_keys)
+    (table,) = comparisons_of(sweep, named_rule("all"))
     assert [one.label for one in table.methods] == ["AREA", "FedBuff"]
-    text = to_text(plain_sheet(table, "title", "label"))
+    text = as_text(plain_sheet(table))
     assert "server_step_size = " in text
     assert "edge of the grid" in text
     assert "2 trials, seeds 1, 2" in text

@@ -15,7 +15,7 @@ from areabench.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from areabench.results.grouping import Page
+    from areabench.results.grouping import Comparison
     from areabench.results.statistics import SpreadName
     from areabench.sweeps.read import Result
 
@@ -134,7 +134,7 @@ def _read_step_size(text: str, results: Sequence[Result]) -> tuple[str, float]:
     return method, step_size
 
 
-def _draw(page: Page, step_sizes: Mapping[str, float], target: float, spread: SpreadName) -> dict[str, Figure]:
+def _draw(page: Comparison, step_sizes: Mapping[str, float], target: float, spread: SpreadName) -> dict[str, Figure]:
     """Figures of one page, by name."""
     from areabench.views.figures.sweeps import draw_curves, draw_sensitivity, draw_staleness
     from areabench.views.figures.targets import draw_reach_curves

@@ -25,7 +25,7 @@ _GROUPS = {
         "summary": "compare runs in a table and a plot",
         "compare": "compare two runs of one experiment, in virtual and in real time",
         "diagnose": "report whether a run kept its delays and served its clients alike, and what to change",
-        "table": "print sweeps in the form of the paper's tables",
+        "table": "print sweeps as tables",
         "figures": "draw a sweep, or the label distribution of a split",
         "report": "write one HTML page of runs or sweeps, for any browser, without network",
         "export": "write a run or a sweep as plain tables: events, metrics, clients; or runs, metrics, table",

@@ -54,7 +54,6 @@ class Result:
     test_accuracy: NDArray[np.float64]  # percent
     staleness: NDArray[np.int64]  # how many updates were 0, 1, 2, ... versions old
     served: NDArray[np.int64]  # how many updates of each client were used
-    score_gap: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # see Metrics; NaN where the loss is
     updates: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # received until each snapshot
     server_steps: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # made until each snapshot
 
@@ -114,7 +113,6 @@ def read_result(path: Path) -> Result:
             time_s=index["time_s"],
             train_loss=metrics["train_loss"],
             test_accuracy=metrics["test_accuracy"],
-            score_gap=metrics["score_gap"],
             staleness=run.staleness,
             served=run.served,
             updates=_updates_until(index, run.served, run.events_array if run.experiment.record.events else None),
@@ -217,7 +215,6 @@ def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
         test_accuracy=metrics["test_accuracy"],
         staleness=verified.rows("tally/staleness"),
         served=verified.rows("tally/served"),
-        score_gap=metrics["score_gap"],
         updates=_updates_until(index, verified.rows("tally/served"), None),
         server_steps=index["version"],
     )
@@ -479,7 +476,7 @@ def _measured(result: Result) -> dict[str, list[Any]]:
     method, count = result.experiment.method, len(result.time_s)
     about = {"file": result.path.name, "method": method.name, "step_size": method.step_size}
     about |= {"seed": result.experiment.seed}
-    series = ("time_s", "updates", "server_steps", "train_loss", "test_accuracy", "score_gap")
+    series = ("time_s", "updates", "server_steps", "train_loss", "test_accuracy")
     return {name: [value] * count for name, value in about.items()} | {
         name: getattr(result, name).tolist() for name in series
     }

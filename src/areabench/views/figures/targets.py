@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from areabench.errors import UserError
-from areabench.results.grouping import Contender, Page, Row, choose
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import Floats, Reach, ReachCurve, performance_profiles, reach_curve, reach_of
 from areabench.views.figures.style import (
     LIMIT_LINE,
@@ -33,21 +33,23 @@ _BARE = ("marker", "markersize")  # of a line's style: a stair has no markers
 
 
 @styled
-def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, *, width_in: float) -> Figure:
+def draw_time_to_target(
+    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float
+) -> Figure:
     """One row of bars per rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
-    horizon_s = page.experiment.stop.horizon_s
-    if horizon_s is None or "test_accuracy" not in page.quantities:
+    horizon_s = comparison.experiment.stop.horizon_s
+    if horizon_s is None or "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
-    figure, axes = panels(page, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
-    count = max(len(row.contenders) for row in page.rows)
-    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(page.rows))
-    for row, (panel,) in zip(page.rows, axes, strict=True):
+    figure, axes = panels(comparison, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
+    count = max(len(row) for row in comparison.rows.values())
+    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(comparison.rows))
+    for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
         _draw_row(panel, row, wished, target, horizon_s)
     legend(axes[-1 if is_narrow(figure) else 0][0], _handles())
     return figure
 
 
-def _draw_row(axes: Axes, row: Row, wished: Mapping[str, float], target: float, horizon_s: float) -> None:
+def _draw_row(axes: Axes, row: Sequence[Entry], wished: Mapping[str, float], target: float, horizon_s: float) -> None:
     picks = picks_of(row, wished)
     label_axes(axes, "time (s)", "")
     axes.grid(visible=False, axis="y")
@@ -64,7 +66,7 @@ def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: floa
     """One method: bar, dots, and how many trials reached the target."""
     found = reach_of(pick.cell.results if pick.cell else (), target)
     times_s = np.array(found.times_s)
-    colour, is_there = method_style(pick.contender.method.name).colour, np.isfinite(times_s)
+    colour, is_there = method_style(pick.entry.method.name).colour, np.isfinite(times_s)
     if np.isfinite(found.median_s):
         axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
     elif len(times_s):
@@ -99,14 +101,14 @@ def _handles() -> list[Line2D | Patch]:
 
 @styled
 def draw_reach_curves(
-    page: Page, wished: Mapping[str, float], target: float, *, width_in: float | None = None
+    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float | None = None
 ) -> Figure:
     """The share of trials that have reached the target over time, with its 95 % interval; ticks: a trial ended."""
-    if "test_accuracy" not in page.quantities:
+    if "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with an accuracy; draw their quality over time")
     heading = f"Trials that have reached {target:g} % test accuracy, and 95 % interval"
-    figure, axes = panels(page, 1, 7.0, heading, None if width_in is None else (width_in, width_in))
-    for row, (panel,) in zip(page.rows, axes, strict=True):
+    figure, axes = panels(comparison, 1, 7.0, heading, None if width_in is None else (width_in, width_in))
+    for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
         for pick in picks:
             found = reach_curve(pick.cell.results, target) if pick.cell else None
@@ -115,16 +117,16 @@ def draw_reach_curves(
         label_axes(panel, "time (s)", "share of trials (%)")
         panel.set_ylim(-3, 103)
         panel.margins(x=0.02)
-        legend(panel, [Line2D([], [], **_stair_style(pick.contender), label=pick.label) for pick in picks])
+        legend(panel, [Line2D([], [], **_stair_style(pick.entry), label=pick.label) for pick in picks])
     return figure
 
 
-def _stair_style(contender: Contender) -> dict[str, Any]:
-    return {name: value for name, value in line_style(contender).items() if name not in _BARE}
+def _stair_style(entry: Entry) -> dict[str, Any]:
+    return {name: value for name, value in line_style(entry).items() if name not in _BARE}
 
 
 def _draw_stair(axes: Axes, pick: Pick, found: ReachCurve) -> None:
-    style = _stair_style(pick.contender)
+    style = _stair_style(pick.entry)
     time_s = np.append(found.time_s, found.end_s)
     share, low, high = (100 * np.append(values, values[-1]) for values in (found.share, found.low, found.high))
     look = {"color": style["color"], "alpha": 0.13, "linewidth": 0, "zorder": 2}
@@ -137,44 +139,46 @@ def _draw_stair(axes: Axes, pick: Pick, found: ReachCurve) -> None:
 # ---------------------------------------------------------------------------------------------------- profiles
 
 
-def settings_to_profile(pages: Sequence[Page]) -> list[tuple[Page, Row]]:
+def settings_to_profile(comparisons: Sequence[Comparison]) -> list[Sequence[Entry]]:
     """Every setting with every rates setting, as far as the time to a target is known in it."""
-    return [(page, row) for page in pages if "test_accuracy" in page.quantities for row in page.rows]
+    return [row for one in comparisons if "test_accuracy" in one.quantities for row in one.rows.values()]
 
 
 @styled
 def draw_profiles(
-    pages: Sequence[Page], wished: Mapping[str, float], target: float, *, width_in: float | None = None
+    comparisons: Sequence[Comparison], wished: Mapping[str, float], target: float, *, width_in: float | None = None
 ) -> Figure:
     """In which share of the settings each method is within a factor of the shortest median time to the target."""
-    settings = settings_to_profile(pages)
+    settings = settings_to_profile(comparisons)
     if not settings:
         raise UserError("performance profiles: need runs with an accuracy; draw their quality over time")
-    contenders = {one.label: one for _, row in settings for one in row.contenders}
-    profiles = performance_profiles(_medians_s([row for _, row in settings], list(contenders), wished, target))
+    entries = {one.label: one for row in settings for one in row}
+    profiles = performance_profiles(_medians_s(settings, list(entries), wished, target))
     figure = Figure(
         figsize=(7.0 if width_in is None else width_in, 3.7 if width_in is None else 2.6), layout="constrained"
     )
     entitle(figure, f"Performance profile: median time to {target:g} % in {counted(len(settings), 'setting')}")
     axes = figure.subplots()
     most = 1.1 * max(2.0, *(float(one.factor[-1]) for one in profiles))
-    for contender, found in zip(contenders.values(), profiles, strict=True):
+    for entry, found in zip(entries.values(), profiles, strict=True):
         factor, share = np.append(found.factor, most), 100 * np.append(found.share, found.share[-1])
-        axes.step(factor, share, where="post", **_stair_style(contender))
+        axes.step(factor, share, where="post", **_stair_style(entry))
     label_axes(axes, "factor of the best time", "share of settings (%)")
     axes.set_xlim(1.0, most)
     axes.set_ylim(-3, 103)
-    handles = [Line2D([], [], **_stair_style(one), label=label) for label, one in contenders.items()]
+    handles = [Line2D([], [], **_stair_style(one), label=label) for label, one in entries.items()]
     legend(axes, handles)
     return figure
 
 
-def _medians_s(rows: Sequence[Row], labels: Sequence[str], wished: Mapping[str, float], target: float) -> Floats:
+def _medians_s(
+    rows: Sequence[Sequence[Entry]], labels: Sequence[str], wished: Mapping[str, float], target: float
+) -> Floats:
     """Median times of shape (settings, methods); NaN where a method was not run or its time is not known."""
     table = np.full((len(rows), len(labels)), math.nan)
     for number, row in enumerate(rows):
-        for contender in row.contenders:
-            cell = choose(contender, wished)
+        for entry in row:
+            cell = entry.cell_to_draw(wished)
             if cell is not None:
-                table[number, labels.index(contender.label)] = reach_of(cell.results, target).median_s
+                table[number, labels.index(entry.label)] = reach_of(cell.results, target).median_s
     return table

@@ -75,7 +75,7 @@ def _title(sources: Sources) -> str:
 
 def _subtitle(sources: Sources, found: Arranged) -> str:
     """How much of what."""
-    methods = len({place.contender.method.name for place in found.places})
+    methods = len({place.entry.method.name for place in found.places})
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
     words = [counts_text(sources), counted(methods, "method")]
@@ -88,8 +88,8 @@ def _remarks(found: Arranged) -> Iterator[str]:
     methods: dict[str, dict[str, None]] = {}
     for place in found.places:
         for key, words in default_remarks(place.cell.experiment).items():
-            methods.setdefault(f"{key}: {words}.", {})[method_label(place.contender.method.name)] = None
-    everybody = {method_label(place.contender.method.name) for place in found.places}
+            methods.setdefault(f"{key}: {words}.", {})[method_label(place.entry.method.name)] = None
+    everybody = {method_label(place.entry.method.name) for place in found.places}
     for sentence, names in methods.items():
         yield sentence if set(names) == everybody else f"{', '.join(names)}: {sentence}"
 

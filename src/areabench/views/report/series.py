@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
-from areabench.results.grouping import Contender, Page, arrange, choose
-from areabench.results.ranking import QUALITIES, standings
+from areabench.results.grouping import Comparison, Entry, arrange
+from areabench.results.ranking import QUALITIES, rank_cells
 from areabench.results.statistics import (
     Band,
     Quantity,
@@ -58,7 +58,7 @@ class PlacedSeries:
 
     setting: int
     row: int
-    contender: Contender
+    entry: Entry
     cell: Cell
     trials: tuple[Trial, ...]
     is_best: bool
@@ -68,7 +68,7 @@ class PlacedSeries:
 class Arranged:
     """Settings, and the series of all of them in the order of the page."""
 
-    pages: tuple[Page, ...]
+    pages: tuple[Comparison, ...]
     places: tuple[PlacedSeries, ...]
 
     @property
@@ -86,20 +86,20 @@ def arranged(sources: Sources) -> Arranged:
     return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
 
 
-def _setting(page: Page, ambiguous: bool) -> ReportSetting:
+def _setting(page: Comparison, ambiguous: bool) -> ReportSetting:
     differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
     title = f"{page.caption}, {differing}" if ambiguous else page.caption
-    rates = tuple(describe_rates(row.rates) for row in page.rows)
+    rates = tuple(describe_rates(rates) for rates in page.rows)
     return ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
 
 
-def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
-    for row_index, row in enumerate(page.rows):
-        for contender, cell in ((one, cell) for one in row.contenders for cell in one.cells):
-            best = choose(contender, {}) is cell
+def _places(setting: int, page: Comparison, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
+    for row_index, row in enumerate(page.rows.values()):
+        for entry, cell in ((one, cell) for one in row for cell in one.cells):
+            best = entry.cell_to_draw({}) is cell
             for part in _by_remark(trials[result.path] for result in cell.results):
                 inner = replace(cell, results=tuple(trial.result for trial in part), planned=len(part))
-                yield PlacedSeries(setting, row_index, contender, inner, part, best)
+                yield PlacedSeries(setting, row_index, entry, inner, part, best)
 
 
 def _by_remark(trials: Iterable[Trial]) -> list[tuple[Trial, ...]]:
@@ -124,7 +124,7 @@ def series_of(
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
         cells.append(replace(place.cell, planned=max(asked, len(place.cell.results)), target=target))
     for place, cell, ranks in zip(places, cells, _ranks(places, cells), strict=True):
-        name = names[place.contender.method.name, place.contender.label]
+        name = names[place.entry.method.name, place.entry.label]
         yield replace(_series(place, cell, name, most, spread), ranks=ranks)
 
 
@@ -134,7 +134,7 @@ def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[s
     for key in {(place.setting, place.row) for place in places}:
         there = [index for index, place in enumerate(places) if (place.setting, place.row) == key]
         for quality in QUALITIES:
-            found = standings([cells[index] for index in there], quality)
+            found = rank_cells([cells[index] for index in there], quality)
             for index, one in zip(there, found, strict=True):
                 ranks[index][quality] = Ranked(one.mark, one.is_reference, one.difference)
     return ranks
@@ -142,7 +142,7 @@ def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[s
 
 def _names(places: Sequence[PlacedSeries]) -> dict[tuple[str, str], str]:
     """Labels by method and label; own methods with the same label also show their import path."""
-    pairs = {(place.contender.method.name, place.contender.label) for place in places}
+    pairs = {(place.entry.method.name, place.entry.label) for place in places}
     seen = Counter(label for _, label in pairs)
     return {(name, label): label if seen[label] == 1 else f"{label} ({name})" for name, label in pairs}
 
@@ -154,10 +154,10 @@ def _series(place: PlacedSeries, cell: Cell, label: str, most: int, spread: Spre
     return Series(
         setting=place.setting,
         row=place.row,
-        method=place.contender.method.name,
+        method=place.entry.method.name,
         label=label,
-        colour=method_colour(place.contender.method.name),
-        variant=place.contender.variant,
+        colour=method_colour(place.entry.method.name),
+        variant=place.entry.variant,
         step_size=cell.step_size,
         remark=", ".join(filter(None, (cell.tuned, place.trials[0].remark))),
         is_best=place.is_best,
