@@ -105,19 +105,35 @@ class Result:
 def read_result(path: Path) -> Result:
     """Read one run file."""
     with open_run(path) as run:
-        metrics, index = run.metrics_array, run.snapshot_index[: len(run.metrics_array)]
-        return Result(
-            path=path,
-            experiment=run.experiment,
-            status=run.status,
-            time_s=index["time_s"],
-            train_loss=metrics["train_loss"],
-            test_accuracy=metrics["test_accuracy"],
-            staleness=run.staleness,
-            served=run.served,
-            updates=_updates_until(index, run.served, run.events_array if run.experiment.record.events else None),
-            server_steps=index["version"],
-        )
+        events = run.events_array if run.experiment.record.events else None
+        metrics, index = run.metrics_array, run.snapshot_index
+        return _result(path, run.experiment, run.status, metrics, index, run.staleness, run.served, events)
+
+
+def _result(
+    path: Path,
+    experiment: Experiment,
+    status: Status,
+    metrics: NDArray[Any],
+    index: NDArray[Any],
+    staleness: NDArray[np.int64],
+    served: NDArray[np.int64],
+    events: NDArray[Any] | None = None,
+) -> Result:
+    """A result from rows of the run file; a run without event log has counted its updates itself."""
+    index = index[: len(metrics)]
+    return Result(
+        path=path,
+        experiment=experiment,
+        status=status,
+        time_s=index["time_s"],
+        train_loss=metrics["train_loss"],
+        test_accuracy=metrics["test_accuracy"],
+        staleness=staleness,
+        served=served,
+        updates=_updates_until(index, served, events),
+        server_steps=index["version"],
+    )
 
 
 def _updates_until(index: NDArray[Any], served: NDArray[np.int64], events: NDArray[Any] | None) -> NDArray[np.int64]:
@@ -186,8 +202,12 @@ def read_ended(path: Path, experiment: Experiment) -> Result | None:
         with open_file(path) as file:
             if not _holds(file, experiment):
                 return None
-            counted = not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file)
-            result = _from_tally(path, file, experiment) if counted else None
+            result = None
+            if not experiment.record.events and len(own_part(file, "metrics")) and not left_open(file):
+                rows = VerifiedRows(file).rows
+                metrics, index = rows("metrics"), rows("snapshots/index")
+                staleness, served = rows("tally/staleness"), rows("tally/served")
+                result = _result(path, experiment, status_of(file), metrics, index, staleness, served)
     except DAMAGE as error:
         raise RunFileError(f"{path}: is damaged ({error}); `areabench sweep` makes this run again") from error
     result = result or read_result(path)
@@ -199,25 +219,6 @@ def _holds(file: h5py.File, experiment: Experiment) -> bool:
     about = read_attributes(file.attrs)
     known = about["format"] == FORMAT and about["schema_version"] == SCHEMA_VERSION
     return bool(known and about["experiment"] == to_toml(experiment))
-
-
-def _from_tally(path: Path, file: h5py.File, experiment: Experiment) -> Result:
-    """A run that counted its updates itself."""
-    verified = VerifiedRows(file)
-    metrics = verified.rows("metrics")
-    index = verified.rows("snapshots/index")[: len(metrics)]
-    return Result(
-        path=path,
-        experiment=experiment,
-        status=status_of(file),
-        time_s=index["time_s"],
-        train_loss=metrics["train_loss"],
-        test_accuracy=metrics["test_accuracy"],
-        staleness=verified.rows("tally/staleness"),
-        served=verified.rows("tally/served"),
-        updates=_updates_until(index, verified.rows("tally/served"), None),
-        server_steps=index["version"],
-    )
 
 
 # ---------------------------------------------------------------------------------------------------- sweeps
