@@ -35,7 +35,7 @@ from areabench.progress import Show, terminal_bar
 from areabench.results.statistics import SIGNIFICANCE, holm, paired_difference
 from areabench.threads import limited_threads
 from areabench.views.figures.style import save
-from areabench.views.tables.forms import Entry
+from areabench.views.tables.forms import TableCell
 
 EXPERIMENT = Path(__file__).parents[1] / "benchmarks" / "experiments" / "studies" / "leakage.toml"
 SINGLE = (("area", "message"), ("area", "history"), ("fedbuff", "message"), ("as-fedavg", "message"))
@@ -146,23 +146,23 @@ def short_table(plan: Plan, found: Found) -> str:
     first = Setting("logistic", plan.batches[0], plan.local_steps[0], 4)
     heading = ["the server sees", *map(method_label, METHODS), "no message: class means"]
     cells = [found.cell(first, method, "message") for method in METHODS]
-    rows = [[Entry("one message"), *map(_entry, cells), _plain(cells[0].classed)]]
+    rows = [[TableCell("one message"), *map(_entry, cells), _plain(cells[0].classed)]]
     history = [_entry(found.cell(first, "area", "history")), *(_entry(cell) for cell in cells[1:])]
-    rows.append([Entry("all messages of a client"), *history, _plain(cells[0].classed)])
+    rows.append([TableCell("all messages of a client"), *history, _plain(cells[0].classed)])
     for updates in plan.updates:
         setting = Setting("logistic", *plan.summed[0], updates)
         cells = [found.cell(setting, method, "sum") for method in METHODS]
-        rows.append([Entry(f"sums of {updates} updates"), *map(_entry, cells), _plain(cells[0].classed)])
+        rows.append([TableCell(f"sums of {updates} updates"), *map(_entry, cells), _plain(cells[0].classed)])
     return entry_table(heading, rows)
 
 
-def _entry(cell: Cell) -> Entry:
+def _entry(cell: Cell) -> TableCell:
     """A cell in words, bold where something was learnt."""
-    return Entry(str(cell.found), is_bold=cell.has_learnt)
+    return TableCell(str(cell.found), is_bold=cell.has_learnt)
 
 
-def _plain(values: Values) -> Entry:
-    return Entry(str(values))
+def _plain(values: Values) -> TableCell:
+    return TableCell(str(values))
 
 
 def fact_table(plan: Plan, found: Found) -> str:
@@ -201,7 +201,7 @@ def single_table(found: Found, settings: Sequence[Setting]) -> str:
     rows = []
     for setting in settings:
         cells = [found.cell(setting, *key) for key in SINGLE]
-        varied = [Entry(f"{setting.batch_size}"), Entry(f"{setting.local_steps}")]
+        varied = [TableCell(f"{setting.batch_size}"), TableCell(f"{setting.local_steps}")]
         rows.append([*varied, *_guesses(cells[0]), *map(_entry, cells)])
     return entry_table(["mini-batch", "M", *GUESSES, *NAMES.values()], rows)
 
@@ -212,15 +212,15 @@ def summed_table(found: Found, settings: Sequence[Setting]) -> str:
     for setting in settings:
         cells = [found.cell(setting, method, "sum") for method in METHODS]
         differences.append(paired_difference(cells[0].found.psnr_db, cells[1].found.psnr_db))
-        varied = [Entry(f"{number}") for number in (setting.batch_size, setting.local_steps, setting.updates)]
+        varied = [TableCell(f"{number}") for number in (setting.batch_size, setting.local_steps, setting.updates)]
         rows.append([*varied, *_guesses(cells[0]), *map(_entry, cells)])
     for row, each, p in zip(rows, differences, holm([each.p for each in differences]), strict=True):
-        row.append(Entry(f"{each.mean:+.1f} dB ({each.low:+.1f} to {each.high:+.1f}), p = {p:.2g}"))
+        row.append(TableCell(f"{each.mean:+.1f} dB ({each.low:+.1f} to {each.high:+.1f}), p = {p:.2g}"))
     heading = ["mini-batch", "M", "Δ", *GUESSES, *map(method_label, METHODS), "AREA - FedBuff (95 %)"]
     return entry_table(heading, rows)
 
 
-def _guesses(cell: Cell) -> list[Entry]:
+def _guesses(cell: Cell) -> list[TableCell]:
     return [_plain(cell.guessed), _plain(cell.classed)]
 
 

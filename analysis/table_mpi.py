@@ -12,18 +12,18 @@ from pathlib import Path
 
 from paper.origin import read_makers
 from paper.page_tables import entry_table, paragraph
+from paper.published import BesidePaper, beside_paper, is_in_range, spread_word
 
 import areabench
 from areabench.errors import UserError
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
-from areabench.results.cells import Cell, Comparison
+from areabench.results.cells import Cell
 from areabench.results.comparison import RunComparison, compare_runs
-from areabench.results.grouping import build_tables
+from areabench.results.grouping import comparisons_of
 from areabench.results.retention import named_rule
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Entry
-from areabench.views.tables.sheets import spread_word
+from areabench.views.tables.forms import TableCell
 
 TOLERANCE_PERCENT = 2.0
 TARGET = 80.0  # test accuracy in percent
@@ -41,9 +41,9 @@ class Twins:
     trials: tuple[RunComparison, ...]
 
     @property
-    def published(self) -> Comparison | None:
+    def published(self) -> BesidePaper | None:
         """The cell in real time beside the paper's; None where the paper has none."""
-        return self.real.comparison
+        return beside_paper(self.real)
 
     @property
     def clocks_agree(self) -> bool:
@@ -67,7 +67,7 @@ def is_near(real: Spread | None, simulated: Spread | None) -> bool:
     """Whether a mean lies in the simulated range or within the tolerance of the simulated mean."""
     if real is None or simulated is None:
         return real is simulated  # a problem without accuracy has none on either clock
-    return simulated.holds(real.mean) or abs(real.mean / simulated.mean - 1) <= TOLERANCE_PERCENT / 100
+    return is_in_range(real.mean, simulated) or abs(real.mean / simulated.mean - 1) <= TOLERANCE_PERCENT / 100
 
 
 def read_twins(real: Sweep, simulated: Sweep) -> list[Twins]:
@@ -87,9 +87,8 @@ def _cells(sweep: Sweep) -> dict[tuple[object, ...], Cell]:
     if sweep.missing:
         reason = f" ({sweep.failures[0].reason})" if sweep.failures else ""
         raise UserError(f"{sweep.folder}: {len(sweep.missing)} of its runs missing{reason}; run its sweep again")
-    experiments = [result.experiment for result in sweep.results]
-    (table,) = build_tables(experiments, sweep.results, named_rule("all"), TARGET)
-    cells = [cell for row in table.rows for contender in row.contenders for cell in contender.cells]
+    (table,) = comparisons_of(sweep, named_rule("all"), TARGET)
+    cells = [cell for entry in table.entries for cell in entry.cells]
     return {(cell.experiment.rates, cell.experiment.method): cell for cell in cells}
 
 
@@ -112,19 +111,19 @@ def quality_table(twins: list[Twins]) -> str:
     return entry_table(columns, [_quality_row(one) for one in twins])
 
 
-def _quality_row(one: Twins) -> list[Entry]:
+def _quality_row(one: Twins) -> list[TableCell]:
     real, simulated, beside = one.real, one.simulated, one.published
     paper = beside.published if beside else None
     return [
-        Entry(cell_word(real)),
+        TableCell(cell_word(real)),
         _spread(real.accuracy, is_bold=beside is not None and beside.accuracy_in_range),
         _spread(simulated.accuracy),
         _spread(paper.accuracy if paper else None),
         _spread(real.loss, is_bold=beside is not None and beside.loss_in_range),
         _spread(simulated.loss),
         _spread(paper.loss if paper else None),
-        Entry("yes" if one.clocks_agree else "no"),
-        Entry(_NONE if beside is None else "yes" if beside.agrees else "no"),
+        TableCell("yes" if one.clocks_agree else "no"),
+        TableCell(_NONE if beside is None else "yes" if beside.agrees else "no"),
     ]
 
 
@@ -132,7 +131,7 @@ def time_table(twins: list[Twins]) -> str:
     """Time to the target, updates, and how far apart the arrivals are."""
     columns = ["method, α, rates", f"time to {TARGET:g} %: real time", "simulated", "paper", "updates: real time"]
     columns += ["simulated", "difference", "arrivals late by (p50)", "pairs in the other order"]
-    return entry_table(columns, [[Entry(word) for word in _time_row(one)] for one in twins])
+    return entry_table(columns, [[TableCell(word) for word in _time_row(one)] for one in twins])
 
 
 def _time_row(one: Twins) -> list[str]:
@@ -159,8 +158,8 @@ def cell_word(cell: Cell) -> str:
     return f"{label}, {cell.step_size:g}, {describe_rates(cell.experiment.rates).partition(' ')[0]}"
 
 
-def _spread(spread: Spread | None, *, is_bold: bool = False) -> Entry:
-    return Entry(_NONE) if spread is None else Entry(spread_word(spread), is_bold=is_bold)
+def _spread(spread: Spread | None, *, is_bold: bool = False) -> TableCell:
+    return TableCell(_NONE) if spread is None else TableCell(spread_word(spread), is_bold=is_bold)
 
 
 def _seconds(rho: float, horizon_s: float) -> str:
@@ -197,7 +196,8 @@ PAGE = """\
 def counts_words(twins: list[Twins]) -> str:
     """How many cells agree, in one paragraph."""
     beside = [one.published for one in twins if one.published is not None]
-    simulated = [one.simulated.comparison for one in twins if one.simulated.comparison is not None]
+    found = [beside_paper(one.simulated) for one in twins]
+    simulated = [one for one in found if one is not None]
     clocks = sum(one.clocks_agree for one in twins)
     words = f"**{clocks} of {len(twins)} cells in real time agree with the simulated ones"
     if beside:

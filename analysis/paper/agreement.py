@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from paper.published import BesidePaper, PublishedCell, beside_paper, half_range, published_group, ranges_overlap
+from paper.rules import Gaps, largest_finite, score_gaps
 
 from areabench.errors import UserError
 from areabench.experiment.labels import without_step_size
@@ -19,15 +21,9 @@ from areabench.experiment.problem_records import (
     NearlyIid,
 )
 from areabench.experiment.records import ConstantSchedule, EveryUpdates, Experiment, ExponentialDelays, Stop
-from areabench.results.cells import Cell, Comparison
-from areabench.results.grouping import Page
-from areabench.results.published import PublishedCell, published_group
-from areabench.results.retention import (
-    SINGLE_PRECISION_GAP,
-    best_by,
-    every,
-    largest_finite,
-)
+from areabench.results.cells import Cell
+from areabench.results.grouping import Comparison
+from areabench.results.retention import best_by, every
 from areabench.results.statistics import DECIMALS, Spread
 from areabench.sweeps.read import Result
 
@@ -79,17 +75,17 @@ class Match:
     """A published cell and ours; None where it was not run."""
 
     published: PublishedCell
-    comparison: Comparison | None
+    beside: BesidePaper | None
 
     @property
     def agrees(self) -> bool:
         """Whether it was run and agrees."""
-        return self.comparison is not None and self.comparison.agrees
+        return self.beside is not None and self.beside.agrees
 
     @property
     def is_judged(self) -> bool:
         """Whether it was run and no trial is missing."""
-        return self.comparison is not None and not self.comparison.ours.missing
+        return self.beside is not None and not self.beside.ours.missing
 
 
 @dataclass(frozen=True)
@@ -107,12 +103,12 @@ class Counts:
 
 
 def matches(
-    tables: Sequence[Page], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
+    tables: Sequence[Comparison], cells: Sequence[PublishedCell], counts: Callable[[Experiment, PublishedCell], bool]
 ) -> tuple[Match, ...]:
     """For each published cell the one of ours that `counts`; two are an error, so that neither replaces the other."""
-    found: dict[PublishedCell, Comparison] = {}
+    found: dict[PublishedCell, BesidePaper] = {}
     for ours in (cell for table in tables for cell in table.cells):
-        beside = ours.comparison
+        beside = beside_paper(ours)
         if beside is not None and counts(ours.experiment, beside.published):
             if beside.published in found:
                 raise _twice(beside.published, found[beside.published].ours, ours)
@@ -146,7 +142,7 @@ def with_equal_sizes(experiment: Experiment, cell: PublishedCell) -> bool:
 
 def count(found: Sequence[Match]) -> Counts:
     """Count agreement."""
-    run = [match.comparison for match in found if match.comparison is not None]
+    run = [match.beside for match in found if match.beside is not None]
     return Counts(
         cells=len(found),
         run=len(run),
@@ -181,21 +177,21 @@ def _near(ours: float, theirs: float) -> bool:
 
 def distance(ours: Spread | None, theirs: Spread) -> float:
     """How far our mean is from the published one, in units of the published half-range; NaN where we have none."""
-    return math.nan if ours is None else (round(ours.mean, DECIMALS) - theirs.mean) / theirs.half_range
+    return math.nan if ours is None else (round(ours.mean, DECIMALS) - theirs.mean) / half_range(theirs)
 
 
-def misses_by_a_digit(one: Comparison) -> bool:
+def misses_by_a_digit(one: BesidePaper) -> bool:
     """Whether every mean that is out of range is so by no more than the last printed digit."""
     pairs = ((one.ours.accuracy, one.published.accuracy), (one.ours.loss, one.published.loss))
     return not one.ours.diverged and all(ours is not None and _beyond(ours, theirs) <= _DIGIT for ours, theirs in pairs)
 
 
-def ranges_overlap(one: Comparison) -> bool:
+def both_overlap(one: BesidePaper) -> bool:
     """Whether our ranges of accuracy and loss both have a value in common with the published ones."""
     accuracy, loss = one.ours.accuracy, one.ours.loss
     if accuracy is None or loss is None:
         return False
-    return one.published.accuracy.overlaps(accuracy) and one.published.loss.overlaps(loss)
+    return ranges_overlap(one.published.accuracy, accuracy) and ranges_overlap(one.published.loss, loss)
 
 
 def loss_ratio(cell: PublishedCell) -> float:
@@ -218,6 +214,7 @@ class Kept:
 
     published: tuple[PublishedCell, ...]  # at least one
     results: tuple[Result, ...]  # at least one
+    gaps: Gaps  # of the results whose last model is on the disc
 
     @property
     def experiment(self) -> Experiment:
@@ -241,7 +238,7 @@ class Kept:
     @property
     def by_single_precision(self) -> tuple[float, ...]:
         """What the rule keeps if the loss is a plain log(softmax) in single precision, infinite beyond a score gap."""
-        return largest_finite(self.results, self._seeds, gap=SINGLE_PRECISION_GAP).step_sizes
+        return largest_finite(self.results, self._seeds, gaps=self.gaps).step_sizes
 
     @property
     def best(self) -> tuple[float, ...]:
@@ -272,13 +269,14 @@ def kept_groups(results: Sequence[Result]) -> tuple[Kept, ...]:
         experiment = result.experiment
         shared = replace(experiment, seed=0, method=without_step_size(experiment.method))
         groups.setdefault(shared, []).append(result)
-    kept = []
+    counted = []
     for members in groups.values():
         experiment = members[0].experiment
         cells = published_group(experiment)
         if cells and at_recovered_horizon(experiment, cells[0]):
-            kept.append(Kept(cells, tuple(members)))
-    return tuple(kept)
+            counted.append((cells, tuple(members)))
+    gaps = score_gaps([result for _, members in counted for result in members])
+    return tuple(Kept(cells, members, gaps) for cells, members in counted)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from paper.agreement import (
     Match,
     at_printed_horizon,
     at_recovered_horizon,
+    both_overlap,
     count,
     distance,
     fit_bound,
@@ -20,7 +21,6 @@ from paper.agreement import (
     loss_ratio,
     matches,
     misses_by_a_digit,
-    ranges_overlap,
     with_equal_sizes,
 )
 from paper.origin import origin
@@ -35,15 +35,15 @@ from paper.page_tables import (
     paragraph,
     retention_table,
 )
+from paper.published import METHOD_LABELS, BesidePaper, PublishedCell, published_cells, spread_word
+from paper.rules import SINGLE_PRECISION_GAP
+from paper.table import notes_for_all, notes_of, paper_sheet, paper_tables
 
 from areabench.errors import UserError
-from areabench.results.cells import Comparison
-from areabench.results.grouping import Page, build_tables
-from areabench.results.published import METHOD_LABELS, PublishedCell, published_cells
-from areabench.results.retention import SINGLE_PRECISION_GAP, final_gap, named_rule
+from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
-from areabench.views.tables.forms import Entry, markdown, to_markdown
-from areabench.views.tables.sheets import own_notes, paper_sheet, shared_notes, signed, spread_word
+from areabench.views.tables.forms import TableCell, as_markdown, markdown
+from areabench.views.tables.sheets import with_sign
 
 _NOISY = 1.5  # largest published loss over the smallest
 
@@ -60,7 +60,7 @@ def write_results(sweeps: Sequence[Sweep], output: Path, command: str) -> None:
 def results_page(sweeps: Sequence[Sweep], folder: Path, command: str) -> str:
     """The page; figures in `folder`/figures are linked."""
     simulated = [sweep for sweep in sweeps if sweep.transport == "simulator"]
-    tables = [table for sweep in simulated for table in published_tables(sweep)]
+    tables = [table for sweep in simulated for table in paper_tables(sweep)]
     main = matches(tables, published_cells(), at_recovered_horizon)
     equal = matches(tables, [cell for cell in published_cells() if cell.split == "non-iid"], with_equal_sizes)
     sections = [
@@ -75,17 +75,12 @@ def results_page(sweeps: Sequence[Sweep], folder: Path, command: str) -> str:
     return "\n".join(section for section in sections if section)
 
 
-def published_tables(sweep: Sweep) -> tuple[Page, ...]:
-    """The tables of a sweep with the step sizes that the paper shows."""
-    return build_tables(sweep.plan.experiments, sweep.results, named_rule("published"))
-
-
 # ---------------------------------------------------------------------------------------------------- the top
 
 
 def _top(
     sweeps: Sequence[Sweep],
-    tables: Sequence[Page],
+    tables: Sequence[Comparison],
     main: Sequence[Match],
     equal: Sequence[Match],
     command: str,
@@ -181,7 +176,7 @@ def _retention(sweeps: Sequence[Sweep]) -> str:
         "The paper says that it keeps, for each method, the two largest step sizes that end with a finite loss. On "
         f"these runs the rule keeps what the paper shows in {equal} of {len(groups)} cases (table, rates, method). "
     )
-    if any(not math.isnan(final_gap(result)) for group in groups for result in group.results):
+    if groups[0].gaps:
         single = sum(group.by_single_precision == group.by_paper for group in groups)
         words += (
             "What is finite depends on how the loss is computed: a plain log(softmax) in single precision is infinite "
@@ -202,24 +197,24 @@ def _retention(sweeps: Sequence[Sweep]) -> str:
     return f"## Which step sizes are kept\n\n{paragraph(words)}\n{retention_table(groups)}"
 
 
-def _tables(tables: Sequence[Page], main: Sequence[Match]) -> str:
+def _tables(tables: Sequence[Comparison], main: Sequence[Match]) -> str:
     """The eight tables, each cell beside the published one."""
-    counted = {id(one.comparison.ours) for one in main if one.comparison is not None}
+    counted = {id(one.beside.ours) for one in main if one.beside is not None}
     shown = [table for table in tables if any(id(cell) in counted for cell in table.cells)]
     if not shown:
         return ""
-    shared = dict.fromkeys(note for table in shown for note in shared_notes(table))
+    shared = dict.fromkeys(note for table in shown for note in notes_for_all(table))
     notes = bullets(markdown(note) for note in shared)
-    sheets = [replace(paper_sheet(table, table.title, table.title), notes=own_notes(table)) for table in shown]
-    return "\n".join(["## The tables\n", notes, *(to_markdown(sheet, level=3) for sheet in sheets)])
+    sheets = [replace(paper_sheet(table), title=table.title, notes=notes_of(table)) for table in shown]
+    return "\n".join(["## The tables\n", notes, *(as_markdown(sheet, level=3) for sheet in sheets)])
 
 
-def _horizons(tables: Sequence[Page], main: Sequence[Match]) -> str:
+def _horizons(tables: Sequence[Comparison], main: Sequence[Match]) -> str:
     """The tables whose printed horizon does not fit, at both horizons."""
     cells = [cell for cell in published_cells() if cell.horizon_s != cell.recovered_horizon_s]
     printed = {one.published: one for one in matches(tables, cells, at_printed_horizon)}
     recovered = {one.published: one for one in main}
-    if not any(one.comparison for one in printed.values()):
+    if not any(one.beside for one in printed.values()):
         return ""
     parts = []
     for name in dict.fromkeys(cell.table for cell in cells):
@@ -246,7 +241,7 @@ def _figures(folder: Path) -> str:
 
 def disagreement(main: Sequence[Match], equal: Sequence[Match]) -> str:
     """Counts and a table of the complete cells that do not agree; `equal`: the same with the other split."""
-    out = [match.comparison for match in main if match.comparison is not None and match.is_judged and not match.agrees]
+    out = [match.beside for match in main if match.beside is not None and match.is_judged and not match.agrees]
     if not out:
         return ""
     other = {match.published: match for match in equal if match.is_judged}
@@ -262,7 +257,7 @@ def disagreement(main: Sequence[Match], equal: Sequence[Match]) -> str:
     return f"{words}\n{legend}\n{entry_table(columns, rows)}"
 
 
-def _facts(main: Sequence[Match], out: Sequence[Comparison]) -> str:
+def _facts(main: Sequence[Match], out: Sequence[BesidePaper]) -> str:
     """Counts of what the cells have in common."""
     agreeing = [match.published for match in main if match.agrees]
     noisy = sum(loss_ratio(one.published) > _NOISY for one in out)
@@ -275,7 +270,7 @@ def _facts(main: Sequence[Match], out: Sequence[Comparison]) -> str:
         f"in {sum(one.ours.diverged > 0 for one in out)} a trial diverged, which counts as both",
         f"by no more than 0.01, the last printed digit: {sum(misses_by_a_digit(one) for one in out)}",
         f"with min – max ranges of accuracy and loss that both overlap the published ones, so that some trials of ours "
-        f"fall where some of the paper's did: {sum(ranges_overlap(one) for one in out)}",
+        f"fall where some of the paper's did: {sum(both_overlap(one) for one in out)}",
         f"with a published loss whose largest trial exceeds {_NOISY:g} times the smallest, a noisy cell: {noisy} "
         f"(of the cells that agree: {calm_noisy} of {len(agreeing)})",
         f"non-IID: {sum(one.published.split == 'non-iid' for one in out)}; with non-uniform rates: "
@@ -288,38 +283,39 @@ def _facts(main: Sequence[Match], out: Sequence[Comparison]) -> str:
     return "How they miss the published ranges, and what they have in common:\n\n" + bullets(facts)
 
 
-def _has_stuck_trial(one: Comparison) -> bool:
+def _has_stuck_trial(one: BesidePaper) -> bool:
     return any(result.status.server_steps == 0 for result in one.ours.results)
 
 
-def _split_facts(out: Sequence[Comparison], other: dict[PublishedCell, Match]) -> str:
+def _split_facts(out: Sequence[BesidePaper], other: dict[PublishedCell, Match]) -> str:
     """What the other split makes of the non-IID cells among them."""
     pairs = [(one, other[one.published]) for one in out if one.published in other]
     if not pairs:
         return ""
     agree = sum(match.agrees for _, match in pairs)
-    between = sum(_is_between(one, match.comparison) for one, match in pairs if match.comparison is not None)
+    between = sum(_is_between(one, match.beside) for one, match in pairs if match.beside is not None)
     return "\n" + paragraph(
         f"Of the {len(pairs)} among them that were also run with the equal-sized split, {agree} agree with that one, "
         f"and in {between} the published loss lies between the two splits' means."
     )
 
 
-def _is_between(one: Comparison, other: Comparison) -> bool:
+def _is_between(one: BesidePaper, other: BesidePaper) -> bool:
     if one.ours.loss is None or other.ours.loss is None:
         return False
     low, high = sorted((one.ours.loss.mean, other.ours.loss.mean))
     return low <= one.published.loss.mean <= high
 
 
-def _row(one: Comparison, other: dict[PublishedCell, Match]) -> list[Entry]:
+def _row(one: BesidePaper, other: dict[PublishedCell, Match]) -> list[TableCell]:
     cell, match = one.published, Match(one.published, one)
     row = [
-        Entry(cell_word(match), f", {one.ours.diverged} diverged" if one.ours.diverged else ""), Entry(cell.table),
-        accuracy_entry(match), Entry(spread_word(cell.accuracy)), Entry(signed(one.accuracy_difference)),
-        Entry(_half_ranges(distance(one.ours.accuracy, cell.accuracy))),
-        loss_entry(match), Entry(spread_word(cell.loss)), Entry(signed(one.loss_difference)),
-        Entry(_half_ranges(distance(one.ours.loss, cell.loss))),
+        TableCell(cell_word(match), f", {one.ours.diverged} diverged" if one.ours.diverged else ""),
+        TableCell(cell.table),
+        accuracy_entry(match), TableCell(spread_word(cell.accuracy)), TableCell(with_sign(one.accuracy_difference)),
+        TableCell(_half_ranges(distance(one.ours.accuracy, cell.accuracy))),
+        loss_entry(match), TableCell(spread_word(cell.loss)), TableCell(with_sign(one.loss_difference)),
+        TableCell(_half_ranges(distance(one.ours.loss, cell.loss))),
     ]  # fmt: skip
     if other:
         again = other.get(cell, Match(cell, None))

@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from paper.agreement import Kept, Match
+from paper.published import METHOD_LABELS, spread_word
 
 from areabench.experiment.labels import describe_rates, describe_setting, method_label
-from areabench.results.published import METHOD_LABELS
-from areabench.views.tables.forms import Entry, markdown, markdown_entry, markdown_line
-from areabench.views.tables.sheets import fixed, rho_word, spread_word
+from areabench.views.tables.forms import TableCell, markdown, markdown_cell, markdown_line
+from areabench.views.tables.sheets import fixed, rho_word
 
 
 def paragraph(words: str) -> str:
@@ -26,14 +26,14 @@ def bullets(notes: Iterable[str]) -> str:
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table of words, the first column flush left."""
-    return entry_table(columns, [[Entry(word) for word in row] for row in rows])
+    return entry_table(columns, [[TableCell(word) for word in row] for row in rows])
 
 
-def entry_table(columns: Sequence[str], rows: Sequence[Sequence[Entry]]) -> str:
+def entry_table(columns: Sequence[str], rows: Sequence[Sequence[TableCell]]) -> str:
     """A Markdown table of entries, the first column flush left."""
     lines = [markdown_line([markdown(column) for column in columns])]
     lines.append(markdown_line(["---", *("---:" for _ in columns[1:])]))
-    return "\n".join([*lines, *(markdown_line([markdown_entry(entry) for entry in row]) for row in rows)]) + "\n"
+    return "\n".join([*lines, *(markdown_line([markdown_cell(entry) for entry in row]) for row in rows)]) + "\n"
 
 
 def retention_table(groups: Sequence[Kept]) -> str:
@@ -43,17 +43,17 @@ def retention_table(groups: Sequence[Kept]) -> str:
     return entry_table(columns, [_retention_row(group) for group in groups])
 
 
-def _retention_row(group: Kept) -> list[Entry]:
+def _retention_row(group: Kept) -> list[TableCell]:
     experiment, kept, single = group.experiment, group.by_rule(), group.by_single_precision
     words = [describe_setting(experiment), describe_rates(experiment.rates), method_label(experiment.method.name)]
     return [
-        *(Entry(word) for word in words),
-        Entry(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),
-        Entry(_sizes(kept), is_bold=kept != group.by_paper),
-        Entry(_sizes(single), is_bold=single != group.by_paper),
-        Entry(_sizes(group.by_paper)),
-        Entry(_loss(group.next_loss)),
-        Entry(_sizes(group.best)),
+        *(TableCell(word) for word in words),
+        TableCell(f"{group.run[0]:g} – {group.run[-1]:g} ({len(group.run)})"),
+        TableCell(_sizes(kept), is_bold=kept != group.by_paper),
+        TableCell(_sizes(single), is_bold=single != group.by_paper),
+        TableCell(_sizes(group.by_paper)),
+        TableCell(_loss(group.next_loss)),
+        TableCell(_sizes(group.best)),
     ]
 
 
@@ -77,13 +77,13 @@ def horizons_table(pairs: Sequence[tuple[Match, Match]]) -> str:
     return entry_table(columns, [_horizons_row(recovered, printed) for recovered, printed in pairs])
 
 
-def _horizons_row(recovered: Match, printed: Match) -> list[Entry]:
+def _horizons_row(recovered: Match, printed: Match) -> list[TableCell]:
     cell, both = recovered.published, (recovered, printed)
     return [
-        Entry(cell_word(recovered)),
-        Entry(spread_word(cell.accuracy)), *(accuracy_entry(one) for one in both),
-        Entry(spread_word(cell.loss)), *(loss_entry(one) for one in both),
-        Entry(rho_word(cell.rho)), *(rho_entry(one) for one in both),
+        TableCell(cell_word(recovered)),
+        TableCell(spread_word(cell.accuracy)), *(accuracy_entry(one) for one in both),
+        TableCell(spread_word(cell.loss)), *(loss_entry(one) for one in both),
+        TableCell(rho_word(cell.rho)), *(rho_entry(one) for one in both),
     ]  # fmt: skip
 
 
@@ -94,23 +94,23 @@ def cell_word(match: Match) -> str:
     return f"{METHOD_LABELS[cell.method]}, {cell.step_size:g}, {rates}"
 
 
-def accuracy_entry(match: Match) -> Entry:
+def accuracy_entry(match: Match) -> TableCell:
     """Our accuracy, bold where its mean is in the published range."""
-    one = match.comparison
+    one = match.beside
     if one is None or one.ours.accuracy is None:
-        return Entry("not run" if one is None else "diverged")
-    return Entry(spread_word(one.ours.accuracy), is_bold=one.accuracy_in_range)
+        return TableCell("not run" if one is None else "diverged")
+    return TableCell(spread_word(one.ours.accuracy), is_bold=one.accuracy_in_range)
 
 
-def loss_entry(match: Match) -> Entry:
+def loss_entry(match: Match) -> TableCell:
     """Our loss, bold where its mean is in the published range."""
-    one = match.comparison
+    one = match.beside
     if one is None or one.ours.loss is None:
-        return Entry("not run" if one is None else "diverged")
-    return Entry(spread_word(one.ours.loss), is_bold=one.loss_in_range)
+        return TableCell("not run" if one is None else "diverged")
+    return TableCell(spread_word(one.ours.loss), is_bold=one.loss_in_range)
 
 
-def rho_entry(match: Match) -> Entry:
+def rho_entry(match: Match) -> TableCell:
     """Our rho, bold where it agrees."""
-    one = match.comparison
-    return Entry("not run") if one is None else Entry(rho_word(one.ours.reach.rho), is_bold=one.rho_agrees())
+    one = match.beside
+    return TableCell("not run") if one is None else TableCell(rho_word(one.ours.reach.rho), is_bold=one.rho_agrees())

@@ -10,7 +10,6 @@ from statistics import fmean
 import numpy as np
 from paper.agreement import RHO_TOLERANCE, Match, at_recovered_horizon, matches
 from paper.origin import origin
-from paper.page import published_tables
 from paper.page_tables import (
     accuracy_entry,
     bullets,
@@ -21,6 +20,8 @@ from paper.page_tables import (
     paragraph,
     rho_entry,
 )
+from paper.published import PublishedCell, published_cells, spread_word
+from paper.table import paper_tables
 
 from areabench.engine.scenario import build_delays
 from areabench.experiment.method_records import Area, SFedAvg
@@ -28,12 +29,11 @@ from areabench.experiment.problem_records import Dirichlet
 from areabench.experiment.records import Experiment, NormalRates
 from areabench.methods.s_fedavg import s_fedavg
 from areabench.results.cells import Cell
-from areabench.results.grouping import Page
-from areabench.results.published import PublishedCell, published_cells
+from areabench.results.grouping import Comparison
 from areabench.sweeps.read import Sweep
 from areabench.timing.rates import client_rates
-from areabench.views.tables.forms import Entry
-from areabench.views.tables.sheets import rho_word, spread_word
+from areabench.views.tables.forms import TableCell
+from areabench.views.tables.sheets import rho_word
 
 REDRAWN = Dirichlet(minimum=32, draws=100_000)
 Counts = Callable[[Experiment, PublishedCell], bool]
@@ -61,7 +61,7 @@ here repeats these two numbers.
 
 def variants_page(sweeps: Sequence[Sweep], command: str) -> str:
     """The whole page."""
-    tables = [table for sweep in sweeps for table in published_tables(sweep)]
+    tables = [table for sweep in sweeps for table in paper_tables(sweep)]
     sections = [
         INTRODUCTION.format(tolerance=RHO_TOLERANCE),
         origin(sweeps, command),
@@ -84,7 +84,7 @@ def zero_first(experiment: Experiment, cell: PublishedCell) -> bool:
     return at_recovered_horizon(replace(experiment, method=replace(method, first_message="trained")), cell)
 
 
-def first_messages(tables: Sequence[Page]) -> str:
+def first_messages(tables: Sequence[Comparison]) -> str:
     """AREA's cells with both conventions: counts, then every cell."""
     cells = [cell for cell in published_cells() if cell.method == "area"]
     pairs = _run_in_both(tables, cells, zero_first)
@@ -107,7 +107,9 @@ def first_messages(tables: Sequence[Page]) -> str:
     return f"{head}\n{_beside_paper(pairs, ('trained', 'zero'))}"
 
 
-def _run_in_both(tables: Sequence[Page], cells: Sequence[PublishedCell], counts: Counts) -> list[tuple[Match, Match]]:
+def _run_in_both(
+    tables: Sequence[Comparison], cells: Sequence[PublishedCell], counts: Counts
+) -> list[tuple[Match, Match]]:
     """Published cells that were run as they are counted and as a variant."""
     both = zip(matches(tables, cells, at_recovered_horizon), matches(tables, cells, counts), strict=True)
     return [(main, other) for main, other in both if main.is_judged and other.is_judged]
@@ -124,14 +126,14 @@ def _fit_row(name: str, pairs: Sequence[tuple[Match, Match]]) -> list[str]:
 
 
 def _is_near(match: Match) -> bool:
-    return match.comparison is not None and match.comparison.rho_agrees(RHO_TOLERANCE)
+    return match.beside is not None and match.beside.rho_agrees(RHO_TOLERANCE)
 
 
 def _rho_distance(match: Match) -> float:
     """|our rho - the published one|; not finite where one of them is beyond 1."""
-    if match.comparison is None or math.isinf(match.published.rho):
+    if match.beside is None or math.isinf(match.published.rho):
         return math.inf
-    return abs(match.comparison.rho_difference)
+    return abs(match.beside.rho_difference)
 
 
 def _beside_paper(rows: Sequence[Sequence[Match]], names: Sequence[str]) -> str:
@@ -142,13 +144,13 @@ def _beside_paper(rows: Sequence[Sequence[Match]], names: Sequence[str]) -> str:
     return entry_table(columns, [_beside_paper_row(row) for row in rows])
 
 
-def _beside_paper_row(row: Sequence[Match]) -> list[Entry]:
+def _beside_paper_row(row: Sequence[Match]) -> list[TableCell]:
     cell = row[0].published
     return [
-        Entry(cell_word(row[0])), Entry(cell.table),
-        Entry(rho_word(cell.rho)), *map(rho_entry, row),
-        Entry(spread_word(cell.loss)), *map(loss_entry, row),
-        Entry(spread_word(cell.accuracy)), *map(accuracy_entry, row),
+        TableCell(cell_word(row[0])), TableCell(cell.table),
+        TableCell(rho_word(cell.rho)), *map(rho_entry, row),
+        TableCell(spread_word(cell.loss)), *map(loss_entry, row),
+        TableCell(spread_word(cell.accuracy)), *map(accuracy_entry, row),
     ]  # fmt: skip
 
 
@@ -165,7 +167,7 @@ def redrawn_zero_first(experiment: Experiment, cell: PublishedCell) -> bool:
     return experiment.split == REDRAWN and zero_first(replace(experiment, split=Dirichlet()), cell)
 
 
-def redrawn_splits(tables: Sequence[Page]) -> str:
+def redrawn_splits(tables: Sequence[Comparison]) -> str:
     """The non-IID cells with a split that leaves no client below a mini-batch."""
     cells = [cell for cell in published_cells() if cell.split == "non-iid"]
     kinds = (at_recovered_horizon, redrawn, redrawn_zero_first)
@@ -191,7 +193,7 @@ def redrawn_splits(tables: Sequence[Page]) -> str:
 # ---------------------------------------------------------------------------------------------------- no server step
 
 
-def rounds_without_step(tables: Sequence[Page]) -> str:
+def rounds_without_step(tables: Sequence[Comparison]) -> str:
     """Cells of S-FedAvg of which a trial makes no server step: with those trials, and without them."""
     cells = [cell for cell in published_cells() if cell.method == "s-fedavg"]
     found = [one for one in matches(tables, cells, at_recovered_horizon) if one.is_judged and _stuck(one)]
@@ -221,8 +223,8 @@ def rounds_without_step(tables: Sequence[Page]) -> str:
     for one in found:
         both = (one, _without(one))
         rows.append([
-            Entry(cell_word(one)), Entry(spread_word(one.published.accuracy)), *map(accuracy_entry, both),
-            Entry(spread_word(one.published.loss)), *map(loss_entry, both),
+            TableCell(cell_word(one)), TableCell(spread_word(one.published.accuracy)), *map(accuracy_entry, both),
+            TableCell(spread_word(one.published.loss)), *map(loss_entry, both),
         ])  # fmt: skip
     cell = found[0].published
     setting = f"n = {cell.clients}, M = {cell.local_steps}, {'IID' if cell.split == 'iid' else 'non-IID'}"
@@ -266,10 +268,10 @@ def _stuck(match: Match) -> int:
 def _without(match: Match) -> Match:
     """The cell without its trials that made no server step."""
     moved = tuple(result for result in _cell(match).results if result.status.server_steps)
-    assert match.comparison is not None
-    return Match(match.published, replace(match.comparison, ours=Cell(moved, len(moved), _cell(match).target)))
+    assert match.beside is not None
+    return Match(match.published, replace(match.beside, ours=Cell(moved, len(moved), _cell(match).target)))
 
 
 def _cell(match: Match) -> Cell:
-    assert match.comparison is not None
-    return match.comparison.ours
+    assert match.beside is not None
+    return match.beside.ours

@@ -15,7 +15,7 @@ pytest.importorskip("nbclient")
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "analysis").glob("[1-9]_*.ipynb"))
 LIBRARIES = {"pathlib", "numpy", "pandas", "matplotlib"}
-READING = {"areabench", "areabench.figures", "areabench.theory", "studies"}  # with all below the theory
+READING = {"areabench", "areabench.figures", "areabench.theory", "paper.table", "studies", "studies.theorems"}
 NAMES = {"open_run", "open_sweep", "figures", "theory", "Run", "Sweep"}  # that may be taken from areabench itself
 
 

@@ -1,13 +1,33 @@
-"""The published cells: that all are there, and which experiment finds which."""
+"""The published cells: which experiment finds which; the paper's rule; and a table of ours beside the paper's."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import paper_table
 import pytest
+from paper.published import (
+    BesidePaper,
+    beside_paper,
+    half_range,
+    is_in_range,
+    published,
+    published_cells,
+    published_group,
+    ranges_overlap,
+)
+from paper.rules import as_published, largest_finite, widest_gaps
+from paper.table import ALL_COLUMNS, cells_beside_paper, paper_sheet
+from tests.support.results import run, sweep_of
 
+from areabench.engine.events import State
 from areabench.experiment.method_records import Area, FedBuff
 from areabench.experiment.problem_records import (
     Digits,
@@ -19,8 +39,13 @@ from areabench.experiment.problem_records import (
     NearlyIid,
 )
 from areabench.experiment.records import Clients, Experiment, NormalRates, Stop, UniformRates
-from areabench.results.published import published, published_cells, published_group
+from areabench.problems.datasets import Dataset
+from areabench.results.cells import Cell
+from areabench.results.grouping import Comparison, comparisons_of
+from areabench.results.retention import Selection, named_rule
 from areabench.results.statistics import Spread
+from areabench.sweeps.read import Result
+from areabench.views.tables.forms import as_csv
 
 FIRST = Experiment(
     clients=Clients(count=128, local_steps=1),
@@ -96,20 +121,142 @@ def test_the_horizon_does_not_matter_but_is_kept_as_printed() -> None:
 
 def test_in_range_is_judged_on_two_decimals() -> None:
     loss = Spread(0.80, 0.79, 0.82)
-    assert loss.holds(0.8249)
-    assert not loss.holds(0.8251)
-    assert loss.holds(0.7851)
-    assert not loss.holds(0.7849)
+    means = {0.8249: True, 0.8251: False, 0.7851: True, 0.7849: False}
+    assert {mean: is_in_range(mean, loss) for mean in means} == means
 
 
 def test_half_range_is_never_zero() -> None:
-    assert Spread(0.39, 0.39, 0.39).half_range == pytest.approx(0.005)
-    assert Spread(2.0, 1.0, 4.0).half_range == pytest.approx(1.5)
+    assert half_range(Spread(0.39, 0.39, 0.39)) == pytest.approx(0.005)
+    assert half_range(Spread(2.0, 1.0, 4.0)) == pytest.approx(1.5)
 
 
 def test_ranges_overlap_when_one_lies_in_the_other() -> None:
     wide, inner, apart = Spread(2.0, 1.0, 4.0), Spread(2.0, 2.0, 2.0), Spread(5.0, 4.02, 6.0)
-    assert wide.overlaps(inner)
-    assert inner.overlaps(wide)
-    assert not wide.overlaps(apart)
-    assert not apart.overlaps(wide)
+    assert ranges_overlap(wide, inner)
+    assert ranges_overlap(inner, wide)
+    assert not ranges_overlap(wide, apart)
+    assert not ranges_overlap(apart, wide)
+
+
+# ---------------------------------------------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    ("losses", "kept"),
+    [
+        ((1.0, 1.0, 1.0, 1.0), (100.0, 1000.0)),
+        ((1.0, 1.0, 1.0, math.inf), (10.0, 100.0)),
+        ((1.0, 1.0, 1.0, math.nan), (10.0, 100.0)),
+        ((1.0, math.inf, math.inf, math.inf), (1.0,)),
+        ((math.inf,) * 4, ()),
+    ],
+)
+def test_the_papers_rule_keeps_the_two_largest_with_a_finite_loss_in_all_trials(
+    losses: tuple[float, ...], kept: tuple[float, ...]
+) -> None:
+    sizes = (1.0, 10.0, 100.0, 1000.0)
+    results = [run(Area(step_size=size), 2, loss=loss) for size, loss in zip(sizes, losses, strict=True)]
+    results += [run(Area(step_size=size)) for size in sizes]
+    assert largest_finite(results, [2, 1, 2]) == Selection(kept, (1, 2))
+
+
+def test_a_diverged_run_a_loss_beyond_the_bound_or_a_wide_gap_is_not_finite() -> None:
+    sizes = (1.0, 10.0, 100.0)
+    results = [replace(run(Area(step_size=size), loss=size), path=Path(f"{size:g}.h5")) for size in sizes]
+    diverged = replace(results[2], status=replace(results[2].status, state=State.DIVERGED))
+    assert largest_finite([*results[:2], diverged], [1]).step_sizes == (1.0, 10.0)
+    assert largest_finite(results, [1], bound=10.0).step_sizes == (1.0, 10.0)
+    assert largest_finite(results, [1], bound=9.9).step_sizes == (1.0,)
+    gaps = {Path("100.h5"): 103.5, Path("10.h5"): 103.0}
+    assert largest_finite(results, [1], gaps=gaps).step_sizes == (1.0, 10.0)
+
+
+def test_the_published_step_sizes_are_kept() -> None:
+    results = [run(Area(step_size=size), seed) for size in (1000.0, 100.0, 10.0) for seed in (2, 1)]
+    assert as_published(results, [2, 1]) == Selection((100.0, 1000.0), (1, 2))
+
+
+def test_score_gaps_are_those_of_the_worst_training_sample() -> None:
+    rows = np.array([[1, 0], [0, 2], [3, 3]], np.uint8)
+    data = Dataset("three", rows, np.array([0, 1, 1]), rows[:1], np.array([0]), classes=2, scale=0.5)
+    right = np.eye(2, dtype=np.float32)  # scores (0.5, 0), (0, 1) and (1.5, 1.5)
+    wrong = right[::-1]  # the first sample is wrong by 0.5, the second by 1
+    assert widest_gaps(np.stack([right, wrong]), data).tolist() == [0.0, 1.0]
+
+
+# ---------------------------------------------------------------------------------------------------- beside the paper
+
+
+def cell(*results: Result, planned: int = 0) -> BesidePaper:
+    found = beside_paper(Cell(results, planned or len(results), 80.0))
+    assert found is not None
+    return found
+
+
+def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Comparison:
+    """The one table of some runs, with every step size."""
+    (built,) = comparisons_of(sweep_of(results, planned), named_rule("all"))
+    return built
+
+
+def test_in_range_is_judged_after_rounding() -> None:  # published: 87.38 (87.07 - 87.92), 0.74 (0.73 - 0.75), 0.29
+    inside = cell(run(accuracy=87.9249, loss=0.7251, reached_s=3.0))
+    assert inside.agrees
+    assert inside.accuracy_difference == pytest.approx(0.54)
+    assert inside.loss_difference == pytest.approx(-0.01)
+    assert inside.rho_difference == pytest.approx(0.01)
+    outside = cell(run(accuracy=87.9251, loss=0.7249))
+    assert (outside.accuracy_in_range, outside.loss_in_range, outside.agrees) == (False, False, False)
+
+
+def test_rho_agrees_within_the_tolerance_or_beyond_one() -> None:
+    times = {3.0: True, 4.0: False, math.inf: False}  # published: 0.29
+    for reached_s, agrees in times.items():
+        beside = cell(run(reached_s=reached_s))
+        assert beside.rho_agrees() is agrees
+    never = run(FedBuff(step_size=0.1))
+    never = replace(never, experiment=replace(never.experiment, clients=Clients(count=4)))  # published: >1
+    beside = cell(never)
+    assert beside.rho_agrees()
+    assert beside.rho_difference == 0.0
+
+
+def test_a_diverged_trial_never_agrees() -> None:
+    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED))
+    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
+
+
+def test_a_cell_with_missing_trials_never_agrees() -> None:
+    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), planned=2)
+    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
+    planned = [run(seed=seed).experiment for seed in (1, 2)]
+    built = table([run(accuracy=87.38, loss=0.74)], planned)
+    (row,) = paper_sheet(built).groups[0].rows
+    assert [entry.value for entry in row].count("incomplete") == 2
+    (values,) = csv.DictReader(io.StringIO(as_csv(ALL_COLUMNS, cells_beside_paper([built]))))
+    assert (values["accuracy_in_range"], values["loss_in_range"]) == ("", "")
+
+
+def test_the_published_value_stands_beside_ours() -> None:
+    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]))
+    (row,) = sheet.groups[0].rows
+    assert [entry.value for entry in row] == [
+        "AREA", "100", "0.30", "0.29", "+0.01", "87.00", "87.38 (87.07 – 87.92)", "no", "-0.38", "0.74",
+        "0.74 (0.73 – 0.75)", "yes", "+0.00",
+    ]  # fmt: skip
+    assert "the paper prints a horizon of 15 s for this table" in sheet.notes
+    unpublished = paper_sheet(table([run(Area(step_size=7.0))]))
+    assert [entry.value for entry in unpublished.groups[0].rows[0][-3:]] == ["–", "–", "–"]
+
+
+@pytest.mark.parametrize(("form", "has"), [("text", "AREA "), ("markdown", "| AREA |"), ("latex", "\\textsc{AREA}")])
+def test_the_script_prints_each_form(
+    form: str, has: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown, hidden = run(), run(Area(step_size=7.0))
+    monkeypatch.setattr(paper_table, "open_finished", lambda folders: [sweep_of([shown, hidden])])
+    assert paper_table.main(["runs", "--format", form]) == 0
+    assert capsys.readouterr().out.count(has) == 1
+    assert paper_table.main(["runs", "--format", "csv", "--keep", "paper-rule"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["step_size"], row["paper_rho"]) for row in rows] == [("7.0", ""), ("100.0", "0.29")]

@@ -22,9 +22,11 @@ from paper.agreement import (
     matches,
 )
 from paper.origin import read_makers
-from paper.page import published_tables, results_page, write_results
+from paper.page import results_page, write_results
+from paper.published import published_cells
+from paper.table import paper_tables
 from tests.support.edited import edited
-from tests.support.results import PAPER, made
+from tests.support.results import PAPER, made, sweep_of
 from tests.support.texts import SWEEP
 
 from areabench.cli.main import main
@@ -40,9 +42,7 @@ from areabench.experiment.problem_records import (
 )
 from areabench.experiment.records import Clients, EveryPeriod, EveryUpdates, FixedDelays, InverseSchedule, Stop
 from areabench.results.cells import Cell
-from areabench.results.published import published_cells
 from areabench.results.statistics import Spread
-from areabench.sweeps.plan import Member, SweepPlan
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
 
 AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
@@ -63,8 +63,7 @@ def with_experiment(result: Result, **changes: object) -> Result:
 
 
 def sweep(results: Sequence[Result], failures: Sequence[Failure] = (), transport: str = "simulator") -> Sweep:
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
-    return Sweep(SweepPlan("first", "", members, ""), tuple(results), (), tuple(failures), Path("runs"), transport)
+    return sweep_of(results, failures=tuple(failures), folder=Path("runs"), transport=transport)
 
 
 RESULTS = (
@@ -88,7 +87,7 @@ def row(text: str, start: str) -> list[str]:
 
 
 def test_agreement_is_counted_on_all_published_cells() -> None:
-    found = count(matches(published_tables(sweep(RESULTS)), published_cells(), at_recovered_horizon))
+    found = count(matches(paper_tables(sweep(RESULTS)), published_cells(), at_recovered_horizon))
     assert (found.cells, found.run) == (127, 3)
     assert (found.both, found.accuracy, found.loss) == (1, 2, 2)
     assert found.rho == 1  # 80 % at half the horizon: only FedBuff's 0.46 is near
@@ -256,11 +255,13 @@ def test_retention_is_compared_and_a_bound_is_fitted() -> None:  # the paper kee
     assert "single precision is" not in text
 
 
-def test_retention_in_single_precision() -> None:
+def test_retention_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    gaps = {Path(f"{size:g}.h5"): gap for size, gap in ((1e2, 10.0), (1e3, 100.0), (1e4, 104.0))}
     results = [
-        replace(run(Area(step_size=size), 50.0, 1.0), score_gap=np.array([gap]))
-        for size, gap in ((1e2, 10.0), (1e3, 100.0), (1e4, 104.0))
+        replace(run(Area(step_size=size), 50.0, 1.0), path=path)
+        for path, size in zip(gaps, (1e2, 1e3, 1e4), strict=True)
     ]
+    monkeypatch.setattr("paper.agreement.score_gaps", lambda runs: gaps)
     text = " ".join(page(sweep(results)).split())
     assert "With such a loss the rule keeps what the paper shows in 1 of 1 cases." in text
     assert "| **1000, 10000** | 100, 1000 | 100, 1000 | 1.00 |" in text

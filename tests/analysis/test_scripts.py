@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import paper_table
 import pytest
 
 from areabench.cli.main import main
@@ -59,6 +60,11 @@ def test_demo_spread_compares_the_methods(sweep: Path) -> None:
     assert "with 2 seeds" in lines[0]
     assert sorted(line.split()[0] for line in lines[1:3]) == ["AREA", "FedBuff"]
     assert "points (95 % interval)" in lines[3]
+
+
+def test_paper_table_of_runs_that_are_not_the_papers(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper_table.main([str(sweep)]) == 2
+    assert capsys.readouterr().err == "paper_table: the paper shows none of these runs\n"
 
 
 def test_results_page_of_runs_that_are_not_the_papers(sweep: Path, tmp_path: Path) -> None:

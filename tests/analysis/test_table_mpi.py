@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from paper.agreement import at_recovered_horizon
+from paper.published import published, published_cells
 from tests.support.edited import edited
 from tests.support.texts import logistic
 
 import areabench
 from areabench.cli.main import main
 from areabench.errors import UserError
-from areabench.results.published import published, published_cells
 from areabench.results.statistics import Spread
 from areabench.sweeps.plan import load_sweep
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paper.agreement import at_recovered_horizon, is_recovered
+from paper.published import published, published_cells
 from paper.variants import (
     REDRAWN,
     first_round_s,
@@ -19,14 +20,13 @@ from paper.variants import (
     variants_page,
     zero_first,
 )
+from tests.support.results import made, sweep_of
 
-from areabench.engine.events import State, Status
 from areabench.experiment.method_records import Area, MethodSettings, SFedAvg
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist, NearlyIid
 from areabench.experiment.records import Clients, EveryUpdates, Experiment, FixedDelays, NormalRates, Stop
-from areabench.results.published import published, published_cells
-from areabench.sweeps.plan import Member, SweepPlan, load_sweep
-from areabench.sweeps.read import Result, Sweep
+from areabench.sweeps.plan import load_sweep
+from areabench.sweeps.read import Result
 
 VARIANTS = Path(__file__).parents[2] / "benchmarks" / "experiments" / "paper" / "variants"
 # Published for n = 128, M = 50, IID. AREA at 100, uniform: rho 0.14, 90.87 (90.67 - 91.11), 0.51 (0.50 - 0.52);
@@ -41,19 +41,12 @@ SLOW = replace(PAPER, method=SFedAvg(step_size=100.0), rates=NormalRates())
 
 def result(experiment: Experiment, reached_s: float, accuracy: float, loss: float, steps: int = 9) -> Result:
     """A run that has 80 % accuracy at one time, and these numbers at the end."""
-    time_s = np.array([0.0, reached_s, 2.0])
-    status = Status(State.DONE, "", 2.0, 1, 0, steps)
-    none = np.zeros(0, np.int64)
-    return Result(
-        Path("absent.h5"), experiment, status, time_s, np.array([4.0, 1.0, loss]), np.array([10.0, 80.0, accuracy]),
-        none, none,
-    )  # fmt: skip
+    found = made(experiment, [0.0, reached_s, 2.0], [10.0, 80.0, accuracy], [4.0, 1.0, loss], path=Path("absent.h5"))
+    return replace(found, status=replace(found.status, server_steps=steps))
 
 
 def page(results: Sequence[Result]) -> str:
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", one.path.name) for one in results)
-    sweep = Sweep(SweepPlan("one", "", members, ""), tuple(results), (), (), Path("runs"), "simulator")
-    return variants_page([sweep], "")
+    return variants_page([sweep_of(results)], "")
 
 
 def row(text: str, start: str) -> list[str]:

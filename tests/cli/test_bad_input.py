@@ -233,15 +233,6 @@ def test_a_target_is_a_number(words: list[str], value: str, capsys: pytest.Captu
     assert f"argument --target: '{value}' is not a number >= 0\n" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--bound", "--gap"])
-def test_a_bound_is_a_number_or_infinite(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["table", "runs", option, "nan"])
-    assert "'nan' is not a number >= 0\n" in capsys.readouterr().err
-    assert main(["table", "runs", option, "inf"]) == 2  # there is no such folder
-    assert "argument" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("case", FAR, ids=case_name)
 def test_numbers_too_far_out(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     Path(FILE).write_text(QUADRATIC, encoding="utf-8")

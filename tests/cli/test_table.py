@@ -54,9 +54,7 @@ def test_the_command_prints_and_writes(folder: Path, tmp_path: Path, capsys: pyt
         (["--format", "csv", "--output", "of.md"], "of.md: .md is not csv"),
         (["--format", "csv", "--output", "of"], "of: a folder gets Markdown, LaTeX and CSV, not only csv"),
         (["--target", "101"], "--target 101: must be above 0 and at most 100"),
-        (["--metric", "loss"], "--metric loss: has no meaning with --keep paper-rule"),
-        (["--keep", "all", "--bound", "3"], "--bound 3: has no meaning with --keep all"),
-        (["--keep", "published"], "the paper shows none of its runs"),
+        (["--metric", "loss"], "--metric loss: has no meaning with --keep all"),
         (["--keep", "best"], "small: the problem has no accuracy to choose by; use --metric loss"),
     ],
 )

@@ -413,7 +413,7 @@ BOWL = ([[[1, 0], [0, 1]]], [[0, 0]], [8, 8], 1)  # f(x) = |x|²/2
 
 def metrics(loss: float, accuracy: float) -> Metrics:
     """The quality of one model."""
-    return Metrics(np.array([loss]), np.array([accuracy]), np.array([np.nan]), np.array([np.nan]))
+    return Metrics(np.array([loss]), np.array([accuracy]), np.array([np.nan]))
 
 
 @pytest.mark.parametrize(

@@ -5,38 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
-from tests.support.results import PAPER, made
+from tests.support.results import run as made_run
 
 from areabench.engine.events import State
 from areabench.errors import UserError
 from areabench.experiment.method_records import Area
 from areabench.experiment.records import Record
-from areabench.results.retention import (
-    Choice,
-    as_published,
-    best_by,
-    every,
-    is_finite,
-    largest_finite,
-    named_rule,
-)
+from areabench.results.retention import Selection, best_by, every, named_rule
 from areabench.sweeps.read import Result
 from areabench.sweeps.tune import Metric
 
 
-def run(
-    step_size: float, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0, state: State = State.DONE,
-    reached_s: float = math.inf,
-) -> Result:  # fmt: skip
-    """A run of AREA with three snapshots at 0, 5 and 10 s; accuracy 90 % from `reached_s` until before the end."""
-    time_s = np.array([0.0, 5.0, 10.0])
-    accuracies = np.where(time_s >= reached_s, 90.0, 10.0)
-    accuracies[-1] = max(accuracy, accuracies[-1])
-    experiment = replace(PAPER, method=Area(step_size=step_size), seed=seed)
-    return made(experiment, time_s, accuracies, [4.0, math.nan, loss], state)
+def run(step_size: float, seed: int = 1, **changes: Any) -> Result:
+    """A run of AREA over 10 s."""
+    return made_run(Area(step_size=step_size), seed, **changes)
 
 
 def seeds_of(results: Sequence[Result]) -> list[int]:
@@ -44,56 +29,9 @@ def seeds_of(results: Sequence[Result]) -> list[int]:
     return [result.experiment.seed for result in results]
 
 
-def largest(results: Sequence[Result], **options: float) -> Choice:
-    return largest_finite(results, seeds_of(results), **options)  # type: ignore[arg-type]
-
-
-def best(results: Sequence[Result], metric: Metric) -> Choice:
+def best(results: Sequence[Result], metric: Metric) -> Selection:
     """Without what it says about edges."""
     return replace(best_by(results, seeds_of(results), metric), note="")
-
-
-def with_gap(result: Result, gap: float) -> Result:
-    return replace(result, score_gap=np.array([0.0, math.nan, gap]))
-
-
-# ---------------------------------------------------------------------------------------------------- paper's rule
-
-
-def test_the_two_largest_finite_are_kept() -> None:
-    results = [run(size) for size in (1000.0, 1.0, 100.0, 10.0)]
-    assert largest(results) == Choice((100.0, 1000.0), (1,))
-    assert largest(results, count=3).step_sizes == (10.0, 100.0, 1000.0)
-
-
-@pytest.mark.parametrize("loss", [math.inf, math.nan])
-def test_one_trial_without_finite_loss_rules_a_step_size_out(loss: float) -> None:
-    results = [run(size, seed) for size in (1.0, 10.0, 100.0) for seed in (1, 2)] + [run(1000.0, 1)]
-    results.append(run(1000.0, 2, loss=loss))
-    assert largest(results).step_sizes == (10.0, 100.0)
-
-
-def test_a_diverged_run_is_not_finite_whatever_its_last_loss() -> None:
-    results = [run(1.0), run(10.0), run(100.0, loss=0.5, state=State.DIVERGED)]
-    assert largest(results).step_sizes == (1.0, 10.0)
-
-
-def test_the_bound_counts_as_finite_and_beyond_it_does_not() -> None:
-    results = [run(1.0, loss=1.0), run(10.0, loss=20.0), run(100.0, loss=20.5)]
-    assert largest(results, bound=20.0).step_sizes == (1.0, 10.0)
-    assert not is_finite(results[2], 20.0)
-
-
-def test_a_score_gap_beyond_the_limit_is_not_finite_and_an_unknown_one_is() -> None:
-    results = [run(size) for size in (1.0, 10.0)] + [with_gap(run(100.0), 103.0), with_gap(run(1000.0), 103.5)]
-    assert largest(results, gap=103.0).step_sizes == (10.0, 100.0)
-    assert largest(results).step_sizes == (100.0, 1000.0)
-    assert named_rule("paper-rule", gap=103.0).choose(results, seeds_of(results)).step_sizes == (10.0, 100.0)
-
-
-def test_one_step_size_only_or_none() -> None:
-    assert largest([run(1.0), run(10.0, loss=math.inf)]).step_sizes == (1.0,)
-    assert largest([run(1.0, loss=math.inf)]) == Choice((), (1,))
 
 
 # ---------------------------------------------------------------------------------------------------- best
@@ -102,7 +40,7 @@ def test_one_step_size_only_or_none() -> None:
 def test_best_is_chosen_on_the_lower_seeds_and_reported_on_the_others() -> None:
     good_first = [run(1.0, seed, accuracy=80.0 if seed <= 2 else 20.0) for seed in (4, 3, 2, 1)]
     good_later = [run(10.0, seed, accuracy=70.0 if seed <= 2 else 95.0) for seed in (1, 2, 3, 4)]
-    assert best(good_first + good_later, "accuracy") == Choice((1.0,), (3, 4))
+    assert best(good_first + good_later, "accuracy") == Selection((1.0,), (3, 4))
 
 
 def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
@@ -115,7 +53,7 @@ def test_a_best_step_size_at_the_edge_of_the_grid_is_named() -> None:
 
 def test_best_by_loss() -> None:
     results = [run(size, seed, loss=loss) for size, loss in ((1.0, 0.5), (10.0, 0.4)) for seed in (1, 2, 3)]
-    assert best(results, "loss") == Choice((10.0,), (2, 3))
+    assert best(results, "loss") == Selection((10.0,), (2, 3))
 
 
 def test_a_step_size_that_diverges_in_validation_is_out() -> None:
@@ -128,8 +66,8 @@ def test_a_step_size_that_diverges_in_validation_is_out() -> None:
 def test_best_by_time_prefers_to_reach_the_target_always() -> None:
     early_once = [run(1.0, 1, reached_s=0.0), run(1.0, 2), run(1.0, 3), run(1.0, 4)]
     late_always = [run(10.0, seed, reached_s=5.0) for seed in (1, 2, 3, 4)]
-    assert best(early_once + late_always, "time") == Choice((10.0,), (3, 4))
-    later_always = [run(100.0, seed, reached_s=10.0) for seed in (1, 2, 3, 4)]
+    assert best(early_once + late_always, "time") == Selection((10.0,), (3, 4))
+    later_always = [run(100.0, seed, reached_s=9.0) for seed in (1, 2, 3, 4)]
     assert best(late_always + later_always, "time").step_sizes == (10.0,)
 
 
@@ -149,7 +87,7 @@ def test_best_by_time_needs_snapshots_over_time() -> None:
 
 def test_the_planned_seeds_are_halved_however_many_are_done() -> None:
     done = [run(1.0, seed) for seed in (1, 2, 3)]
-    assert best_by(done, range(1, 5), "accuracy") == Choice((1.0,), (3, 4))
+    assert best_by(done, range(1, 5), "accuracy") == Selection((1.0,), (3, 4))
 
 
 def test_a_group_without_trials_in_a_half_is_skipped_with_a_reason() -> None:
@@ -162,29 +100,19 @@ def test_a_group_without_trials_in_a_half_is_skipped_with_a_reason() -> None:
 # ---------------------------------------------------------------------------------------------------- others
 
 
-def test_all_and_published() -> None:
+def test_every_step_size_is_kept() -> None:
     results = [run(size, seed) for size in (1000.0, 100.0, 10.0) for seed in (2, 1)]
-    assert every(results, seeds_of(results)) == Choice((10.0, 100.0, 1000.0), (1, 2))
-    assert as_published(results, seeds_of(results)) == Choice((100.0, 1000.0), (1, 2))
+    assert every(results, seeds_of(results)) == Selection((10.0, 100.0, 1000.0), (1, 2))
 
 
 def test_rules_have_names_and_pass_their_options_on() -> None:
-    results = [run(1.0, loss=1.0), run(10.0, loss=9.0)]
-    assert named_rule("paper-rule", bound=5.0).choose(results, seeds_of(results)).step_sizes == (1.0,)
-    assert "at most 5" in named_rule("paper-rule", bound=5.0).sentence
-    assert named_rule("all").choose(results, seeds_of(results)).step_sizes == (1.0, 10.0)
-    assert "second half" in named_rule("best", "time", target=70.0).sentence
     assert "70 %" in named_rule("best", "time", target=70.0).sentence
     trials = [run(size, seed, loss=1 / size, accuracy=50 / size) for size in (1.0, 10.0) for seed in (1, 2)]
+    assert named_rule("all").choose(trials, seeds_of(trials)).step_sizes == (1.0, 10.0)
     assert named_rule("best", "loss").choose(trials, seeds_of(trials)).step_sizes == (10.0,)
     assert named_rule("best", "accuracy").choose(trials, seeds_of(trials)).step_sizes == (1.0,)
 
 
-def test_options_of_another_rule_are_refused() -> None:
+def test_a_metric_without_a_rule_that_chooses_is_refused() -> None:
     with pytest.raises(UserError, match=r"--metric loss: has no meaning with --keep all; add --keep best"):
         named_rule("all", "loss")
-    for options in ({"bound": 5.0}, {"gap": 103.0}):
-        with pytest.raises(UserError, match=r"has no meaning with --keep best; use --keep paper-rule"):
-            named_rule("best", **options)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"--bound nan: is not a number"):
-        named_rule("paper-rule", bound=math.nan)

@@ -1,4 +1,4 @@
-"""Tables of sweeps, on runs made by hand: cells, censored rho, bold, comparison with the paper, and all forms."""
+"""Tables of sweeps, on runs made by hand: cells, censored rho, bold, and all forms."""
 
 from __future__ import annotations
 
@@ -12,66 +12,51 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.support.results import PAPER, made
+from tests.support.results import run, sweep_of
 
 from areabench.engine.events import State
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings
+from areabench.experiment.method_records import Area, FedBuff
 from areabench.experiment.problem_records import Logistic
-from areabench.experiment.records import Clients, Experiment, NormalRates, RateSettings, Record, Stop, UniformRates
+from areabench.experiment.records import Experiment, NormalRates, Record, Stop, UniformRates
 from areabench.results.cells import Cell
-from areabench.results.grouping import Page, build_tables, setting_of
+from areabench.results.grouping import Comparison, comparisons_of, setting_of
 from areabench.results.ranking import QUALITIES, RankedQuality
 from areabench.results.retention import named_rule
-from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, sweep_table
-from areabench.sweeps.plan import Member, SweepPlan
-from areabench.sweeps.read import Result, Sweep
+from areabench.results.table import CELL_COLUMNS, cell_values, sweep_table
+from areabench.sweeps.read import Result
 from areabench.views.styled import Heading
 from areabench.views.tables.forms import (
-    Entry,
     Group,
     Sheet,
+    TableCell,
+    as_csv,
+    as_latex,
+    as_markdown,
+    as_text,
     latex,
     markdown,
-    to_csv,
-    to_latex,
-    to_markdown,
-    to_text,
 )
-from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet, trials_word
+from areabench.views.tables.sheets import difference_sheet, plain_sheet, trials_word
 
 ALL = named_rule("all")
-
-
-def run(
-    method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
-    reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
-) -> Result:  # fmt: skip
-    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
-    time_s = np.arange(11.0)
-    accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
-    accuracies[-1] = accuracy
-    experiment = replace(
-        PAPER, method=method or PAPER.method, rates=rates or PAPER.rates, record=Record(interval_s=1.0), seed=seed
-    )
-    return made(experiment, time_s, accuracies, [*[math.nan] * 10, loss], state)
 
 
 def cell(*results: Result, planned: int = 0) -> Cell:
     return Cell(results, planned or len(results), 80.0)
 
 
-def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Page:
+def table(results: Sequence[Result], planned: Sequence[Experiment] = ()) -> Comparison:
     """The one table of some runs, with every step size."""
-    (built,) = build_tables(planned or [result.experiment for result in results], results, ALL)
+    (built,) = comparisons_of(sweep_of(results, planned), ALL)
     return built
 
 
-def lines(built: Page) -> list[tuple[str, tuple[float | None, ...]]]:
+def lines_of(built: Comparison) -> list[tuple[str, tuple[float | None, ...]]]:
     """Method and step sizes, one per rates setting, of each line of a table."""
     return [
         (method.label, tuple(None if cell is None else cell.step_size for cell in line))
         for method in built.methods
-        for line in built.lines(method)
+        for line in built.lines(method.setting)
     ]
 
 
@@ -155,7 +140,7 @@ def test_rho_is_not_known_without_snapshots_over_time() -> None:
     assert (end.time_to_accuracy(80.0), end.knows_time_to(80.0)) == (10.0, False)
     built = table([end])
     assert math.isnan(built.cells[0].reach.rho)
-    assert built.standing(built.cells[0], "rho").mark == ""
+    assert built.rank(built.cells[0], "rho").mark == ""
     every_step = replace(end, experiment=replace(end.experiment, record=Record(snapshots="aggregations")))
     assert cell(every_step).reach.rho == 1.0
 
@@ -165,7 +150,7 @@ def test_diverged_trials_did_not_reach_the_target_unless_they_did_before() -> No
     bad = [run(seed=seed, state=State.DIVERGED) for seed in range(4, 10)]
     built = table(good + bad)
     assert math.isinf(built.cells[0].reach.rho)
-    assert ">1 (4/10)" in to_text(plain_sheet(built, "title", "label"))
+    assert ">1 (4/10)" in as_text(plain_sheet(built))
     before = replace(bad[0], test_accuracy=np.where(bad[0].time_s >= 3.0, 80.0, 10.0))
     assert cell(*good, before).reach.rho == pytest.approx((4 * 0.5 + 0.3) / 5)
 
@@ -183,7 +168,7 @@ def test_a_run_that_iterations_ended_before_its_horizon_says_nothing_of_the_rest
 def test_rho_in_words() -> None:
     results = [run(seed=1, reached_s=2.0), run(seed=2, reached_s=4.0), run(seed=3)]
     results += [replace(one, experiment=replace(one.experiment, rates=NormalRates())) for one in results[1:]]
-    text = to_text(plain_sheet(table(results), "title", "label"))
+    text = as_text(plain_sheet(table(results)))
     assert "0.30 (2/3)" in text
     assert ">1 (1/2)" in text
     assert "rho is known to 0.1, one grid interval of 1 s" in text
@@ -199,16 +184,15 @@ def test_rows_are_methods_and_step_sizes_and_blocks_are_rates() -> None:
     ]  # fmt: skip
     built = table(results)
     assert built.title == "n = 128, M = 1, non-IID, horizon 10 s"
-    assert [row.rates for row in built.rows] == [UniformRates(), NormalRates()]
-    assert lines(built) == [("FedBuff", (1.0, None)), ("AREA", (10.0, 10.0)), ("AREA", (100.0, None))]
+    assert list(built.rows) == [UniformRates(), NormalRates()]
+    assert lines_of(built) == [("FedBuff", (1.0, None)), ("AREA", (10.0, 10.0)), ("AREA", (100.0, None))]
 
 
 def test_other_settings_make_other_tables_with_distinct_titles() -> None:
     first = run()
     longer = replace(first, experiment=replace(first.experiment, stop=Stop(horizon_s=20.0)))
     finer = replace(first, experiment=replace(first.experiment, problem=Logistic(batch_size=64)))
-    planned = [one.experiment for one in (first, longer, finer)]
-    titles = [built.title for built in build_tables(planned, [first, longer, finer], ALL)]
+    titles = [built.title for built in comparisons_of(sweep_of([first, longer, finer]), ALL)]
     assert titles[1] == "n = 128, M = 1, non-IID, horizon 20 s, problem.batch_size = 32"
     assert "problem.batch_size = 64" in titles[2]
 
@@ -228,7 +212,7 @@ def test_missing_trials_are_named() -> None:
     planned = [run(seed=seed).experiment for seed in range(10)]
     built = table([run(seed=seed) for seed in range(8)], planned)
     assert trials_word(built.cells[0]) == "8 of 10"
-    text = to_text(plain_sheet(built, "title", "label"))
+    text = as_text(plain_sheet(built))
     assert "8 of 10" in text
     assert "2 of 10 runs are missing" in text
 
@@ -242,35 +226,35 @@ def test_a_failed_or_unfinished_run_counts_as_missing() -> None:
 def test_best_shows_the_second_half_only_and_says_so() -> None:
     results = [run(Area(step_size=size), seed, accuracy=size) for size in (10.0, 20.0) for seed in (1, 2, 3, 4)]
     planned = [result.experiment for result in results]
-    (built,) = build_tables(planned, results[:-1], named_rule("best"))
+    (built,) = comparisons_of(sweep_of(results[:-1], planned), named_rule("best"))
     assert [(one.step_size, one.planned, len(one.results)) for one in built.cells] == [(20.0, 2, 1)]
-    assert "seeds 3" in to_text(plain_sheet(built, "title", "label"))
+    assert "seeds 3" in as_text(plain_sheet(built))
 
 
 def test_best_skips_a_method_without_trials_to_show_and_says_so() -> None:
     area = [run(Area(step_size=1.0), seed) for seed in (1, 2)]
     results = [*area, run(FedBuff(step_size=1.0), 1)]
     planned = [*(one.experiment for one in results), run(FedBuff(step_size=1.0), 2).experiment]
-    (built,) = build_tables(planned, results, named_rule("best"))
-    assert lines(built) == [("AREA", (1.0,))]
+    (built,) = comparisons_of(sweep_of(results, planned), named_rule("best"))
+    assert lines_of(built) == [("AREA", (1.0,))]
     assert [method.label for method in built.methods] == ["AREA", "FedBuff"]
     note = "FedBuff, uniform (lambda = 10): none of the trials to show is done at 1 (seeds 2)"
-    assert note in to_text(plain_sheet(built, "title", "label"))
+    assert note in as_text(plain_sheet(built))
 
 
 def test_a_method_without_kept_step_size_has_an_empty_row_and_a_note() -> None:
-    results = [run(Area(step_size=1.0), state=State.DIVERGED)]
-    (built,) = build_tables([results[0].experiment], results, named_rule("paper-rule"))
-    assert ([method.label for method in built.methods], lines(built)) == (["AREA"], [])
-    assert [entry.value for entry in plain_sheet(built, "title", "label").groups[0].rows[0]] == ["AREA", *"––––"]
-    assert "AREA: the rule keeps no step size" in to_text(plain_sheet(built, "title", "label"))
+    results = [run(Area(step_size=1.0), seed, state=State.DIVERGED) for seed in (1, 2)]
+    (built,) = comparisons_of(sweep_of(results), named_rule("best", "loss"))
+    assert ([method.label for method in built.methods], lines_of(built)) == (["AREA"], [])
+    assert [entry.value for entry in plain_sheet(built).groups[0].rows[0]] == ["AREA", *"––––"]
+    assert "AREA: the rule keeps no step size" in as_text(plain_sheet(built))
 
 
 # ---------------------------------------------------------------------------------------------------- bold
 
 
-def marked(built: Page, quality: RankedQuality, mark: str = "best") -> list[tuple[str, float]]:
-    found = [one for one in built.cells if built.standing(one, quality).mark == mark]
+def marked(built: Comparison, quality: RankedQuality, mark: str = "best") -> list[tuple[str, float]]:
+    found = [one for one in built.cells if built.rank(one, quality).mark == mark]
     return [(one.experiment.rates.name, one.step_size) for one in found]
 
 
@@ -298,7 +282,7 @@ def test_what_is_not_outside_the_noise_is_tied_and_nothing_is_best() -> None:
     built = table(results)
     assert marked(built, "accuracy") == []
     assert marked(built, "accuracy", "tied") == [("uniform", 1.0), ("uniform", 2.0)]
-    text = to_text(plain_sheet(built, "title", "label"))
+    text = as_text(plain_sheet(built))
     assert "81.00~ [" in text
     assert "50.00 [" in text
 
@@ -317,14 +301,14 @@ def test_cells_with_a_diverged_or_missing_trial_are_not_compared() -> None:
     built = table([*good, *diverged, *missing[1:]], [one.experiment for one in (*good, *diverged, *missing)])
     for quality in QUALITIES:
         assert marked(built, quality) == [("uniform", 1.0)]
-        assert {built.standing(one, quality).rivals for one in built.cells} == {0, 1}
+        assert {built.rank(one, quality).rivals for one in built.cells} == {0, 1}
 
 
 def test_a_rho_that_not_all_trials_reached_is_not_best_and_counts_as_the_horizon() -> None:
     some = [run(Area(step_size=1.0), seed, reached_s=0.0 if seed else math.inf) for seed in range(8)]
     built = table([*some, *trials(2.0, [50.0], reached_s=5.0)])
     assert marked(built, "rho", "tied") == [("uniform", 1.0), ("uniform", 2.0)]
-    apart = built.standing(built.cells[0], "rho").difference
+    apart = built.rank(built.cells[0], "rho").difference
     assert apart is not None
     assert apart.mean == pytest.approx(1 / 8 - 0.5)
 
@@ -332,10 +316,10 @@ def test_a_rho_that_not_all_trials_reached_is_not_best_and_counts_as_the_horizon
 def test_differences_from_the_best_are_paired_by_seed() -> None:
     results = trials(1.0, [80.0, 82.0]) + [run(Area(step_size=2.0), seed, accuracy=70.0) for seed in range(2, 8)]
     built = table(results)
-    apart = built.standing(built.cells[1], "accuracy").difference
+    apart = built.rank(built.cells[1], "accuracy").difference
     assert apart is not None
     assert (apart.pairs, apart.mean, apart.p) == (6, -11.0, 2 / 2**6)
-    sheet = difference_sheet(built, "title", "label")
+    sheet = difference_sheet(built)
     assert sheet is not None
     assert [row[2].value for row in sheet.groups[0].rows] == ["best mean", "-11.00"]
     assert "p" in sheet.columns
@@ -343,97 +327,51 @@ def test_differences_from_the_best_are_paired_by_seed() -> None:
 
 def test_too_few_trials_to_tell_anything_apart_are_said() -> None:
     results = [run(Area(step_size=size), seed, accuracy=size) for size in (1.0, 50.0) for seed in range(5)]
-    sheet = difference_sheet(table(results), "title", "label")
+    sheet = difference_sheet(table(results))
     assert sheet is not None
     words = "5 trials cannot tell 2 cells apart, however different they are, so none is marked: run at least 6"
     assert sheet.notes[-1] == words
     built = table(results)
     assert marked(built, "accuracy") == marked(built, "accuracy", "tied") == []
-    assert words in to_text(plain_sheet(built, "title", "label"))
+    assert words in as_text(plain_sheet(built))
 
 
 def test_the_paper_s_spread_is_the_range() -> None:
     built = table(trials(1.0, [79.0, 81.0]))
-    assert "80.00 (79.00 - 81.00)" in to_text(plain_sheet(built, "title", "label", "range"))
-    assert "80.00 [78.87, 81.13]" in to_text(plain_sheet(built, "title", "label"))
-
-
-# ---------------------------------------------------------------------------------------------------- paper
-
-
-def test_in_range_is_judged_after_rounding() -> None:  # published: 87.38 (87.07 - 87.92), 0.74 (0.73 - 0.75), 0.29
-    inside = cell(run(accuracy=87.9249, loss=0.7251, reached_s=3.0)).comparison
-    assert inside is not None
-    assert inside.agrees
-    assert inside.accuracy_difference == pytest.approx(0.54)
-    assert inside.loss_difference == pytest.approx(-0.01)
-    assert inside.rho_difference == pytest.approx(0.01)
-    outside = cell(run(accuracy=87.9251, loss=0.7249)).comparison
-    assert outside is not None
-    assert (outside.accuracy_in_range, outside.loss_in_range, outside.agrees) == (False, False, False)
-
-
-def test_rho_agrees_within_the_tolerance_or_beyond_one() -> None:
-    times = {3.0: True, 4.0: False, math.inf: False}  # published: 0.29
-    for reached_s, agrees in times.items():
-        beside = cell(run(reached_s=reached_s)).comparison
-        assert beside is not None
-        assert beside.rho_agrees() is agrees
-    never = run(FedBuff(step_size=0.1))
-    never = replace(never, experiment=replace(never.experiment, clients=Clients(count=4)))  # published: >1
-    beside = cell(never).comparison
-    assert beside is not None
-    assert beside.rho_agrees()
-    assert beside.rho_difference == 0.0
-
-
-def test_a_diverged_trial_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), run(seed=2, state=State.DIVERGED)).comparison
-    assert beside is not None
-    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
-
-
-def test_a_cell_with_missing_trials_never_agrees() -> None:
-    beside = cell(run(accuracy=87.38, loss=0.74, reached_s=3.0), planned=2).comparison
-    assert beside is not None
-    assert (beside.accuracy_in_range, beside.loss_in_range, beside.rho_agrees()) == (False, False, False)
-    planned = [run(seed=seed).experiment for seed in (1, 2)]
-    built = table([run(accuracy=87.38, loss=0.74)], planned)
-    (row,) = paper_sheet(built, "title", "label").groups[0].rows
-    assert [entry.value for entry in row].count("incomplete") == 2
-    (values,) = csv.DictReader(io.StringIO(to_csv([("s", built)], with_paper=True)))
-    assert (values["accuracy_in_range"], values["loss_in_range"]) == ("", "")
-
-
-def test_the_published_value_stands_beside_ours() -> None:
-    sheet = paper_sheet(table([run(accuracy=87.0, loss=0.74, reached_s=3.0)]), "title", "label")
-    (row,) = sheet.groups[0].rows
-    assert [entry.value for entry in row] == [
-        "AREA", "100", "0.30", "0.29", "+0.01", "87.00", "87.38 (87.07 – 87.92)", "no", "-0.38", "0.74",
-        "0.74 (0.73 – 0.75)", "yes", "+0.00",
-    ]  # fmt: skip
-    assert "the paper prints a horizon of 15 s for this table" in sheet.notes
-    unpublished = paper_sheet(table([run(Area(step_size=7.0))]), "title", "label")
-    assert [entry.value for entry in unpublished.groups[0].rows[0][-3:]] == ["–", "–", "–"]
+    assert "80.00 (79.00 - 81.00)" in as_text(plain_sheet(built, "range"))
+    assert "80.00 [78.87, 81.13]" in as_text(plain_sheet(built))
 
 
 # ---------------------------------------------------------------------------------------------------- forms
 
+METHOD_ROW = (
+    TableCell("AREA", kind="method"),
+    TableCell("100", kind="step size"),
+    TableCell("0.50", " (0.40 – 0.60)", is_bold=True),
+)
 SHEET = Sheet(
     title="50 % of a_b & c",
     label="a_b",
     headings=(Heading("", 1), Heading("λ = 10", 2)),
     columns=("method", "α", "loss"),
     groups=(
-        Group(((Entry("AREA", kind="method"), Entry("100", kind="step size"), Entry("0.50", " (0.40 – 0.60)", True)),)),
-        Group(((Entry("x|y"), Entry("0.01", kind="step size"), Entry(">1")),), "rates"),
+        Group(
+            (
+                (
+                    TableCell("AREA", kind="method"),
+                    TableCell("100", kind="step size"),
+                    TableCell("0.50", " (0.40 – 0.60)", True),
+                ),
+            )
+        ),
+        Group(((TableCell("x|y"), TableCell("0.01", kind="step size"), TableCell(">1")),), "rates"),
     ),
     notes=("ρ is known",),
 )
 
 
 def test_plain_text_is_aligned_and_ascii() -> None:
-    assert to_text(SHEET) == (
+    assert as_text(SHEET) == (
         "50 % of a_b & c\n"
         "\n"
         "               lambda = 10\n"
@@ -449,7 +387,7 @@ def test_plain_text_is_aligned_and_ascii() -> None:
 
 
 def test_markdown_escapes_and_bold() -> None:
-    assert to_markdown(SHEET, level=3) == (
+    assert as_markdown(SHEET, level=3) == (
         "### 50 % of a\\_b & c\n\n"
         "| method | λ = 10: α | loss |\n"
         "| --- | ---: | ---: |\n"
@@ -462,7 +400,7 @@ def test_markdown_escapes_and_bold() -> None:
 
 
 def test_latex_escapes_bold_and_powers_of_ten() -> None:
-    lines = to_latex(SHEET).splitlines()
+    lines = as_latex(SHEET).splitlines()
     assert r" & \multicolumn{2}{c}{\textbf{$\lambda$ = 10}} \\" in lines
     assert r"\cmidrule(lr){2-3}" in lines
     assert r"\textsc{AREA} & $10^{2}$ & \textbf{0.50} (0.40 -- 0.60) \\" in lines
@@ -477,34 +415,28 @@ def test_latex_escapes_bold_and_powers_of_ten() -> None:
     ("size", "shown"), [(1.0, "$10^{0}$"), (1000.0, "$10^{3}$"), (0.1, "$10^{-1}$"), (20.0, "20"), (0.5, "0.5")]
 )
 def test_latex_step_sizes(size: float, shown: str) -> None:
-    source = to_latex(plain_sheet(table([run(Area(step_size=size))]), "title", "label"))
+    source = as_latex(plain_sheet(table([run(Area(step_size=size))])))
     assert f" & {shown} & " in source
 
 
 def test_latex_braces_and_columns_match() -> None:
     built = table([run(), run(seed=2, state=State.DIVERGED), run(rates=NormalRates())])
-    for sheet in (plain_sheet(built, "t", "l"), paper_sheet(built, "t", "l")):
-        source = to_latex(sheet)
-        assert source.count("{") == source.count("}")
-        rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
-        assert rows
-        assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
+    sheet = plain_sheet(built)
+    source = as_latex(sheet)
+    assert source.count("{") == source.count("}")
+    rows = [line for line in source.splitlines() if line.startswith(r"\textsc")]
+    assert rows
+    assert {row.count("&") for row in rows} == {len(sheet.columns) - 1}
 
 
 def test_the_frame_of_a_sweep_has_the_columns_and_numbers_of_the_csv() -> None:
     results = [run(seed=seed, loss=1 / seed, accuracy=87.0, reached_s=seed) for seed in (1, 2)]
     results += [run(FedBuff(step_size=7.0)), run(Area(step_size=7.0), state=State.DIVERGED)]
-    members = tuple(Member((), one.experiment.seed, one.experiment, "", "run.h5") for one in results)
-    sweep = Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ())
-    frame = sweep_table(sweep, "all")
-    tables = [("one", page) for page in build_tables(sweep.plan.experiments, results, ALL)]
-    text = pd.read_csv(io.StringIO(to_csv(tables, with_paper=True)))
+    frame = sweep_table(sweep_of(results), "all")
+    text = pd.read_csv(io.StringIO(as_csv(CELL_COLUMNS, cell_values([table(results)]))))
     text["rho"] = text["rho"].replace(">1", "inf").astype(float)  # a number in the frame
-    for answer in ("accuracy_in_range", "loss_in_range"):
-        text[answer] = text[answer].map({"yes": True, "no": False})
     pd.testing.assert_frame_equal(frame, text, check_dtype=False, check_exact=True)
     assert frame["rho"].tolist() == [math.inf, 0.15, math.inf]
-    assert frame["accuracy_in_range"].tolist()[1] is False
 
 
 def test_csv_gives_every_number_back() -> None:
@@ -513,14 +445,11 @@ def test_csv_gives_every_number_back() -> None:
         run(seed=2, loss=2 / 3, accuracy=87.3, reached_s=2),
     ]
     built = table([*trials, run(seed=3, state=State.DIVERGED), run(Area(step_size=7.0), state=State.DIVERGED)])
-    text = to_csv([("sweep, one", built)], with_paper=True)
-    unpublished, row = csv.DictReader(io.StringIO(text))
-    assert tuple(row) == CELL_COLUMNS + PAPER_COLUMNS
+    text = as_csv(CELL_COLUMNS, cell_values([replace(built, sweep="sweep, one")]))
+    diverged, row = csv.DictReader(io.StringIO(text))
+    assert tuple(row) == CELL_COLUMNS
     assert (row["sweep"], row["rates"], row["method"]) == ("sweep, one", "uniform (λ = 10)", "AREA")
     assert (float(row["loss_min"]), float(row["loss_mean"]), float(row["loss_max"])) == (1 / 3, 0.5, 2 / 3)
     assert (row["planned"], row["done"], row["diverged"], row["reached"]) == ("3", "3", "1", "2")
     assert (float(row["time_to_target_s"]), float(row["rho"])) == (1.5, 0.15)
-    assert (row["paper_loss_mean"], row["paper_horizon_s"], row["loss_in_range"]) == ("0.74", "15.0", "no")
-    assert float(row["loss_difference"]) == 0.5 - 0.74
-    assert (unpublished["loss_mean"], unpublished["rho"], unpublished["paper_table"]) == ("", ">1", "")
-    assert to_csv([("s", built)], with_paper=False).splitlines()[0] == ",".join(CELL_COLUMNS)
+    assert (diverged["loss_mean"], diverged["rho"]) == ("", ">1")

@@ -82,7 +82,7 @@ def test_sixteen_blocks_of_snapshots_are_evaluated_at_once(dimension: int, count
 
 def test_metrics_have_a_row_per_snapshot_and_averages_where_there_are_any() -> None:
     def block(*values: float) -> Metrics:
-        return Metrics(*(np.array(values) + 10 * number for number in range(4)))
+        return Metrics(*(np.array(values) + 10 * number for number in range(3)))
 
     rows = metric_rows([block(1.0, 2.0), block(3.0)], [])
     assert rows.dtype == METRIC

@@ -98,7 +98,7 @@ def rewritten(path: Path, accuracies: list[float]) -> Run:
         recorder.snapshot(float(time_s), 0, np.zeros(2))
     recorder.flush()
     nothing = np.full(len(accuracies), np.nan)
-    recorder.metrics([Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing, nothing)])
+    recorder.metrics([Metrics(nothing, np.array(accuracies, dtype=np.float64), nothing)])
     recorder.close()
     return open_run(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from areabench.engine.events import State, Status
-from areabench.experiment.method_records import Area
+from areabench.experiment.method_records import Area, MethodSettings
 from areabench.experiment.problem_records import Dirichlet, Logistic, Mnist
-from areabench.experiment.records import Clients, Experiment, Stop
-from areabench.sweeps.read import Result
+from areabench.experiment.records import Clients, Experiment, RateSettings, Record, Stop
+from areabench.sweeps.plan import Member, SweepPlan
+from areabench.sweeps.read import Result, Sweep
 
 PAPER = Experiment(  # in the paper's table of n = 128, M = 1, non-IID
     clients=Clients(count=128),
@@ -38,6 +40,27 @@ def made(
     return replace(result, **changes)
 
 
+def run(
+    method: MethodSettings | None = None, seed: int = 1, loss: float = 1.0, accuracy: float = 50.0,
+    reached_s: float = math.inf, state: State = State.DONE, rates: RateSettings | None = None,
+) -> Result:  # fmt: skip
+    """A run over 10 s with one snapshot per second; 80 % is held from `reached_s` until before the end."""
+    time_s = np.arange(11.0)
+    accuracies = np.where(time_s >= reached_s, 80.0, 10.0)
+    accuracies[-1] = accuracy
+    experiment = replace(
+        PAPER, method=method or PAPER.method, rates=rates or PAPER.rates, record=Record(interval_s=1.0), seed=seed
+    )
+    return made(experiment, time_s, accuracies, [*[math.nan] * 10, loss], state)
+
+
 def counts(values: Sequence[int]) -> npt.NDArray[np.int64]:
     """Numbers of updates, clients or steps."""
     return np.array(values, np.int64)
+
+
+def sweep_of(results: Sequence[Result], planned: Sequence[Experiment] = (), **changes: Any) -> Sweep:
+    """A sweep called `one` of these results; planned are their experiments, where no others are."""
+    experiments = planned or [result.experiment for result in results]
+    members = tuple(Member((), experiment.seed, experiment, "", "run.h5") for experiment in experiments)
+    return replace(Sweep(SweepPlan("one", "", members, ""), tuple(results), (), ()), **changes)

@@ -35,6 +35,7 @@ from areabench.experiment.records import Experiment, NormalRates, TraceDelays, U
 from areabench.host import peak_bytes
 from areabench.progress import Style, SweepProgress, duration
 from areabench.sweeps.file import read_sweep_file
+from areabench.sweeps.outcomes import PassOutcome
 from areabench.sweeps.plan import (
     Pass,
     SweepPlan,
@@ -44,7 +45,7 @@ from areabench.sweeps.plan import (
     load_sweep,
     run_file_name,
 )
-from areabench.sweeps.pool import PassOutcome, Pool, _attempt, group_passes
+from areabench.sweeps.pool import Pool, _attempt, group_passes
 from areabench.sweeps.read import open_sweep, stored_text
 from areabench.timing.delays import Delays
 from areabench.timing.rates import client_rates
@@ -336,7 +337,7 @@ def test_the_tables_expand(path: Path) -> None:
 )
 def test_the_variants_have_the_step_sizes_that_the_paper_prints(path: Path) -> None:
     table = path.stem.removesuffix("_100s").removesuffix("_equal")
-    with (Path(__file__).parents[2] / "src/areabench/data/paper/tables.csv").open(newline="") as file:
+    with (Path(__file__).parents[2] / "analysis/paper/tables.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["table"] == table]
     printed = {(row["method"].lower(), float(row["step_size"])) for row in rows}
     found = experiments(load_sweep(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -301,30 +302,29 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_theory_in_one_screen(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["theory", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert shown.count("\n") <= 24
-    assert "p_min = 0.25 (client 0), p_s = 0.5, q_bar = 4, r_p = 2; from the experiment's rates" in shown
-    assert "mu = 1, L = 3, kappa = 3, gamma = 1.5, delta = 0, sigma = 0.5, zeta = 2" in shown
-    assert "alpha_k = 128/(k + 256), from D = 0.5 (smoothness)" in shown
-    assert "(recursion of the proof) at K = 100\n" in shown
-    assert "theorem 2     does not apply" in shown
-    assert "lambda_s* = 1 1/s: after 2 updates (Delta* = 2), or every 1 s; now 2 1/s\n" in shown
-    assert 'schedule "constant": Theorem 1 lets the step sizes fall as 1/k' in shown
-    assert (
-        'suggestion    schedule "theorem1", alpha_k = 96/(k + 192); the server at 1 1/s; --write' in shown
-    )  # p_min = 1/3
+def test_what_theory_finds(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    events = {"p_min": 0.25, "slowest": 0, "p_s": 0.5, "q_bar": 4, "r_p": 2}
+    assert events.items() <= found["events"].items()
+    theorem = {"mu": 1, "L": 3, "kappa": 3, "gamma": 1.5, "delta": 0, "sigma": 0.5, "zeta": pytest.approx(2)}
+    theorem |= {"c": 128, "d": 256, "D": 0.5, "limited_by": "smoothness", "iterations": 100}
+    assert {name: found["theorem1"][name] for name in theorem} == theorem
+    assert found["theorem2"] is None
+    assert found["server"] == {"rate": 1, "updates": 2, "whole_updates": 2, "period_s": 1, "now": 2}
+    keys = [words.partition(":")[0].partition(" ")[0] for words in found["not_satisfied"]]
+    assert keys == ["method.step_size", "schedule"]
+    assert found["suggested_steps"] == "alpha_k = 96/(k + 192)"  # p_min = 1/3
 
 
 def test_theory_of_a_lipschitz_problem(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(FILE.partition("[problem]")[0] + '[problem]\nname = "median"\ndimension = 2\nsamples = 5\n')
-    assert main(["theory", str(file)]) == 0
-    shown = capsys.readouterr().out
-    assert "theorem 1     does not apply" in shown
-    assert "theorem 2     B = 1, sigma = 0.5, |x_s,0 - x*| = " in shown
-    assert "E[f(average) - f*] <= " in shown
-    assert "record.average = false: Theorem 2 is about the average of the server's models" in shown
+    assert main(["theory", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["theorem1"] is None
+    assert (found["theorem2"]["B"], found["theorem2"]["sigma"]) == (1, 0.5)
+    assert found["theorem2"]["bound"] > 0
+    assert any("record.average = false" in words for words in found["not_satisfied"])
 
 
 def test_suggestion_is_written_and_runs(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,6 @@ from areabench.theory.asynchronous import (
     ringleader_batch,
     ringleader_step,
     ringmaster_step,
-    ringmaster_threshold,
     slowest_delay,
 )
 from areabench.views.text import theory_text
@@ -57,7 +56,6 @@ def test_steps_of_asynchronous_sgd() -> None:
 @pytest.mark.parametrize(("epsilon", "threshold", "step"), [(2.0, 5, 1 / 36), (9.0, 1, 1 / 8), (36.0, 1, 1 / 4)])
 def test_ringmaster(epsilon: float, threshold: int, step: float) -> None:
     """L = 2, sigma² = 9: R = ceil(9/epsilon); min(1/(4·R), epsilon/72)."""
-    assert ringmaster_threshold(3.0, epsilon) == threshold
     assert ringmaster_step(2.0, 3.0, epsilon, threshold) == step
 
 

@@ -10,23 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from studies.theorems import RateTerms, rate_terms
+from tests.theory.proof import printed_rate_terms, transition_matrix
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import (
     Convention,
-    RateTerms,
     Setting,
     closed_bound,
     lemma_constants,
-    printed_rate_terms,
     proof_constants,
-    rate_terms,
     recursion_bound,
     recursion_bound_for,
     rough_bound,
-    transition_matrix,
 )
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)

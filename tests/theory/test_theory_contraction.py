@@ -8,21 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.theory.proof import (
+    conservative_factor,
+    contraction_factor,
+    transition_matrix,
+)
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
-from areabench.theory.theorem1 import (
-    changeover_beta,
-    changeover_iteration,
-    conservative_factor,
-    contraction_beta,
-    contraction_factor,
-    lyapunov_weights,
-    step_limit,
-    theorem_schedule,
-    transition_matrix,
-)
+from areabench.theory.theorem1 import contraction_beta, lyapunov_weights, step_limit, theorem_schedule
 
 RATES = st.lists(st.floats(0.01, 100), min_size=1, max_size=6)
 CURVATURES = st.builds(lambda mu, ratio: Constants(mu, mu * ratio, 1.0, 1.0), st.floats(0.01, 100), st.floats(1, 1000))
@@ -126,24 +121,3 @@ def test_conservative_factor_is_never_below_rho(probability: float, beta: float)
 def test_step_too_large_for_a_contraction() -> None:
     with pytest.raises(UserError, match=r"the step size is 2\.0, the limit is below 4/\(M gamma\) = 2\.0"):
         contraction_beta(2.0, 2, 1.0)
-
-
-@given(st.floats(0.001, 1.9))
-def test_changeover_beta_has_the_excess(excess: float) -> None:
-    beta = changeover_beta(excess)
-    assert (1 - contraction_factor(1.0, beta)) / (1 - conservative_factor(1.0, beta)) == pytest.approx(1 + excess)
-
-
-def test_changeover_by_hand() -> None:  # excess 5/7: 1 + r + r² = 7/4, r = 1/2, beta = 1/8, alpha = 7/2 for M gamma = 1
-    schedule = theorem_schedule(Constants(mu=1.0, L=1.0, sigma=1.0, zeta=1.0), 1, 0.5)  # c = d = 96
-    assert changeover_beta(5 / 7) == pytest.approx(1 / 8)
-    assert changeover_iteration(schedule, 1, 1.0, excess=5 / 7) == 0
-    k = changeover_iteration(schedule, 1, 1.0)
-    factors = [contraction_beta(schedule.step_size(k + shift), 1, 1.0) for shift in (-1, 0)]
-    ratios = [(1 - contraction_factor(0.5, beta)) / (1 - conservative_factor(0.5, beta)) for beta in factors]
-    assert ratios[0] > 1.05 >= ratios[1]
-
-
-def test_changeover_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"the excess is 2\.0, the limits are above 0 and below 2"):
-        changeover_beta(2.0)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.methods.table import answer
+from tests.theory.proof import contraction_factor, transition_matrix
 
 from areabench.engine.messages import Order
 from areabench.engine.server import Server
@@ -27,12 +28,10 @@ from areabench.theory.theorem1 import (
     Setting,
     StepLimit,
     contraction_beta,
-    contraction_factor,
     lemma_constants,
     lyapunov_weights,
     step_limit,
     theorem_schedule,
-    transition_matrix,
 )
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies.theorems import RateTerms, rate_terms
 from tests.methods.table import answer
+from tests.theory.proof import printed_rate_terms
 
 from areabench.arrays import Vector
 from areabench.engine.client import Client
@@ -18,7 +20,7 @@ from areabench.engine.server import Server
 from areabench.methods.area import area
 from areabench.theory.constants import Constants, LipschitzConstants
 from areabench.theory.probabilities import EventProbabilities
-from areabench.theory.theorem1 import Convention, RateTerms, Setting, lyapunov_weights, printed_rate_terms, rate_terms
+from areabench.theory.theorem1 import Convention, Setting, lyapunov_weights
 from areabench.theory.theorem2 import lipschitz_bound, lipschitz_step_size, local_error
 
 HALVES = EventProbabilities(np.array([0.5]), 0.5)

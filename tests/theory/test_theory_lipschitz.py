@@ -9,20 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from studies.theorems import time_penalty
+from tests.theory.proof import bound_by_iterations, bound_by_time
 
 from areabench.errors import UserError
 from areabench.theory.constants import LipschitzConstants
 from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import Convention
-from areabench.theory.theorem2 import (
-    best_server_rate,
-    bound_by_iterations,
-    bound_by_time,
-    lipschitz_bound,
-    lipschitz_bound_for,
-    lipschitz_step_size,
-    time_penalty,
-)
+from areabench.theory.theorem2 import best_server_rate, lipschitz_bound, lipschitz_step_size
 
 EVENTS = EventProbabilities(np.array([0.25, 0.25]), 0.5)  # 1/p_s + 2 q_bar = 2 + 8 = 10
 PROBLEM = LipschitzConstants(B=2.0, sigma=1.0, start_distance=3.0)
@@ -44,7 +38,7 @@ def test_bound_with_first_round_by_hand() -> None:
 @given(st.floats(0.1, 10), st.integers(1, 20), st.integers(1, 10**6))
 def test_theorem_s_step_size_is_the_best_one(factor: float, local_steps: int, iterations: int) -> None:
     best = lipschitz_step_size(PROBLEM, EVENTS, local_steps, iterations)
-    other = lipschitz_bound_for(PROBLEM, EVENTS, local_steps, iterations, best * factor, Convention.APPENDIX)
+    other = lipschitz_bound(PROBLEM, EVENTS, local_steps, iterations, Convention.APPENDIX, best * factor)
     assert other >= lipschitz_bound(PROBLEM, EVENTS, local_steps, iterations, Convention.APPENDIX) * (1 - 1e-12)
 
 
@@ -127,5 +121,3 @@ def test_lipschitz_out_of_range() -> None:
         lipschitz_step_size(PROBLEM, EVENTS, 1, 0)
     with pytest.raises(UserError, match=r"local steps M is 0"):
         lipschitz_step_size(PROBLEM, EVENTS, 0, 1)
-    with pytest.raises(UserError, match=r"time in seconds is 0\.0"):
-        bound_by_time(PROBLEM, np.ones(2), 1.0, 1, 0.0)

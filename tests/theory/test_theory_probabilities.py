@@ -9,14 +9,7 @@ import pytest
 
 from areabench.errors import UserError
 from areabench.theory.constants import Constants, LipschitzConstants, delta
-from areabench.theory.probabilities import (
-    EventProbabilities,
-    measured_probabilities,
-    poisson_probabilities,
-    server_rate_of_period,
-    server_rate_of_poisson,
-    server_rate_of_updates,
-)
+from areabench.theory.probabilities import EventProbabilities, measured_probabilities, poisson_probabilities
 
 
 def test_poisson_probabilities_of_two_clients() -> None:
@@ -57,23 +50,13 @@ def test_probabilities_that_are_no_distribution() -> None:
         EventProbabilities(np.array([0.5, 0.0]), 0.5)
 
 
-def test_server_rates_of_criteria() -> None:
-    assert server_rate_of_updates(np.array([1.0, 3.0]), 8) == 0.5
-    assert server_rate_of_period(0.25) == 4.0
-    assert server_rate_of_poisson(3.0) == 3.0
-
-
-def test_server_rates_out_of_range() -> None:
-    with pytest.raises(UserError, match=r"updates per server step is 0, the least is 1"):
-        server_rate_of_updates(np.array([1.0]), 0)
+def test_rates_out_of_range() -> None:
     with pytest.raises(UserError, match=r"the rate of client 1 is -1\.0, the limit is above 0"):
-        server_rate_of_updates(np.array([1.0, -1.0]), 1)
+        poisson_probabilities(np.array([1.0, -1.0]), 1.0)
     with pytest.raises(UserError, match=r"there are 0 rates"):
         poisson_probabilities(np.array([]), 1.0)
-    with pytest.raises(UserError, match=r"period in seconds is 0\.0"):
-        server_rate_of_period(0.0)
     with pytest.raises(UserError, match=r"the server's rate is inf"):
-        server_rate_of_poisson(float("inf"))
+        poisson_probabilities(np.array([1.0]), float("inf"))
 
 
 def test_strongly_convex_constants() -> None:

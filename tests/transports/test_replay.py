@@ -318,7 +318,7 @@ def test_metrics_of_more_snapshots_than_are_evaluated_at_once(record: Recorded) 
     assert with_metrics(run).metrics == MetricsResult(301, 301, 301, None)
 
 
-@pytest.mark.parametrize("column", ["train_loss", "test_accuracy", "average_loss", "average_accuracy", "score_gap"])
+@pytest.mark.parametrize("column", ["train_loss", "test_accuracy", "average_loss", "average_accuracy"])
 @pytest.mark.parametrize("events", [True, False])
 def test_a_metric_that_was_changed_is_found(record: Recorded, column: str, events: bool) -> None:
     settings = Record(interval_s=0.2, average=True, events=events)

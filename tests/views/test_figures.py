@@ -36,7 +36,7 @@ from areabench.experiment.records import (
 )
 from areabench.problems import datasets
 from areabench.problems.splits import count_labels
-from areabench.results.grouping import arrange, choose
+from areabench.results.grouping import arrange
 from areabench.results.statistics import SpreadName, band, staleness_shares
 from areabench.sweeps.read import Result
 
@@ -114,21 +114,21 @@ def test_one_page_with_one_row_per_rates_setting_and_methods_in_one_order() -> N
     results = [result("s-fedavg"), result("area", rates=NormalRates()), result("area", 3.0), result("area", 0.1)]
     (page,) = arrange(results)
     assert page.slug == ""
-    assert [row.rates for row in page.rows] == [UniformRates(), NormalRates()]
-    assert [one.label for one in page.rows[0].contenders] == ["AREA", "S-FedAvg"]
-    assert [cell.step_size for cell in page.rows[0].contenders[0].cells] == [0.1, 3.0]
+    assert list(page.rows) == [UniformRates(), NormalRates()]
+    assert [one.label for one in page.rows[UniformRates()]] == ["AREA", "S-FedAvg"]
+    assert [cell.step_size for cell in page.entries[0].cells] == [0.1, 3.0]
 
 
 def test_trials_are_those_that_differ_in_the_seed_only() -> None:
     (page,) = arrange([result(seed=1), result(seed=2), result("fedbuff", seed=1)])
-    assert [len(one.cells[0].results) for one in page.rows[0].contenders] == [2, 1]
+    assert [len(one.cells[0].results) for one in page.entries] == [2, 1]
 
 
 def test_a_user_method_is_on_the_page_of_the_others() -> None:
     method = OwnMethod(name="mine:make", step_size=1.0)
     own = replace(EXPERIMENT, name="own", module_folders=("/there",), method=method)
     (page,) = arrange([result("fedbuff"), replace(result(), experiment=own)])
-    assert [one.label for one in page.rows[0].contenders] == ["FedBuff", "make"]
+    assert [one.label for one in page.entries] == ["FedBuff", "make"]
     assert page.slug == ""
 
 
@@ -145,7 +145,7 @@ def test_pages_that_differ_have_names_and_titles_that_differ() -> None:
 
 def test_methods_that_step_after_other_numbers_of_updates_share_a_page_and_say_so() -> None:
     (page,) = arrange([result(), result("fedbuff", aggregation=EveryUpdates(updates=8))])
-    assert [one.label for one in page.rows[0].contenders] == ["AREA (Δ = 4)", "FedBuff (Δ = 8)"]
+    assert [one.label for one in page.entries] == ["AREA (Δ = 4)", "FedBuff (Δ = 8)"]
     assert page.slug == ""
 
 
@@ -164,7 +164,7 @@ def test_variants_of_a_method_are_distinguished() -> None:
     eta = result("fedbuff")
     other = replace(eta, experiment=replace(eta.experiment, method=FedBuff(step_size=1.0, server_step_size=0.5)))
     (page,) = arrange([eta, other])
-    first, second = page.rows[0].contenders
+    first, second = page.entries
     assert (first.label, second.label) == (
         "FedBuff (server_step_size = none)",
         "FedBuff (server_step_size = 0.5)",
@@ -223,20 +223,20 @@ def test_best_step_size_has_no_diverged_trial_and_the_highest_accuracy() -> None
     good, better = result(step_size=1.0, accuracy=(0, 0, 70)), result(step_size=2.0, accuracy=(0, 0, 75))
     best = [result(step_size=3.0, accuracy=(0, 0, 90)), result(step_size=3.0, seed=1, diverged=True)]
     (page,) = arrange([good, better, *best])
-    contender = page.rows[0].contenders[0]
-    chosen = choose(contender, {})
+    entry = page.entries[0]
+    chosen = entry.cell_to_draw({})
     assert chosen is not None
     assert chosen.step_size == 2.0
-    assert choose(contender, {"area": 3.0}) is contender.cells[2]
-    assert choose(contender, {"area": 4.0}) is None
-    assert choose(contender, {"fedbuff": 3.0}) is contender.cells[1]
+    assert entry.cell_to_draw({"area": 3.0}) is entry.cells[2]
+    assert entry.cell_to_draw({"area": 4.0}) is None
+    assert entry.cell_to_draw({"fedbuff": 3.0}) is entry.cells[1]
 
 
 def test_best_step_size_without_accuracy_has_the_lowest_loss() -> None:
     nothing = (NAN, NAN, NAN)
     losses = {1.0: (4.0, 3.0, 2.0), 2.0: (4.0, 3.0, 1.0), 3.0: (4.0, 3.0, 1.5)}
     (page,) = arrange([result(step_size=size, accuracy=nothing, loss=loss) for size, loss in losses.items()])
-    chosen = choose(page.rows[0].contenders[0], {})
+    chosen = page.entries[0].cell_to_draw({})
     assert chosen is not None
     assert chosen.step_size == 2.0
     assert page.quantities == ("train_loss",)

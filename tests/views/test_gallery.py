@@ -228,7 +228,6 @@ def test_table_has_the_means_of_the_frame(swept: Sweep) -> None:
     ]  # fmt: skip
     means = swept.frame.groupby(["method", "step_size"]).final_loss.mean()
     assert table.loss_mean.tolist() == pytest.approx(means.tolist())
-    assert table.paper_loss_mean.isna().all()  # the paper shows nothing of this
 
 
 def test_title_and_suffix(two: Run, tmp_path: Path) -> None:

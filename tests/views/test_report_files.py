@@ -13,7 +13,8 @@ from tests.support.edited import edited
 from tests.support.texts import logistic
 
 from areabench.cli.main import main
-from areabench.cli.parser import build_parser, span
+from areabench.cli.parser import build_parser
+from areabench.cli.report import time_span
 from areabench.engine.events import Kind
 from areabench.errors import RunFileError
 from areabench.experiment.fields import OwnPart
@@ -175,7 +176,7 @@ def test_a_run_is_made_again_beside_the_first(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("text", "expected"), [("0:2.5", (0.0, 2.5)), (":3", (0.0, 3.0)), ("1:", (1.0, np.inf))])
 def test_a_part_of_a_run(text: str, expected: tuple[float, float]) -> None:
-    assert span(text) == expected
+    assert time_span(text) == expected
 
 
 @pytest.mark.parametrize("text", ["5", "3:2", "a:b", "-1:2", "2:2"])

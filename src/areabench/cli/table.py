@@ -1,100 +1,102 @@
-"""`areabench table` and `areabench export`: tables of sweeps and runs, for people and for programs."""
+"""`areabench table`: tables of sweeps."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from areabench.cli import CommandContext
+from areabench.cli import Command, CommandContext
+from areabench.cli.options import json_option, spread_option, target_option
 from areabench.errors import UserError
-from areabench.files import write_text
-from areabench.results.grouping import Page, build_tables
-from areabench.results.retention import Rule, named_rule, rule_of
-from areabench.results.statistics import SpreadName
-from areabench.results.table import cell_values
-from areabench.sweeps.read import Sweep, open_finished
-from areabench.views.styled import Styled, counted
-from areabench.views.tables.forms import Sheet, to_csv, to_latex, to_markdown, to_text
-from areabench.views.tables.sheets import difference_sheet, paper_sheet, plain_sheet
+
+if TYPE_CHECKING:
+    from areabench.results.grouping import Comparison
+    from areabench.results.statistics import SpreadName
+    from areabench.views.tables.forms import Sheet
 
 _FORM_OF_SUFFIX = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
-@dataclass(frozen=True)
-class TitledTable:
-    """A table of a sweep, with the sweep's name and what to print above the table."""
+def table_options(parser: argparse.ArgumentParser) -> None:
+    """Folders of sweeps, the step sizes to keep, and the form of the table."""
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folder of a sweep")
+    parser.add_argument(
+        "--keep", choices=("best", "all"),
+        help="step sizes: of each method the best by --metric on half of the trials, shown on the others, or all "
+        "(default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", choices=("accuracy", "loss", "time"), default="accuracy", help="for --keep best (default accuracy)"
+    )
+    target_option(parser, "that rho is the time to")
+    spread_option(parser, "after a mean")
+    parser.add_argument(
+        "--format", choices=("text", "markdown", "latex", "csv"), default="text", help="printed form (default text)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path,
+        help="write instead: a file (.txt, .md, .tex, .csv), or a folder for NAME.md, NAME.tex and NAME.csv",
+    )  # fmt: skip
+    json_option(parser)
 
-    sweep: str
-    title: str
-    table: Page
 
-    def sheets(self, spread: SpreadName, *, with_paper: bool) -> list[Sheet]:
-        """The table with every cell as text; and the differences from the best, except in the form of the paper."""
-        if with_paper:
-            return [paper_sheet(self.table, self.title, self.sweep)]
-        plain = plain_sheet(self.table, self.title, self.sweep, spread)
-        apart = difference_sheet(self.table, self.title, self.sweep) if spread == "interval" else None
-        return [plain] if apart is None else [plain, apart]
-
-
-def table(options: argparse.Namespace, context: CommandContext) -> int:
+def table_command(options: argparse.Namespace, context: CommandContext) -> int:
     """Print the tables of some sweeps, or write them."""
-    form, output, with_paper = options.format, options.output, options.paper
-    if with_paper and options.spread == "interval":
-        raise UserError("--spread interval: the paper has only the range over trials; leave it or --paper out")
-    spread: SpreadName = options.spread or "interval"
-    if options.json and (output or form != "text"):
+    from areabench.results.grouping import comparisons_of
+    from areabench.results.retention import named_rule
+    from areabench.results.table import cell_values
+    from areabench.sweeps.read import open_finished
+
+    if options.json and (options.output or options.format != "text"):
         raise UserError("--json: is printed and has a form of its own; leave out --output and --format")
-    rule = named_rule(options.keep or "paper-rule", options.metric, options.bound, options.gap, options.target)
-    _check_target(options.target)
-    if output is not None:
-        _check_output(output, form)
+    rule = named_rule(options.keep or "all", options.metric, options.target)
+    if not 0 < options.target <= 100:
+        raise UserError(f"--target {options.target:g}: must be above 0 and at most 100, in percent of test accuracy")
+    if options.output is not None:
+        _check_output(options.output, options.format)
+    spread: SpreadName = options.spread or "interval"
     sweeps = open_finished(options.folders)
+    names = [sweep.plan.name for sweep in sweeps]
+    if options.output is not None and _is_folder(options.output) and len(set(names)) < len(names):
+        repeated = min(name for name in names if names.count(name) > 1)
+        raise UserError(f"{options.output}: two sweeps are called {repeated}; write them to two folders")
+    comparisons: list[Comparison] = []
     for sweep in sweeps:
         if sweep.tuning is not None and options.keep is not None:
             raise UserError(f"--keep {options.keep}: {sweep.folder} is tuned and has made its choice; leave it out")
-    by_sweep = [_titled(sweep, rule, options.target) for sweep in sweeps]
-    tables = [titled for of_sweep in by_sweep for titled in of_sweep]
-    if output is not None:
-        write_tables(by_sweep, output, spread, with_paper=with_paper)
-    elif form != "text":
-        print(render(tables, form, spread, with_paper=with_paper), end="")
+        try:
+            comparisons += comparisons_of(sweep, rule, options.target)
+        except UserError as error:
+            raise UserError(f"{sweep.folder}: {error}") from error
+    if options.output is not None:
+        _write_tables(comparisons, options, spread)
+    elif options.format != "text":
+        print(render(comparisons, options.format, spread), end="")
     else:
-        cells = [(titled.sweep, titled.table) for titled in tables]
         context.output.answer(
-            lambda: render(tables, form, spread, with_paper=with_paper),
-            lambda: {"target_accuracy": options.target, "cells": list(cell_values(cells, with_paper=with_paper))},
+            lambda: render(comparisons, "text", spread),
+            lambda: {"target_accuracy": options.target, "cells": list(cell_values(comparisons))},
         )
     return 0
 
 
-def export(options: argparse.Namespace, context: CommandContext) -> int:
-    """Write a run or a sweep as plain tables."""
-    from areabench import api
-
-    paths = api.export(options.source, options.output, to=options.to, force=options.force)
-    context.output.answer(lambda: "".join(f"{path}\n" for path in paths), lambda: {"files": paths})
-    return 0
-
-
-def render(tables: Sequence[TitledTable], form: str, spread: SpreadName = "interval", *, with_paper: bool) -> str:
+def render(comparisons: Sequence[Comparison], form: str, spread: SpreadName = "interval") -> str:
     """Tables in a printed form: text, markdown, latex or csv."""
+    from areabench.results.table import CELL_COLUMNS, cell_values
+    from areabench.views.styled import Styled
+    from areabench.views.tables.forms import as_csv, as_latex, as_markdown, as_text
+    from areabench.views.tables.sheets import sheets_of
+
     if form == "csv":
-        return to_csv([(titled.sweep, titled.table) for titled in tables], with_paper=with_paper)
-    forms: dict[str, Callable[[Sheet], str]] = {"text": to_text, "markdown": to_markdown, "latex": to_latex}
+        return as_csv(CELL_COLUMNS, cell_values(comparisons))
+    forms: dict[str, Callable[[Sheet], str]] = {"text": as_text, "markdown": as_markdown, "latex": as_latex}
     write = forms[form]
-    sheets = [sheet for titled in tables for sheet in titled.sheets(spread, with_paper=with_paper)]
-    return Styled("\n").join(map(write, sheets))
+    return Styled("\n").join(write(sheet) for comparison in comparisons for sheet in sheets_of(comparison, spread))
 
 
-# ---------------------------------------------------------------------------------------------------- checking
-
-
-def _check_target(target: float) -> None:
-    if not 0 < target <= 100:
-        raise UserError(f"--target {target:g}: must be above 0 and at most 100, in percent of test accuracy")
+# ---------------------------------------------------------------------------------------------------- writing
 
 
 def _check_output(output: Path, form: str) -> None:
@@ -114,49 +116,22 @@ def _is_folder(output: Path) -> bool:
     return output.is_dir() or not output.suffix
 
 
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-def _titled(sweep: Sweep, rule: Rule, target: float) -> list[TitledTable]:
-    try:
-        rule = rule_of(sweep, rule)
-        tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
-    except UserError as error:
-        raise UserError(f"{sweep.folder}: {error}") from error
-    if rule.name == "published" and not any(table.cells for table in tables):
-        raise UserError(f"{sweep.folder}: the paper shows none of its runs; keep them another way: --keep all")
-    return [TitledTable(sweep.plan.name, _title(sweep, table), table) for table in tables]
-
-
-def _title(sweep: Sweep, table: Page) -> str:
-    """The sweep's own title and the setting, without repetition, and how many runs failed."""
-    own = sweep.plan.title or sweep.plan.name
-    title = table.title if table.title.startswith(own) else f"{own}: {table.title}"
-    clock = "" if sweep.transport == "simulator" else ", in real time"
-    failed = f" ({counted(len(sweep.failures), 'run')} failed, see failures.csv)" if sweep.failures else ""
-    return title + clock + failed
-
-
-# ---------------------------------------------------------------------------------------------------- writing
-
-
-def write_tables(
-    by_sweep: Sequence[Sequence[TitledTable]], output: Path, spread: SpreadName = "interval", *, with_paper: bool
-) -> None:
+def _write_tables(comparisons: Sequence[Comparison], options: argparse.Namespace, spread: SpreadName) -> None:
     """Write all tables to a file, or those of each sweep to three files in a folder."""
-    if not _is_folder(output):
-        tables = [titled for of_sweep in by_sweep for titled in of_sweep]
-        _write(output, render(tables, _FORM_OF_SUFFIX[output.suffix], spread, with_paper=with_paper))
-        return
-    names = [of_sweep[0].sweep for of_sweep in by_sweep]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{output}: two sweeps are called {repeated[0]}; write them to two folders")
-    for name, of_sweep in zip(names, by_sweep, strict=True):
-        for suffix in (".md", ".tex", ".csv"):
-            text = render(of_sweep, _FORM_OF_SUFFIX[suffix], spread, with_paper=with_paper)
-            _write(output / f"{name}{suffix}", text)
+    from areabench.files import write_text
+
+    output: Path = options.output
+    paths = {output: comparisons}
+    if _is_folder(output):
+        by_sweep: dict[str, list[Comparison]] = {}
+        for comparison in comparisons:
+            by_sweep.setdefault(comparison.sweep, []).append(comparison)
+        paths = {
+            output / f"{name}{suffix}": found for name, found in by_sweep.items() for suffix in (".md", ".tex", ".csv")
+        }
+    for path, found in paths.items():
+        write_text(path, render(found, _FORM_OF_SUFFIX[path.suffix], spread))
+        print(f"table: {path}")
 
 
-def _write(path: Path, text: str) -> None:
-    write_text(path, text)
-    print(f"table: {path}")
+COMMAND = Command("runs/grid --keep best", table_options, table_command)

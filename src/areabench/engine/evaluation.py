@@ -45,8 +45,7 @@ def evaluate_models(
     columns = {
         item.name: np.concatenate([getattr(part, item.name) for part in found])[order] for item in fields(Metrics)
     }
-    for name in ("train_loss", "score_gap"):
-        columns[name] = np.where(wanted, columns[name], np.nan)
+    columns["train_loss"] = np.where(wanted, columns["train_loss"], np.nan)
     return Metrics(**columns)
 
 

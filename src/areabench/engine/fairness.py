@@ -100,30 +100,26 @@ def trace_counts(traces: Traces, duration_s: float) -> Floats:
 
 def poisson_interval(mean: Floats, chance: float) -> tuple[Floats, Floats]:
     """Counts that a Poisson variable stays between, both included, but for `chance`; each end has half of that."""
-    from scipy.special import pdtr  # takes long to import, and no worker rank needs it
+    from scipy.special import pdtr, pdtrik  # takes long to import, and no worker rank needs it
 
-    top = np.ceil(mean + 40 * np.sqrt(mean) + 100)
-    return _interval(lambda count: pdtr(count, mean), top, chance)
+    def quantile(level: float) -> Floats:
+        return _least_count(pdtrik(level, mean), lambda count: pdtr(count, mean), level)
+
+    return quantile(chance / 2), quantile(1 - chance / 2)
 
 
 def binomial_interval(trials: int, share: float, chance: float) -> tuple[float, float]:
     """Likewise of a binomial variable."""
-    from scipy.special import bdtr
+    from scipy.special import bdtr, bdtrik
 
-    low, high = _interval(lambda count: bdtr(count, trials, share), np.array([float(trials)]), chance)
-    return float(low[0]), float(high[0])
+    def quantile(level: float) -> float:
+        return float(_least_count(bdtrik(level, trials, share), lambda count: bdtr(count, trials, share), level))
 
-
-def _interval(cumulative: Callable[[Floats], Floats], top: Floats, chance: float) -> tuple[Floats, Floats]:
-    """The least counts at which the cumulative distribution exceeds half of the chance, and reaches the rest."""
-    return _least(cumulative, chance / 2, top), _least(cumulative, 1 - chance / 2, top)
+    return quantile(chance / 2), quantile(1 - chance / 2)
 
 
-def _least(cumulative: Callable[[Floats], Floats], level: float, top: Floats) -> Floats:
-    """The least counts, up to `top`, whose cumulative probability is above `level`; by bisection, all at once."""
-    below, above = np.full(len(top), -1.0), top.copy()
-    while (above - below > 1).any():
-        middle = np.floor((below + above) / 2)
-        enough = (cumulative(np.maximum(middle, 0)) > level) & (middle >= 0)
-        above, below = np.where(enough, middle, above), np.where(enough, below, middle)
-    return above
+def _least_count(inverse: Floats, cumulative: Callable[[Floats], Floats], level: float) -> Floats:
+    """The least count with a cumulative probability above `level`, from the inverse of the continued distribution."""
+    count = np.ceil(np.nan_to_num(inverse))  # NaN where level is below the probability of 0
+    below = np.maximum(count - 1, 0)  # the inverse may be rounded up
+    return np.where(cumulative(below) > level, below, count)

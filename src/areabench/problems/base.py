@@ -19,7 +19,6 @@ class Metrics:
     train_loss: NDArray[np.float64]
     test_accuracy: NDArray[np.float64]  # percent
     squared_distance: NDArray[np.float64]  # to the minimiser
-    score_gap: NDArray[np.float64]  # greatest lead of a wrong class over the right one on the training data
 
     @classmethod
     def of(
@@ -29,7 +28,7 @@ class Metrics:
         squared_distance: Sequence[float] | NDArray[np.float64] | None = None,
     ) -> Metrics:
         """The metrics that a problem defines; the others are NaN."""
-        given = (train_loss, test_accuracy, squared_distance, None)
+        given = (train_loss, test_accuracy, squared_distance)
         undefined = np.full(len(train_loss), np.nan)
         return cls(*(undefined if each is None else np.asarray(each, dtype=np.float64) for each in given))
 

@@ -115,25 +115,24 @@ class HingeProblem:
         There is no distance to the minimiser, which is never unique: adding the same vector to all w_c changes nothing.
         """
         count = len(models)
-        loss, gap, accuracy = np.full(count, np.nan), np.full(count, np.nan), np.empty(count)
+        loss, accuracy = np.full(count, np.nan), np.empty(count)
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for number, model in enumerate(models):
                 weights = model.reshape(self.shape)
                 accuracy[number] = 100.0 * self._test_hits(weights) / len(self.data.test_labels)
                 if with_loss:
-                    loss[number], gap[number] = self._train_loss(weights)
-        return Metrics(loss, accuracy, np.full(count, np.nan), gap)
+                    loss[number] = self._train_loss(weights)
+        return Metrics(loss, accuracy, np.full(count, np.nan))
 
-    def _train_loss(self, weights: Floats) -> tuple[float, float]:
-        """Loss and score gap of a model of shape (classes, features)."""
-        total, gap = 0.0, 0.0
+    def _train_loss(self, weights: Floats) -> float:
+        """Loss of a model of shape (classes, features)."""
+        total = 0.0
         for first in range(0, len(self.held), _ROWS_AT_ONCE):
             rows = self.held[first : first + _ROWS_AT_ONCE]
             scores, labels = self.inputs(rows) @ weights.T, self.data.train_labels[rows]
             right = scores[np.arange(len(labels)), labels]
             total += float((with_margin(scores, labels).max(axis=1) - right).sum())
-            gap = max(gap, float((scores.max(axis=1) - right).max()))
-        return total / len(self.held), gap
+        return total / len(self.held)
 
     def _test_hits(self, weights: Floats) -> int:
         """Number of test samples whose right class scores highest; of equal scores the first class counts."""

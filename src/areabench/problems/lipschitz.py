@@ -132,7 +132,7 @@ class DrawnProblem:
         offsets = points - self.optimum.minimiser
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             loss = np.mean([function.losses(points) for function in self.functions], axis=0) if with_loss else nothing
-            return Metrics(loss, nothing, np.einsum("md,md->m", offsets, offsets), nothing)
+            return Metrics(loss, nothing, np.einsum("md,md->m", offsets, offsets))
 
 
 # ---------------------------------------------------------------------------------------------------- l1 regression

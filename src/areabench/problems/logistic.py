@@ -82,16 +82,16 @@ class LogisticProblem:
     def evaluate(self, models: Sequence[Vector], *, with_loss: bool = True) -> Metrics:
         """Loss with regulariser over all training images, if asked for, and accuracy (%) over all test images."""
         count = len(models)
-        loss, gap, correct = np.full(count, np.nan), np.full(count, np.nan), np.zeros(count)
+        loss, correct = np.full(count, np.nan), np.zeros(count)
         per_pass = max(1, _COLUMNS_AT_ONCE // self.shape[0])
         for first in range(0, count, per_pass):
             chosen = slice(first, first + per_pass)
             weights = np.stack([model.reshape(self.shape) for model in models[chosen]])
             if with_loss:
-                loss[chosen], gap[chosen] = self._train_loss(weights)
+                loss[chosen] = self._train_loss(weights)
             correct[chosen] = self._test_hits(weights)
         accuracy = 100.0 * correct / len(self.data.test_labels)
-        return Metrics(loss, accuracy, self._squared_distance(models), gap)
+        return Metrics(loss, accuracy, self._squared_distance(models))
 
     def _squared_distance(self, models: Sequence[Vector]) -> NDArray[np.float64]:
         """Squared distances to the minimiser, if the settings ask for them."""
@@ -108,20 +108,19 @@ class LogisticProblem:
         scores: NDArray[np.float32] = flat.reshape(len(weights), self.shape[0], features.shape[0])
         return scores
 
-    def _train_loss(self, weights: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Loss and score gap of each model."""
-        data, total, gap = self.data, np.zeros(len(weights)), np.zeros(len(weights))
+    def _train_loss(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        """Loss of each model."""
+        data, total = self.data, np.zeros(len(weights))
         for first in range(0, len(data.train_labels), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
             scores, labels = self._scores(weights, data.train_features[rows]), data.train_labels[rows]
             highest, right = scores.max(axis=1), scores[:, labels, np.arange(len(labels))]
-            gap = np.maximum(gap, (highest - right).max(axis=1))
             total -= right.sum(axis=1, dtype=np.float64)
             np.exp(np.subtract(scores, highest[:, None, :], out=scores), out=scores)
             total += (highest + np.log(scores.sum(axis=1))).sum(axis=1, dtype=np.float64)
         squares = np.einsum("mcf,mcf->m", weights, weights, dtype=np.float64)
         total += 0.5 * self.settings.regularisation * len(data.train_labels) * squares
-        return total / len(data.train_labels), gap
+        return total / len(data.train_labels)
 
     def _test_hits(self, weights: NDArray[Any]) -> NDArray[np.float64]:
         data, hits = self.data, np.zeros(len(weights))

@@ -194,7 +194,7 @@ class QuadraticProblem:
             loss = self.minimum + 0.5 * np.einsum("md,md->m", offsets @ self.mean_hessian, offsets)
             squared_distance = np.einsum("md,md->m", offsets, offsets)
         nothing = np.full(len(models), np.nan)
-        return Metrics(loss if with_loss else nothing, nothing, squared_distance, nothing)
+        return Metrics(loss if with_loss else nothing, nothing, squared_distance)
 
 
 class LocalQuadratic:

@@ -209,7 +209,7 @@ class TorchProblem:
                 loss, accuracy = self._train_loss(models) if with_loss else nothing, self._test_accuracy(models)
         finally:
             self.flat.module.train()
-        return Metrics(loss, accuracy, nothing, nothing)
+        return Metrics(loss, accuracy, nothing)
 
     def _train_loss(self, models: Sequence[Vector]) -> NDArray[np.float64]:
         total = np.zeros(len(models))

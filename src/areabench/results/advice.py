@@ -14,7 +14,6 @@ from areabench.errors import UserError
 from areabench.experiment.method_records import Area, AsyncSgd, Malenia, Rennala, Ringleader, Ringmaster
 from areabench.experiment.problem_records import Hinge, Logistic
 from areabench.experiment.records import (
-    AggregationSettings,
     ConstantSchedule,
     EveryPeriod,
     EveryUpdates,
@@ -54,7 +53,7 @@ from areabench.theory.asynchronous import (
 from areabench.theory.constants import delta
 from areabench.theory.probabilities import EventProbabilities, measured_probabilities
 from areabench.theory.theorem1 import Setting, closed_bound, recursion_bound, step_limit, theorem_schedule
-from areabench.theory.theorem2 import ServerRate, best_server_rate, lipschitz_bound, lipschitz_step_size
+from areabench.theory.theorem2 import best_server_rate, lipschitz_bound, lipschitz_step_size
 
 _LONGEST_RECURSION = 2e8  # iterations times clients and a constant: a few seconds
 _AS_CLIENTS = 1000  # cost of an iteration without its clients, in clients
@@ -106,7 +105,8 @@ def subject_of(experiment: Experiment, measured_in: Path | None, cache: Path, *,
         events = event_probabilities(experiment, rates)
         return Subject(experiment, scenario.problem, rates, events, "from the experiment's rates", solve=solve)
     with open_run(measured_in) as run:
-        count, duration_s = len(run.served), run.status.end_s
+        count = len(run.served)
+        duration_s = run.status.end_s
         if count != experiment.clients.count:
             raise UserError(
                 f"--from {measured_in}: has {count} clients, the experiment has {experiment.clients.count}; give a run "
@@ -197,16 +197,33 @@ class Findings:
 
 def find(subject: Subject) -> Findings:
     """Work everything out; what takes long only where the subject was asked to be solved."""
-    experiment, suggested = subject.experiment, suggestion(subject)
+    experiment = subject.experiment
+    suggested = suggestion(subject)
+    events = subject.probabilities
+    slowest = int(events.clients.argmin())
+    best = best_server_rate(subject.rates)
     return Findings(
         problem=experiment.problem.name,
         clients=experiment.clients.count,
         local_steps=experiment.clients.local_steps,
         method=experiment.method.name,
-        events=_events(subject),
-        theorem1=None if subject.theorem1 is None else _theorem1_findings(subject, subject.theorem1),
-        theorem2=None if subject.theorem2 is None else _theorem2(subject, subject.theorem2),
-        server=_server(subject),
+        events=Events(
+            p_min=events.minimum,
+            slowest=slowest if events.clients[slowest] <= events.server else -1,
+            p_s=events.server,
+            q_bar=events.mean_inverse,
+            r_p=events.server_ratio,
+            source=subject.source,
+        ),
+        theorem1=None if subject.theorem1 is None else _findings1(subject, subject.theorem1),
+        theorem2=None if subject.theorem2 is None else _findings2(subject, subject.theorem2),
+        server=ServerPace(
+            rate=best.rate,
+            updates=best.updates,
+            whole_updates=best.whole_updates,
+            period_s=best.period_s,
+            now=float(events.server / events.clients.sum() * float(subject.rates.sum())),
+        ),
         not_satisfied=tuple(violations(subject)),
         advised=tuple(advised_steps(subject)),
         suggestion=suggested,
@@ -215,35 +232,36 @@ def find(subject: Subject) -> Findings:
     )
 
 
-def _events(subject: Subject) -> Events:
-    events = subject.probabilities
-    slowest = int(events.clients.argmin())
-    return Events(
-        p_min=events.minimum,
-        slowest=slowest if events.clients[slowest] <= events.server else -1,
-        p_s=events.server,
-        q_bar=events.mean_inverse,
-        r_p=events.server_ratio,
-        source=subject.source,
-    )
-
-
-def _theorem1_findings(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
-    known, M = curvature_constants(settings, subject.problem), subject.experiment.clients.local_steps
-    limit, p_min = step_limit(known, M), settings.least_probability or subject.probabilities.minimum
-    steps, iterations = theorem_schedule(known, M, p_min), expected_iterations(subject.experiment, subject.rates)
-    smooth = subject.problem if is_smooth(subject.problem) else None
-    solved = smooth is not None and subject.solved
-    closed, recursive = _bounds(subject, iterations) if solved else (math.nan, math.nan)
+def _findings1(subject: Subject, settings: Theorem1Schedule) -> Theorem1:
+    clients, problem = subject.experiment.clients, subject.problem
+    known = curvature_constants(settings, problem)
+    limit = step_limit(known, clients.local_steps)
+    p_min = settings.least_probability or subject.probabilities.minimum
+    steps = theorem_schedule(known, clients.local_steps, p_min)
+    iterations = expected_iterations(subject.experiment, subject.rates)
+    sigma = zeta = closed = recursive = math.nan
+    if is_smooth(problem) and subject.solved:
+        smooth = smooth_constants(problem)
+        sigma, zeta = smooth.sigma, smooth.zeta
+        setting = Setting(
+            smooth,
+            subject.probabilities,
+            clients.local_steps,
+            start_distance(problem),
+            convention_of(subject.experiment),
+        )
+        closed = closed_bound(setting, iterations)
+        if iterations * (clients.count + _AS_CLIENTS) <= _LONGEST_RECURSION:
+            recursive = float(recursion_bound(setting, iterations)[-1])
     return Theorem1(
         mu=known.mu,
         L=known.L,
         kappa=known.kappa,
         gamma=known.gamma,
-        delta=delta(M),
-        sigma=smooth.sigma if smooth is not None and solved else math.nan,
-        zeta=smooth.zeta if smooth is not None and solved else math.nan,
-        awaits_solution=smooth is not None and not solved,
+        delta=delta(clients.local_steps),
+        sigma=sigma,
+        zeta=zeta,
+        awaits_solution=is_smooth(problem) and not subject.solved,
         c=steps.c,
         d=steps.d,
         D=limit.value,
@@ -254,22 +272,12 @@ def _theorem1_findings(subject: Subject, settings: Theorem1Schedule) -> Theorem1
     )
 
 
-def _bounds(subject: Subject, iterations: int) -> tuple[float, float]:
-    """The closed form, and the proof's recursion unless it takes long."""
-    clients = subject.experiment.clients
-    assert is_smooth(subject.problem)
-    known, distance = smooth_constants(subject.problem), start_distance(subject.problem)
-    setting = Setting(known, subject.probabilities, clients.local_steps, distance, convention_of(subject.experiment))
-    short = iterations * (clients.count + _AS_CLIENTS) <= _LONGEST_RECURSION
-    recursive = float(recursion_bound(setting, iterations)[-1]) if short else math.nan
-    return closed_bound(setting, iterations), recursive
-
-
-def _theorem2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
-    problem = subject.problem
+def _findings2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
+    problem, events = subject.problem, subject.probabilities
     if settings.distance is None and not subject.solved:
         return Theorem2()
-    known, M = lipschitz_constants(settings, problem), subject.experiment.clients.local_steps
+    known = lipschitz_constants(settings, problem)
+    M = subject.experiment.clients.local_steps
     iterations = settings.iterations or expected_iterations(subject.experiment, subject.rates)
     return Theorem2(
         awaits_solution=False,
@@ -277,16 +285,10 @@ def _theorem2(subject: Subject, settings: Theorem2Schedule) -> Theorem2:
         sigma=known.sigma,
         start_distance=known.start_distance,
         estimated=is_lipschitz(problem) and settings.distance is None and not problem.optimum.exact,
-        alpha=lipschitz_step_size(known, subject.probabilities, M, iterations),
+        alpha=lipschitz_step_size(known, events, M, iterations),
         iterations=iterations,
-        bound=lipschitz_bound(known, subject.probabilities, M, iterations, convention_of(subject.experiment)),
+        bound=lipschitz_bound(known, events, M, iterations, convention_of(subject.experiment)),
     )
-
-
-def _server(subject: Subject) -> ServerPace:
-    best = best_server_rate(subject.rates)
-    now = subject.probabilities.server / subject.probabilities.clients.sum() * float(subject.rates.sum())
-    return ServerPace(best.rate, best.updates, best.whole_updates, best.period_s, float(now))
 
 
 # ---------------------------------------------------------------------------------------------------- suggestion
@@ -304,35 +306,27 @@ def suggestion(subject: Subject) -> Experiment | None:
     applies = isinstance(experiment.method, Area) and (subject.theorem1 or subject.theorem2)
     if not applies or awaits_solution(subject):
         return None
-    best = best_server_rate(subject.rates)
-    criterion = _criterion(experiment.aggregation, best) if subject.counted else experiment.aggregation
+    criterion = experiment.aggregation
+    if subject.counted:
+        best = best_server_rate(subject.rates)
+        match criterion:
+            case EveryUpdates():
+                criterion = EveryUpdates(updates=best.whole_updates)
+            case EveryPeriod():
+                criterion = EveryPeriod(period_s=best.period_s)
+            case PoissonAggregation():
+                criterion = PoissonAggregation(rate=best.rate)
     changed = replace(experiment, aggregation=criterion, method=replace(experiment.method, step_size=1.0))
-    if subject.theorem1:
-        return replace(changed, schedule=_theorem1(subject.theorem1, subject, changed))
+    if settings := subject.theorem1:
+        if subject.measured and settings.least_probability is None:  # the experiment's rates would give another one
+            settings = replace(settings, least_probability=event_probabilities(changed, subject.rates).minimum)
+        return replace(changed, schedule=settings)
     assert subject.theorem2 is not None
     averaged = replace(changed, record=replace(changed.record, average=True))
     if not subject.measured:
         return replace(averaged, schedule=subject.theorem2)
     alpha = theorem2_step(subject.theorem2, changed, subject.problem, subject.rates)
     return replace(averaged, schedule=ConstantSchedule(), method=replace(changed.method, step_size=alpha))
-
-
-def _theorem1(settings: Theorem1Schedule, subject: Subject, changed: Experiment) -> Theorem1Schedule:
-    """With the least probability written down where it was measured: the experiment's rates would give another one."""
-    if not subject.measured or settings.least_probability is not None:
-        return settings
-    return replace(settings, least_probability=event_probabilities(changed, subject.rates).minimum)
-
-
-def _criterion(settings: AggregationSettings, best: ServerRate) -> AggregationSettings:
-    """The same kind of criterion at the best server rate."""
-    match settings:
-        case EveryUpdates():
-            return EveryUpdates(updates=best.whole_updates)
-        case EveryPeriod():
-            return EveryPeriod(period_s=best.period_s)
-        case PoissonAggregation():
-            return PoissonAggregation(rate=best.rate)
 
 
 def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subject: Subject) -> str:
@@ -352,12 +346,13 @@ def step_sizes_in_words(schedule: ScheduleSettings, experiment: Experiment, subj
 
 def advised_steps(subject: Subject) -> Iterator[str]:
     """The step sizes that a method's own theory advises, with their formulas; none where L is not known."""
-    method, M = subject.experiment.method, subject.experiment.clients.local_steps
+    method = subject.experiment.method
+    M = subject.experiment.clients.local_steps
     if subject.theorem1 is None or not isinstance(method, AsyncSgd | Ringmaster | Rennala | Malenia | Ringleader):
         return
-    clients, L = subject.experiment.clients.count, curvature_constants(subject.theorem1, subject.problem).L
+    L = curvature_constants(subject.theorem1, subject.problem).L
     if isinstance(method, AsyncSgd):
-        yield from _advised_async_sgd(method, subject.rates, clients, L)
+        yield from _advised_async_sgd(method, subject.rates, L)
     elif not is_smooth(subject.problem) or not subject.solved:
         remedy = "--solve adds it" if is_smooth(subject.problem) else "this problem does not know it"
         yield f"the step size of {method.name} needs sigma; {remedy}"
@@ -372,7 +367,8 @@ def _advised_by_noise(
     method: Ringmaster | Rennala | Malenia | Ringleader, rates: Rates, L: float, sigma: float
 ) -> Iterator[str]:
     """Epsilon, the squared norm of the gradient that is wanted, is the least that the method's own number is for."""
-    noise, clients = sigma**2, len(rates)
+    noise = sigma**2
+    clients = len(rates)
     match method:
         case Ringmaster(max_delay=R):
             step = ringmaster_step(L, sigma, noise / R, R)
@@ -391,13 +387,13 @@ def _advised_by_noise(
             yield f"B = max(1, t_max/(2·mean t)) = {B:.4g} gradients of each client in a table, from the rates"
 
 
-def _advised_async_sgd(method: AsyncSgd, rates: Rates, clients: int, L: float) -> Iterator[str]:
+def _advised_async_sgd(method: AsyncSgd, rates: Rates, L: float) -> Iterator[str]:
     if method.assignment == "continue":
         tau = slowest_delay(rates)
         step = delay_dependent_step(L, tau)
         slowest = int(rates.argmin())
         yield f"gamma = 1/(4·L·tau_max) = {step:.4g}; tau_max = {tau:.4g} updates in a mean round of client {slowest}"
-    C = method.concurrency or clients
+    C = method.concurrency or len(rates)
     step = concurrency_step(L, C)
     yield f'gamma about 1/(L·C) = {step:.4g}, whatever the delays; C = {C}, step = "adaptive" or "threshold"'
 
@@ -424,7 +420,8 @@ def violations(subject: Subject) -> Iterator[str]:
 
 
 def _step_violations(subject: Subject) -> Iterator[str]:
-    experiment, alpha = subject.experiment, subject.experiment.method.step_size
+    experiment = subject.experiment
+    alpha = experiment.method.step_size
     if isinstance(experiment.schedule, Theorem1Schedule | Theorem2Schedule):
         if alpha != 1:
             yield f"method.step_size = {alpha:g}: the theorem's own step sizes have the factor 1"

@@ -1,14 +1,12 @@
-"""One cell of a table or a figure: the trials of one method, step size and rates setting, and the paper's beside it."""
+"""One cell of a table or a figure: the trials of one method, step size and rates setting."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
 from areabench.experiment.records import Experiment
-from areabench.results.published import PublishedCell, published
-from areabench.results.statistics import DECIMALS, Quantity, Reach, Spread, reach_of, spread_of
+from areabench.results.statistics import Quantity, Reach, Spread, reach_of, spread_of
 from areabench.sweeps.read import Result
 
 
@@ -53,7 +51,7 @@ class Cell:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether the cell can be the best or agree with the paper: every planned trial ended, and none diverged.
+        """Whether the cell can be the best: every planned trial ended, and none diverged.
 
         A mean over the trials that went well would flatter the others.
         """
@@ -86,58 +84,3 @@ class Cell:
             return None
         horizon_s = self.reach.horizon_s
         return spread_of([time_s / horizon_s for time_s in self.reach.times_s])
-
-    @cached_property
-    def comparison(self) -> Comparison | None:
-        """This cell against the paper's; None where the paper has none."""
-        cell = published(self.experiment)
-        return Comparison(self, cell) if cell is not None else None
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A cell beside the published one. Both are rounded to two decimals, as the paper prints them."""
-
-    ours: Cell
-    published: PublishedCell
-
-    @property
-    def accuracy_in_range(self) -> bool:
-        """Whether no trial is missing or diverged, and the mean accuracy lies in the published range."""
-        accuracy = self.ours.accuracy
-        return accuracy is not None and self.ours.is_eligible and self.published.accuracy.holds(accuracy.mean)
-
-    @property
-    def loss_in_range(self) -> bool:
-        """Whether no trial is missing or diverged, and the mean loss lies in the published range."""
-        loss = self.ours.loss
-        return loss is not None and self.ours.is_eligible and self.published.loss.holds(loss.mean)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether both means lie in the published ranges."""
-        return self.accuracy_in_range and self.loss_in_range
-
-    @property
-    def accuracy_difference(self) -> float:
-        """Our mean minus the published one, in percentage points; NaN where we have none."""
-        return _difference(self.ours.accuracy, self.published.accuracy)
-
-    @property
-    def loss_difference(self) -> float:
-        """Our mean minus the published one; NaN where we have none."""
-        return _difference(self.ours.loss, self.published.loss)
-
-    @property
-    def rho_difference(self) -> float:
-        """Ours minus the published one; 0 where both exceed 1, infinite where one does, NaN where we have none."""
-        ours, theirs = self.ours.reach.rho, self.published.rho
-        return 0.0 if ours == theirs else round(ours, DECIMALS) - theirs
-
-    def rho_agrees(self, tolerance: float = 0.05) -> bool:
-        """Whether no trial is missing or diverged, and rho differs by at most the tolerance or both exceed 1."""
-        return self.ours.is_eligible and abs(self.rho_difference) <= tolerance + 1e-9
-
-
-def _difference(ours: Spread | None, theirs: Spread) -> float:
-    return math.nan if ours is None else round(ours.mean, DECIMALS) - round(theirs.mean, DECIMALS)

@@ -90,28 +90,14 @@ def order_of(first: Arrivals, second: Arrivals) -> ArrivalOrder:
 
 def discordance(permutation: Integers) -> float:
     """Share of all pairs in the wrong order: (1 - Kendall's tau)/2; 0 for fewer than two entries."""
+    from scipy.stats import kendalltau  # slow to import
+
     count = len(permutation)
-    return 2.0 * inversions(permutation) / (count * (count - 1)) if count > 1 else 0.0
-
-
-def inversions(permutation: Integers) -> int:
-    """Pairs i < j with permutation[i] > permutation[j], in O(N log N).
-
-    Bit by bit from the top, entries whose higher bits agree are together in their old order: a pair in which a 1 of
-    this bit comes before a 0 is an inversion. Then zeros and ones are separated. Entries are 0 to N - 1, each once, so
-    the higher bits alone say where a group begins.
-    """
-    values, index, total = permutation.astype(np.int64), np.arange(len(permutation)), 0
-    for bit in reversed(range(max(len(values) - 1, 0).bit_length())):
-        start, ones = values >> bit + 1 << bit + 1, values >> bit & 1
-        counted = np.concatenate(([0], np.cumsum(ones)))
-        ones_before = counted[index] - counted[start]
-        total += int(ones_before[ones == 0].sum())
-        rank = np.where(ones, ones_before, index - start - ones_before)
-        separated = np.empty_like(values)
-        separated[(values >> bit << bit) + rank] = values
-        values = separated
-    return total
+    if count < 2:
+        return 0.0
+    pairs = count * (count - 1) // 2
+    tau = float(kendalltau(np.arange(count), permutation).statistic)
+    return round((1 - tau) / 2 * pairs) / pairs  # a whole number of pairs: no rounding is left
 
 
 def first_difference(first: Integers, second: Integers) -> int | None:
@@ -148,10 +134,11 @@ def time_shifts(first: Arrivals, second: Arrivals) -> tuple[Floats, Floats]:
 
 def shift_of(time_s: Floats, shift_s: Floats) -> Shift:
     """Quantiles, and the straight line that fits best; NaN where all arrivals are at one time."""
-    mean_s, variance = time_s.mean() if len(time_s) else math.nan, time_s.var() if len(time_s) else 0.0
-    slope = float(((time_s - mean_s) * shift_s).mean() / variance) if variance else math.nan
-    offset_s = float(shift_s.mean() - slope * mean_s) if variance else math.nan
-    return Shift(quantiles(shift_s), offset_s, 100.0 * slope)
+    variance = time_s.var() if len(time_s) else 0.0
+    if not variance:
+        return Shift(quantiles(shift_s), math.nan, math.nan)
+    slope = float(((time_s - time_s.mean()) * shift_s).mean() / variance)
+    return Shift(quantiles(shift_s), float(shift_s.mean() - slope * time_s.mean()), 100.0 * slope)
 
 
 def quantiles(values: NDArray[Any]) -> Quantiles:
@@ -219,27 +206,28 @@ def compare_runs(first: Run, second: Run) -> RunComparison:
     """Compare two runs; raises UserError unless they are of one experiment and have ended."""
     check_same_experiment(first, second)
     client = most_different(first.served, second.served)
-    logged = all(run.experiment.record.events for run in (first, second))
-    sequences = (arrivals(first.events_array), arrivals(second.events_array)) if logged else None
+    data = None
+    if first.experiment.data is not None:
+        digests = [run.provenance.data_digest for run in (first, second)]
+        data = DataComparison(digests[0], digests[1], digests[0] == digests[1] if all(digests) else None)
+    order = shift = None
+    if first.experiment.record.events and second.experiment.record.events:
+        arrived = [arrivals(run.events_array) for run in (first, second)]
+        order = order_of(arrived[0], arrived[1])
+        shift = shift_of(*time_shifts(arrived[0], arrived[1]))
     return RunComparison(
-        data=None if first.experiment.data is None else data_of(first, second),
+        data=data,
         updates=pair(first.status.updates, second.status.updates),
         client=client,
         client_updates=pair(int(first.served[client]), int(second.served[client])),
         server_steps=pair(first.status.server_steps, second.status.server_steps),
         mean_staleness=pair(mean_of_counts(first.staleness), mean_of_counts(second.staleness)),
         staleness_distance=histogram_distance(first.staleness, second.staleness),
-        order=order_of(*sequences) if sequences else None,
-        shift=shift_of(*time_shifts(*sequences)) if sequences else None,
+        order=order,
+        shift=shift,
         loss=_trajectory(first, second, "train_loss"),
         accuracy=_trajectory(first, second, "test_accuracy"),
     )
-
-
-def data_of(first: Run, second: Run) -> DataComparison:
-    """Whether two runs have the same data."""
-    one, other = first.provenance.data_digest, second.provenance.data_digest
-    return DataComparison(one, other, one == other if one and other else None)
 
 
 def check_same_experiment(first: Run, second: Run) -> None:
@@ -249,7 +237,8 @@ def check_same_experiment(first: Run, second: Run) -> None:
             raise UserError(f"{run.path}: is {run.status.state.text} ({run.status.reason}); compare runs that ended")
     if keys := differing_keys(first.experiment, second.experiment):
         values = [dict(flatten(run.experiment)) for run in (first, second)]
-        words = ", ".join(f"{key} ({_shown(values[0].get(key))} and {_shown(values[1].get(key))})" for key in keys)
+        shown = [["not set" if each.get(key) is None else str(each[key]) for each in values] for key in keys]
+        words = ", ".join(f"{key} ({' and '.join(pair)})" for key, pair in zip(keys, shown, strict=True))
         raise UserError(f"{first.path} and {second.path}: differ in {words}; compare two runs of one experiment")
 
 
@@ -258,10 +247,6 @@ def differing_keys(first: Experiment, second: Experiment) -> list[str]:
     flat = [dict(flatten(experiment)) for experiment in (first, second)]
     keys = dict.fromkeys([*flat[0], *flat[1]])
     return [key for key in keys if not key.startswith(_FREE) and flat[0].get(key) != flat[1].get(key)]
-
-
-def _shown(value: object) -> str:
-    return "not set" if value is None else str(value)
 
 
 def pair(first: float, second: float) -> Pair:
@@ -291,13 +276,12 @@ def mean_of_counts(counts: Integers) -> float:
 
 
 def histogram_distance(first: Integers, second: Integers) -> float:
-    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...: the area between their cumulative shares."""
+    """Wasserstein-1 distance of two histograms over 0, 1, 2, ...; NaN where one is empty."""
+    from scipy.stats import wasserstein_distance  # slow to import
+
     if not first.any() or not second.any():
         return math.nan
-    shares = np.zeros((2, max(len(first), len(second))))
-    for share, counts in zip(shares, (first, second), strict=True):
-        share[: len(counts)] = counts / counts.sum()
-    return float(np.abs(np.cumsum(shares[0] - shares[1])).sum())
+    return float(wasserstein_distance(np.arange(len(first)), np.arange(len(second)), first, second))
 
 
 # ---------------------------------------------------------------------------------------------------- trajectories

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import Diagnosis, Observed, diagnose
 from areabench.engine.events import Kind
@@ -24,7 +21,11 @@ def diagnosis_of(run: Run) -> Diagnosis:
         return run.diagnosis
     if not run.status.end_s > 0:
         raise RunFileError(f"{run.path}: has no event yet, so there is nothing to judge; run the experiment again")
-    rows, clients = _rows(run), run.clients_array
+    clients = run.clients_array
+    used = run.events_array[run.events_array["kind"] == Kind.UPDATE]  # none where there is no event log
+    rows = np.zeros(len(used), TIMING)
+    for name in TIMING.names or ():
+        rows[name] = used[_FROM_EVENTS.get(name, name)]
     return diagnose(
         Observed(
             experiment=run.experiment,
@@ -37,12 +38,3 @@ def diagnosis_of(run: Run) -> Diagnosis:
             compute_s=np.bincount(rows["client"], rows["compute_s"], len(clients)).astype(np.float64),
         )
     )
-
-
-def _rows(run: Run) -> NDArray[Any]:
-    """Rows of TIMING, one per used update; none where there is no event log."""
-    used = run.events_array[run.events_array["kind"] == Kind.UPDATE]
-    rows = np.zeros(len(used), TIMING)
-    for name in TIMING.names or ():
-        rows[name] = used[_FROM_EVENTS.get(name, name)]
-    return rows

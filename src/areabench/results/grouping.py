@@ -1,17 +1,17 @@
-"""Runs grouped for tables, figures and reports: pages of rates settings of methods of step sizes of trials.
+"""Runs grouped for tables, figures and reports: comparisons of entries of cells of trials.
 
-A page is one table or one figure: all runs that agree in everything but method, aggregation, rates, what is recorded
-and seed. A rule of `results.retention` says which step sizes of a method are kept, and which trials of them.
+A comparison is one table or one figure: all runs that agree in everything but method, aggregation, rates, what is
+recorded and seed. A rule of `results.retention` says which step sizes of a method are kept, and which trials of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -36,31 +36,28 @@ from areabench.experiment.records import (
     UniformRates,
 )
 from areabench.results.cells import Cell
-from areabench.results.ranking import QUALITIES, RankedQuality, Standing, standings
-from areabench.results.retention import Choice, Rule, named_rule
+from areabench.results.ranking import QUALITIES, Rank, RankedQuality, rank_cells
+from areabench.results.retention import Rule, Selection, named_rule, rule_of
 from areabench.results.statistics import Quantity
-from areabench.sweeps.read import Result
+from areabench.sweeps.read import Result, Sweep
 
 _SHORT = {"clients.count": "n", "clients.local_steps": "M", "stop.horizon_s": "t"}
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Competitor:
-    """What is compared on a page: a method and when its server steps; step size and tuned keys mean nothing here."""
+class MethodSetting:
+    """What is compared: a method and when its server steps; step size and tuned keys mean nothing here."""
 
     method: MethodSettings
     aggregation: AggregationSettings
 
 
-_Part = tuple[RateSettings, Competitor]  # of a page
-
-
 @dataclass(frozen=True)
-class Contender:
-    """One competitor under one rates setting, with the step sizes that are kept."""
+class Entry:
+    """One method setting under one rates setting, with the step sizes that are kept."""
 
-    competitor: Competitor
+    rates: RateSettings
+    setting: MethodSetting
     variant: int  # counts the settings of one method that differ beside the step size
     label: str
     cells: tuple[Cell, ...]  # by step size, ascending
@@ -70,38 +67,54 @@ class Contender:
     @property
     def method(self) -> MethodSettings:
         """The method; its step size means nothing."""
-        return self.competitor.method
+        return self.setting.method
+
+    def cell_to_draw(self, wanted: Mapping[str, float]) -> Cell | None:
+        """The step size that is wanted of the method, None where it was not run; or else the best.
+
+        Best is the eligible one, or else the one with the fewest diverged trials, with the highest mean final accuracy;
+        where there is no accuracy, with the lowest mean final loss.
+        """
+
+        def demerit(cell: Cell) -> tuple[bool, float, float, float]:
+            accuracy = cell.accuracy.mean if cell.accuracy else -math.inf
+            loss = cell.loss.mean if cell.loss else math.inf
+            return not cell.is_eligible, cell.diverged / len(cell.results), -accuracy, loss
+
+        if self.method.name in wanted:
+            return next((cell for cell in self.cells if cell.step_size == wanted[self.method.name]), None)
+        return min(self.cells, key=demerit)
 
 
 @dataclass(frozen=True)
-class Row:
-    """One rates setting: a row of panels, or a block of a table."""
-
-    rates: RateSettings
-    contenders: tuple[Contender, ...]
-
-
-@dataclass(frozen=True)
-class Page:
+class Comparison:
     """One table or one figure."""
 
-    title: str  # what the runs share; distinguishes the page from the others
+    title: str  # what the runs share; distinguishes the comparison from the others
     experiment: Experiment  # of the first run; its method, rates, seed and name are examples
-    differences: tuple[tuple[str, Any], ...]  # keys that distinguish the page from others, and their values
-    rows: tuple[Row, ...]
+    differences: tuple[tuple[str, Any], ...]  # keys that distinguish it from others, and their values
+    entries: tuple[Entry, ...]  # by rates setting, then method setting
     rule: Rule
     target: float  # test accuracy in percent
     planned: int  # runs, those of step sizes that are not kept included
     done: int
+    sweep: str = ""  # name of the sweep, where the runs are of one
+    heading: str = ""  # the sweep's own title before `title`, and what went wrong
+
+    @cached_property
+    def rows(self) -> Mapping[RateSettings, tuple[Entry, ...]]:
+        """The entries of each rates setting: a row of panels, or a block of a table."""
+        rates_settings = dict.fromkeys(entry.rates for entry in self.entries)
+        return {rates: tuple(one for one in self.entries if one.rates == rates) for rates in rates_settings}
 
     @property
     def slug(self) -> str:
-        """Distinguishes the page's file from the others, as in `-n4-iid`; empty where there is one page."""
+        """Distinguishes the figure's file from others, as in `-n4-iid`; empty where there is one comparison."""
         return "".join(f"-{_short(key)}{value}" for key, value in self.differences).replace("/", "-").replace(":", ".")
 
     @property
     def caption(self) -> str:
-        """Number of clients, local steps, split, horizon, trials, and what else distinguishes the page from others."""
+        """Number of clients, local steps, split, horizon, trials, and what else distinguishes it from others."""
         clients, stop = self.experiment.clients, self.experiment.stop
         horizon = f"horizon {stop.horizon_s:g} s" if stop.horizon_s is not None else f"{stop.iterations:,} iterations"
         said = ("clients.", "split.", "stop.horizon_s", "stop.iterations")
@@ -112,31 +125,32 @@ class Page:
     @property
     def trial_count(self) -> str:
         """How many trials the cells have, in words."""
-        counts = {len(cell.results) for cell in self.cells} or {0}
+        counts = [len(cell.results) for cell in self.cells] or [0]
         least, most = min(counts), max(counts)
         number = f"{least}" if least == most else f"{least} to {most}"
         return f"{number} trial{'' if most == 1 else 's'}"
 
     @property
-    def methods(self) -> tuple[Contender, ...]:
-        """The methods, each as in the first rates setting that has it."""
-        first: dict[Competitor, Contender] = {}
-        for row in self.rows:
-            for contender in row.contenders:
-                first.setdefault(contender.competitor, contender)
+    def methods(self) -> tuple[Entry, ...]:
+        """The method settings, each as in the first rates setting that has it."""
+        first: dict[MethodSetting, Entry] = {}
+        for entry in self.entries:
+            first.setdefault(entry.setting, entry)
         return tuple(first.values())
 
-    def lines(self, contender: Contender) -> list[tuple[Cell | None, ...]]:
-        """The cells of a competitor: one line per step size, one cell per rates setting, None where it is not kept."""
-        same = [[one for one in row.contenders if one.competitor == contender.competitor] for row in self.rows]
-        columns = [{(cell.step_size, cell.tuned): cell for one in found for cell in one.cells} for found in same]
+    def lines(self, setting: MethodSetting) -> list[tuple[Cell | None, ...]]:
+        """The cells of a method: one line per step size, one cell per rates setting, None where it is not kept."""
+        columns = [
+            {(cell.step_size, cell.tuned): cell for one in row if one.setting == setting for cell in one.cells}
+            for row in self.rows.values()
+        ]
         points = sorted({point for column in columns for point in column})
         return [tuple(column.get(point) for column in columns) for point in points]
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """All cells: by method, then step size, then rates setting."""
-        lines = [line for contender in self.methods for line in self.lines(contender)]
+        lines = [line for entry in self.methods for line in self.lines(entry.setting)]
         return tuple(cell for line in lines for cell in line if cell is not None)
 
     @property
@@ -149,67 +163,58 @@ class Page:
     @property
     def skipped(self) -> tuple[str, ...]:
         """Methods and rates settings that the rule could not judge, with the reason; and what else it says."""
-        found = [(row.rates, one) for row in self.rows for one in row.contenders if one.reason or one.note]
-        order = [contender.competitor for contender in self.methods]
-        found.sort(key=lambda pair: order.index(pair[1].competitor))
-        said = tuple(f"{one.label}, {describe_rates(rates)}: {one.reason or one.note}" for rates, one in found)
-        return (*said, *self.rule.notes)
+        by_method = [one for method in self.methods for one in self.entries if one.setting == method.setting]
+        said = [(one, one.reason or one.note) for one in by_method]
+        words = [f"{one.label}, {describe_rates(one.rates)}: {what}" for one, what in said if what]
+        return (*words, *self.rule.notes)
 
-    def standing(self, cell: Cell, quality: RankedQuality) -> Standing:
+    def rank(self, cell: Cell, quality: RankedQuality) -> Rank:
         """Whether a cell is the best of its rates setting, tied with the best, or outside the noise around it."""
-        return self._standings[id(cell), quality]
+        return self._ranks[id(cell), quality]
 
     @cached_property
-    def _standings(self) -> dict[tuple[int, RankedQuality], Standing]:
+    def _ranks(self) -> dict[tuple[int, RankedQuality], Rank]:
         found = {}
-        for row in self.rows:
-            cells = [cell for one in row.contenders for cell in one.cells]
+        for row in self.rows.values():
+            cells = [cell for entry in row for cell in entry.cells]
             for quality in QUALITIES:
-                for cell, standing in zip(cells, standings(cells, quality), strict=True):
-                    found[id(cell), quality] = standing
+                for cell, rank in zip(cells, rank_cells(cells, quality), strict=True):
+                    found[id(cell), quality] = rank
         return found
 
 
 # ---------------------------------------------------------------------------------------------------- grouping
 
 
-def build_tables(
-    planned: Sequence[Experiment],
-    results: Iterable[Result],
-    rule: Rule,
-    target: float = 80.0,
-    tuned: Sequence[str] = (),
-) -> tuple[Page, ...]:
-    """The tables of the planned experiments, in their order, filled with the results that count.
+def comparisons_of(sweep: Sweep, rule: Rule, target: float = 80.0) -> tuple[Comparison, ...]:
+    """The tables of a sweep in the order of its plan, filled with the results that count; a tuned one has its own rule.
 
-    A method that differs only in `tuned` keys is one.
+    Methods that differ only in tuned keys are one.
     """
-    return _group(planned, [result for result in results if _is_judged(result)], rule, target, tuned)
+    judged = [result for result in sweep.results if _is_judged(result)]
+    found = _group(sweep.plan.experiments, judged, rule_of(sweep, rule), target, sweep.tuned_keys)
+    title = sweep.plan.title or sweep.plan.name
+    note = "" if sweep.transport == "simulator" else ", in real time"
+    if failed := len(sweep.failures):
+        note += f" ({failed:,} run{'' if failed == 1 else 's'} failed, see failures.csv)"
+    headings = [one.title if one.title.startswith(title) else f"{title}: {one.title}" for one in found]
+    return tuple(
+        replace(one, sweep=sweep.plan.name, heading=heading + note)
+        for one, heading in zip(found, headings, strict=True)
+    )
 
 
-def arrange(results: Iterable[Result], tuned: Sequence[str] = (), target: float = 80.0) -> tuple[Page, ...]:
-    """All results as pages to draw: settings and rates in the order in which they first appear, AREA always first."""
+def arrange(results: Iterable[Result], tuned: Sequence[str] = (), target: float = 80.0) -> tuple[Comparison, ...]:
+    """All results to draw, with the methods that were run: settings and rates in their order, AREA always first."""
     found = list(results)
-    pages = _group([result.experiment for result in found], found, named_rule("all"), target, tuned)
-    return tuple(replace(page, rows=tuple(map(_drawn, page.rows))) for page in pages)
+    comparisons = _group([result.experiment for result in found], found, named_rule("all"), target, tuned)
+    return tuple(replace(one, entries=tuple(_in_legend_order(one))) for one in comparisons)
 
 
-def setting_of(experiment: Experiment) -> Experiment:
-    """What all runs of a page share: all but method, aggregation, rates, record, seed, name and folders of modules."""
-    return replace(
-        experiment, method=Area(step_size=1.0), aggregation=EveryUpdates(), rates=UniformRates(), record=Record(),
-        seed=0, name="", module_folders=None,
-    )  # fmt: skip
-
-
-def _drawn(row: Row) -> Row:
-    """Only methods that were run, in the order of legends."""
-    run = [contender for contender in row.contenders if contender.cells]
-    return replace(row, contenders=tuple(sorted(run, key=lambda one: _legend_place(one.method.name))))
-
-
-def _legend_place(name: str) -> int:
-    return [*METHOD_NAMES, name].index(name)
+def _in_legend_order(comparison: Comparison) -> Iterable[Entry]:
+    for row in comparison.rows.values():
+        run = [entry for entry in row if entry.cells]
+        yield from sorted(run, key=lambda entry: [*METHOD_NAMES, entry.method.name].index(entry.method.name))
 
 
 def _is_judged(result: Result) -> bool:
@@ -220,19 +225,35 @@ def _is_judged(result: Result) -> bool:
 
 def _group(
     planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
-) -> tuple[Page, ...]:
-    """One page per setting of the planned experiments, in their order."""
+) -> tuple[Comparison, ...]:
+    """One comparison per setting of the planned experiments, in their order."""
     setting = _settings_of([*planned, *(result.experiment for result in results)])
     asked: dict[Experiment, list[Experiment]] = {}
     for experiment in planned:
         asked.setdefault(setting[experiment], []).append(experiment)
-    done: dict[Experiment, list[Result]] = {each: [] for each in asked}
+    done: dict[Experiment, list[Result]] = defaultdict(list)
     for result in results:
-        done.get(setting[result.experiment], []).append(result)
+        done[setting[result.experiment]].append(result)
     return tuple(
-        Page(title, asked[each][0], differences, _rows(asked[each], done[each], rule, target, tuned), rule, target,
-             len(asked[each]), len(done[each]))
+        Comparison(
+            title=title,
+            experiment=asked[each][0],
+            differences=differences,
+            entries=tuple(_entries(asked[each], done[each], rule, target, tuned)),
+            rule=rule,
+            target=target,
+            planned=len(asked[each]),
+            done=len(done[each]),
+        )
         for each, title, differences in zip(asked, titles(list(asked)), _differences(list(asked)), strict=True)
+    )
+
+
+def setting_of(experiment: Experiment) -> Experiment:
+    """What runs of a comparison share: all but method, aggregation, rates, record, seed, name, module folders."""
+    return replace(
+        experiment, method=Area(step_size=1.0), aggregation=EveryUpdates(), rates=UniformRates(), record=Record(),
+        seed=0, name="", module_folders=None,
     )  # fmt: skip
 
 
@@ -245,61 +266,59 @@ def _settings_of(experiments: Sequence[Experiment]) -> dict[Experiment, Experime
     return {one: replace(each, record=one.record) if each in twice else each for one, each in plain.items()}
 
 
-def _rows(
+def _entries(
     planned: Sequence[Experiment], results: Sequence[Result], rule: Rule, target: float, tuned: Sequence[str]
-) -> tuple[Row, ...]:
-    """One row per rates setting, with all methods of the page."""
-    competitor = partial(_competitor, tuned=tuned, examples={})
-    competitors = list(dict.fromkeys(map(competitor, planned)))
-    methods, aggregations = [one.method for one in competitors], [one.aggregation for one in competitors]
-    labels = dict(zip(competitors, contender_labels(methods, aggregations), strict=True))
+) -> Iterable[Entry]:
+    """One entry per rates setting and method setting of a comparison."""
+    first: dict[tuple[str, str], Any] = {}
+    asked: dict[tuple[RateSettings, MethodSetting], list[Experiment]] = defaultdict(list)
+    for experiment in planned:
+        asked[experiment.rates, _method_setting(experiment, tuned, first)].append(experiment)
+    done: dict[tuple[RateSettings, MethodSetting], list[Result]] = defaultdict(list)
+    for result in results:
+        done[result.experiment.rates, _method_setting(result.experiment, tuned, first)].append(result)
+    settings = list(dict.fromkeys(setting for _, setting in asked))
+    labels = contender_labels([one.method for one in settings], [one.aggregation for one in settings])
     seeds = [experiment.seed for experiment in planned]
-
-    def by_part(experiments: Iterable[Experiment], things: Iterable[_T]) -> dict[_Part, list[_T]]:
-        """Things by the rates and the competitor of their experiments."""
-        parts: dict[_Part, list[_T]] = {}
-        for experiment, thing in zip(experiments, things, strict=True):
-            parts.setdefault((experiment.rates, competitor(experiment)), []).append(thing)
-        return parts
-
-    asked, there = by_part(planned, planned), by_part([result.experiment for result in results], results)
-
-    def contender(rates: RateSettings, one: Competitor) -> Contender:
-        runs = there.get((rates, one), [])
-        choice = rule.choose(runs, seeds) if runs else Choice((), ())
-        cells = _cells(asked.get((rates, one), []), runs, choice, target, tuned)
-        variant = [other for other in competitors if other.method.name == one.method.name].index(one)
-        return Contender(one, variant, labels[one], cells, choice.reason, choice.note)
-
-    rates_settings = dict.fromkeys(experiment.rates for experiment in planned)
-    return tuple(Row(rates, tuple(contender(rates, one) for one in competitors)) for rates in rates_settings)
+    names: list[str] = []
+    for rates in dict.fromkeys(rates for rates, _ in asked):
+        names.clear()
+        for setting, label in zip(settings, labels, strict=True):
+            name = setting.method.name
+            there = done[rates, setting]
+            choice = rule.choose(there, seeds) if there else Selection((), ())
+            cells = _cells(asked[rates, setting], there, choice, target, tuned)
+            yield Entry(rates, setting, names.count(name), label, cells, choice.reason, choice.note)
+            names.append(name)
 
 
-def _competitor(experiment: Experiment, tuned: Sequence[str], examples: dict[tuple[str, str], Any]) -> Competitor:
-    """What is compared; of tuned keys it has the value that the method had first, which `examples` keeps."""
-    method, aggregation = without_step_size(experiment.method), experiment.aggregation
+def _method_setting(experiment: Experiment, tuned: Sequence[str], first: dict[tuple[str, str], Any]) -> MethodSetting:
+    """What is compared; of tuned keys it has the value that the method had first, which `first` keeps."""
+    method = without_step_size(experiment.method)
+    aggregation = experiment.aggregation
     names = [key.removeprefix("method.") for key in tuned if key.startswith("method.")]
     values = {name: getattr(method, name) for name in names if name != "step_size" and hasattr(method, name)}
-    first = {name: examples.setdefault((method.name, name), value) for name, value in values.items()}
+    same = {name: first.setdefault((method.name, name), value) for name, value in values.items()}
     if any(key.startswith("aggregation.") for key in tuned):
-        aggregation = examples.setdefault((method.name, "aggregation"), aggregation)
-    return Competitor(replace(method, **first), aggregation)
+        aggregation = first.setdefault((method.name, "aggregation"), aggregation)
+    return MethodSetting(replace(method, **same), aggregation)
 
 
 def _cells(
-    planned: Sequence[Experiment], results: Sequence[Result], choice: Choice, target: float, tuned: Sequence[str]
+    planned: Sequence[Experiment], results: Sequence[Result], choice: Selection, target: float, tuned: Sequence[str]
 ) -> tuple[Cell, ...]:
-    """What the rule keeps of one competitor under one rates setting, as far as there are trials to show."""
-    points: dict[tuple[float, str], list[Result]] = {}
+    """What the rule keeps of one method under one rates setting, as far as there are trials to show."""
+
+    def point_of(experiment: Experiment) -> tuple[float, str]:
+        return experiment.method.step_size, _tuned_words(experiment, tuned)
+
+    shown: dict[tuple[float, str], list[Result]] = {}
     for result in results:
-        point = (result.experiment.method.step_size, _tuned_words(result.experiment, tuned))
-        if point[0] in choice.step_sizes and result.experiment.seed in choice.seeds:
-            points.setdefault(point, []).append(result)
-    asked = Counter(
-        (one.method.step_size, _tuned_words(one, tuned)) for one in set(planned) if one.seed in choice.seeds
-    )
+        if result.experiment.method.step_size in choice.step_sizes and result.experiment.seed in choice.seeds:
+            shown.setdefault(point_of(result.experiment), []).append(result)
+    asked = Counter(point_of(one) for one in set(planned) if one.seed in choice.seeds)
     return tuple(
-        Cell(tuple(shown), max(asked[point], len(shown)), target, point[1]) for point, shown in sorted(points.items())
+        Cell(tuple(trials), max(asked[point], len(trials)), target, point[1]) for point, trials in sorted(shown.items())
     )
 
 
@@ -321,23 +340,3 @@ def _differences(experiments: Sequence[Experiment]) -> list[tuple[tuple[str, Any
 def _short(key: str) -> str:
     """A key in a file name; the name of a variant needs no key."""
     return "" if key.endswith(".name") else _SHORT.get(key, key.rpartition(".")[2])
-
-
-# ---------------------------------------------------------------------------------------------------- step sizes
-
-
-def choose(contender: Contender, wanted: Mapping[str, float]) -> Cell | None:
-    """The step size to draw: the one that is wanted of the method (None where it was not run), else the best.
-
-    Best is the eligible one, or else the one with the fewest diverged trials, with the highest mean final accuracy;
-    where there is no accuracy, with the lowest mean final loss.
-    """
-    if contender.method.name in wanted:
-        return next((cell for cell in contender.cells if cell.step_size == wanted[contender.method.name]), None)
-    return min(contender.cells, key=_demerit)
-
-
-def _demerit(cell: Cell) -> tuple[bool, float, tuple[float, float]]:
-    accuracy = -cell.accuracy.mean if cell.accuracy else math.inf
-    loss = cell.loss.mean if cell.loss else math.inf
-    return not cell.is_eligible, cell.diverged / len(cell.results), (accuracy, loss)

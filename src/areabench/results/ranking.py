@@ -23,7 +23,7 @@ RankMark = Literal["best", "tied", ""]
 
 
 @dataclass(frozen=True)
-class Standing:
+class Rank:
     """A cell beside the one with the best mean, in one quality.
 
     `best`: every rival is outside the noise. `tied`: it has the best mean or is not outside the noise around it.
@@ -36,11 +36,11 @@ class Standing:
     rivals: int = 0  # cells that were compared with the best mean
 
 
-_NONE = Standing()
+_NONE = Rank()
 
 
-def standings(cells: Sequence[Cell], quality: RankedQuality) -> list[Standing]:
-    """The standing of each cell of one rates setting, in their order."""
+def rank_cells(cells: Sequence[Cell], quality: RankedQuality) -> list[Rank]:
+    """The rank of each cell of one rates setting, in their order."""
     judged = [index for index, cell in enumerate(cells) if _is_judged(cell, quality)]
     leading = [index for index in judged if quality != "rho" or cells[index].reach.is_complete]
     found = [_NONE] * len(cells)
@@ -55,10 +55,10 @@ def standings(cells: Sequence[Cell], quality: RankedQuality) -> list[Standing]:
     is_judged = len(tested) == len(rivals) and min(one.pairs for one in known) >= fewest_trials(len(rivals))
     for index, one, p in zip(tested, known, p_values, strict=True):
         mark: RankMark = "tied" if is_judged and p > SIGNIFICANCE else ""
-        found[index] = Standing(mark, False, replace(one, p=p), len(tested))
+        found[index] = Rank(mark, False, replace(one, p=p), len(tested))
     alone = not any(found[index].mark for index in rivals)
     mark = ("best" if alone else "tied") if is_judged else ""
-    found[best] = Standing(mark, True, None, len(tested))
+    found[best] = Rank(mark, True, None, len(tested))
     return found
 
 

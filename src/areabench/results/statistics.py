@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from areabench.sweeps.read import Result
 
 DECIMALS = 2  # as the paper prints its tables
-_LAST_DIGIT = 0.01
 Floats = NDArray[np.float64]
 Quantity = Literal["test_accuracy", "train_loss"]
 SpreadName = Literal["interval", "range"]  # of the mean, 95 %; or smallest to largest value, as in the paper
@@ -37,20 +37,6 @@ class Spread:
         if spread == "range":
             return self.minimum, self.maximum
         return (self.mean, self.mean) if math.isnan(self.low) else (self.low, self.high)
-
-    @property
-    def half_range(self) -> float:
-        """Half the distance from the smallest to the largest value; half a printed digit where they print the same."""
-        return max((self.maximum - self.minimum) / 2, _LAST_DIGIT / 2)
-
-    def holds(self, value: float) -> bool:
-        """Whether a value, rounded like this spread to two decimals, lies in its range."""
-        return round(self.minimum, DECIMALS) <= round(value, DECIMALS) <= round(self.maximum, DECIMALS)
-
-    def overlaps(self, other: Spread) -> bool:
-        """Whether two ranges, rounded to two decimals, have a value in common."""
-        low, high = max(self.minimum, other.minimum), min(self.maximum, other.maximum)
-        return round(low, DECIMALS) <= round(high, DECIMALS)
 
 
 def spread_of(values: Sequence[float], quantity: Quantity | None = None) -> Spread | None:
@@ -83,11 +69,15 @@ def mean_interval(values: Floats) -> tuple[Floats, Floats]:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
     centred = values - mean
     error = np.sqrt((centred**2).sum(axis=0) / (count - 1) / count)
-    least, most = _student(count, mean.shape)
+    from scipy.special import stdtrit  # slow to import
+
+    most = np.full(mean.shape, float(stdtrit(count - 1, 0.975)))
+    least = -most
     if count >= _FEWEST_RESAMPLED:
         below, above = _studentised(centred)
         usable = np.isfinite(below) & np.isfinite(above)
-        least, most = np.where(usable, below, least), np.where(usable, above, most)
+        least = np.where(usable, below, least)
+        most = np.where(usable, above, most)
     return mean - most * error, mean - least * error
 
 
@@ -95,13 +85,6 @@ def bounded_interval(values: Floats, quantity: Quantity | None) -> tuple[Floats,
     """The same, of an accuracy within 0 and 100 %."""
     low, high = mean_interval(values)
     return (np.maximum(low, 0.0), np.minimum(high, 100.0)) if quantity == "test_accuracy" else (low, high)
-
-
-def _student(count: int, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    from scipy.special import stdtrit  # slow to import
-
-    quantile = float(stdtrit(count - 1, 0.975))
-    return np.full(shape, -quantile), np.full(shape, quantile)
 
 
 def _studentised(centred: Floats) -> tuple[Floats, Floats]:
@@ -163,7 +146,8 @@ def sign_flip_p(differences: Floats) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """p values corrected by Holm's method for being several."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    corrected, largest = [0.0] * len(p_values), 0.0
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
     for place, index in enumerate(order):
         largest = max(largest, min(1.0, (len(order) - place) * p_values[index]))
         corrected[index] = largest
@@ -268,19 +252,18 @@ def kaplan_meier(seen_until_s: Floats, is_reached: NDArray[np.bool_], end_s: flo
 
     The interval is that of log(-log(1 - share)) with Greenwood's variance; NaN where nothing or everything is reached.
     """
+    from scipy.stats import CensoredData, ecdf  # slow to import
+
     times_s = np.unique(seen_until_s[is_reached])
-    watched = np.array([np.count_nonzero(seen_until_s >= time_s) for time_s in times_s])
-    events = np.array([np.count_nonzero(seen_until_s[is_reached] == time_s) for time_s in times_s])
-    left = np.cumprod(1 - events / watched) if len(times_s) else np.empty(0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = np.sqrt(np.cumsum(events / (watched * (watched - events)))) / np.log(left)
-        low, high = (1 - left ** np.exp(sign * 1.959964 * error) for sign in (1, -1))
-    low, high = (np.where(left > 0, end, math.nan) for end in (low, high))
+    left = ecdf(CensoredData.right_censored(seen_until_s, ~is_reached)).sf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where everything is reached
+        interval = left.confidence_interval(method="log-log")
     return ReachCurve(
         time_s=np.append(0.0, times_s),
-        share=np.append(0.0, 1 - left),
-        low=np.append(math.nan, low),
-        high=np.append(math.nan, high),
+        share=np.append(0.0, 1 - left.evaluate(times_s)),
+        low=np.append(math.nan, 1 - interval.high.evaluate(times_s)),
+        high=np.append(math.nan, 1 - interval.low.evaluate(times_s)),
         censored_s=np.sort(seen_until_s[~is_reached]),
         end_s=end_s,
     )
@@ -332,22 +315,21 @@ def band(results: Sequence[Result], quantity: Quantity, spread: SpreadName = "in
     Snapshots without a value are left out. Trials of a sweep share their time grid; where one does not, its values
     are interpolated linearly.
     """
-    curves = [curve for result in results if len((curve := _measured(result, quantity))[0])]
+    curves: list[tuple[Floats, Floats]] = []  # times and values of the snapshots that have one
+    for result in results:
+        values: Floats = getattr(result, quantity)
+        there = np.isfinite(values)
+        if there.any():
+            curves.append((result.time_s[there], values[there]))
     if not curves:
         return Band(*np.empty((4, 0)))
     start_s = max(time_s[0] for time_s, _ in curves)
     first_to_end = min(curves, key=lambda curve: float(curve[0][-1]))[0]
     grid = first_to_end[first_to_end >= start_s]
-    values = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
-    low, high = (values.min(axis=0), values.max(axis=0)) if spread == "range" else bounded_interval(values, quantity)
-    return Band(grid, values.mean(axis=0), low, high)
-
-
-def _measured(result: Result, quantity: Quantity) -> tuple[Floats, Floats]:
-    """Times and values of the snapshots that have one."""
-    values: Floats = getattr(result, quantity)
-    there = np.isfinite(values)
-    return result.time_s[there], values[there]
+    trials = np.stack([np.interp(grid, time_s, value) for time_s, value in curves])
+    if spread == "range":
+        return Band(grid, trials.mean(axis=0), trials.min(axis=0), trials.max(axis=0))
+    return Band(grid, trials.mean(axis=0), *bounded_interval(trials, quantity))
 
 
 def mean_and_p95(shares: Floats) -> tuple[float, int]:
@@ -358,13 +340,10 @@ def mean_and_p95(shares: Floats) -> tuple[float, int]:
 
 def staleness_shares(results: Sequence[Result]) -> Floats:
     """Mean over trials of the share of updates that were 0, 1, 2, ... server steps old; empty where there are none."""
-    counts = [result.staleness for result in results if result.staleness.sum() > 0]
-    return np.trim_zeros(shares_of(counts).mean(axis=0), "b") if counts else np.empty(0)
-
-
-def shares_of(histograms: Sequence[NDArray[np.int64]]) -> Floats:
-    """Histograms over 0, 1, 2, ... as shares, one row each, all as long as the longest; none may be empty."""
+    histograms = [result.staleness for result in results if result.staleness.sum() > 0]
+    if not histograms:
+        return np.empty(0)
     shares = np.zeros((len(histograms), max(map(len, histograms))))
     for share, counts in zip(shares, histograms, strict=True):
         share[: len(counts)] = counts / counts.sum()
-    return shares
+    return np.trim_zeros(shares.mean(axis=0), "b")

@@ -1,4 +1,4 @@
-"""The numbers of tables, in full and by column: one row per cell, beside the paper's."""
+"""The numbers of tables, in full and by column: one row per cell."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from areabench.experiment.labels import describe_rates, describe_split
-from areabench.results.cells import Cell, Comparison
-from areabench.results.grouping import Page, build_tables
-from areabench.results.ranking import QUALITIES, Standing
-from areabench.results.retention import RuleName, named_rule, rule_of
-from areabench.results.statistics import Spread
+from areabench.results.cells import Cell
+from areabench.results.grouping import Comparison, comparisons_of
+from areabench.results.ranking import QUALITIES
+from areabench.results.retention import RuleName, named_rule
 from areabench.runfile.export import Columns, columns_of
 from areabench.runfile.read import frame_of
 from areabench.sweeps.read import Sweep
@@ -26,81 +25,50 @@ CELL_COLUMNS = (
     "accuracy_high", "loss_low", "loss_high", "rho_low", "rho_high",
     *(f"{quality}_{word}" for quality in QUALITIES for word in ("mark", "to_best", "to_best_low", "to_best_high", "p")),
 )  # fmt: skip
-PAPER_COLUMNS = (
-    "paper_table", "paper_horizon_s", "paper_rho", "paper_accuracy_mean", "paper_accuracy_min", "paper_accuracy_max",
-    "paper_loss_mean", "paper_loss_min", "paper_loss_max", "accuracy_in_range", "loss_in_range",
-    "accuracy_difference", "loss_difference", "rho_difference",
-)  # fmt: skip
 
 CellValues = dict[str, object]  # by column; None where there is no number, infinity for a rho that was not reached
 
 
 def sweep_table(sweep: Sweep, keep: RuleName = "all", target: float = 80.0) -> pd.DataFrame:
-    """What `areabench table` shows of a sweep, every number in full, beside the paper's; one row per cell.
+    """What `areabench table` shows of a sweep, every number in full; one row per cell.
 
     A cell is one method, rates setting and step size. `keep` names the rule that says which step sizes are kept
     (docs/tables.md; a tuned sweep has chosen its own), `target` is the test accuracy in percent whose time is shown. A
     rho that was not reached is infinite; what is not known is missing.
     """
-    rule = rule_of(sweep, named_rule(keep, target=target))
-    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
-    cells = cell_values([(sweep.plan.name, table) for table in tables], with_paper=True)
+    cells = cell_values(comparisons_of(sweep, named_rule(keep, target=target), target))
     rows = [{name: math.nan if value is None else value for name, value in cell.items()} for cell in cells]
-    return frame_of(rows, columns=[*CELL_COLUMNS, *PAPER_COLUMNS])
+    return frame_of(rows, columns=list(CELL_COLUMNS))
 
 
 def table_columns(sweep: Sweep, target: float = 80.0) -> Columns:
-    """The cells of a sweep's table by column, with all of its step sizes and without the paper's values."""
-    rule = rule_of(sweep, named_rule("all", target=target))
-    tables = build_tables(sweep.plan.experiments, sweep.results, rule, target, sweep.tuned_keys)
-    return columns_of(list(cell_values([(sweep.plan.name, table) for table in tables], with_paper=False)))
+    """The cells of a sweep's table by column, with all of its step sizes."""
+    return columns_of(list(cell_values(comparisons_of(sweep, named_rule("all"), target))))
 
 
-def cell_values(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> Iterator[CellValues]:
-    """The cells of tables by column; each table comes with the name of its sweep."""
-    for sweep, table in tables:
-        for contender in table.methods:
-            for cell in (cell for line in table.lines(contender) for cell in line if cell is not None):
-                ours = dict(zip(CELL_COLUMNS, _ours(sweep, table, contender.label, cell), strict=True))
-                yield {**ours, **_papers(cell.comparison)} if with_paper else ours
+def cell_values(comparisons: Sequence[Comparison]) -> Iterator[CellValues]:
+    """The cells of comparisons by column."""
+    for comparison in comparisons:
+        for entry in comparison.methods:
+            for line in comparison.lines(entry.setting):
+                for cell in line:
+                    if cell is not None:
+                        yield dict(zip(CELL_COLUMNS, _values(comparison, entry.label, cell), strict=True))
 
 
-def _ours(sweep: str, table: Page, method: str, cell: Cell) -> list[object]:
-    experiment, reach = cell.experiment, cell.reach
-    clients, horizon_s = experiment.clients, experiment.stop.horizon_s
-    return [
-        sweep, table.title, clients.count, clients.local_steps, describe_split(experiment.split),
-        describe_rates(experiment.rates), horizon_s, experiment.record.interval_s, method, cell.step_size,
-        cell.tuned or None, table.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target,
-        reach.reached, reach.mean_s, reach.rho, *_spread(cell.accuracy), *_spread(cell.loss),
-        *_interval(cell.accuracy), *_interval(cell.loss), *_interval(cell.rho),
-        *(value for quality in QUALITIES for value in _standing(table.standing(cell, quality))),
-    ]  # fmt: skip
-
-
-def _papers(beside: Comparison | None) -> CellValues:
-    if beside is None:
-        return dict.fromkeys(PAPER_COLUMNS)
-    ours, theirs = beside.ours, beside.published
-    values: list[object] = [
-        theirs.table, theirs.horizon_s, theirs.rho, *_spread(theirs.accuracy), *_spread(theirs.loss),
-        None if ours.missing else beside.accuracy_in_range, None if ours.missing else beside.loss_in_range,
-        None if ours.accuracy is None else ours.accuracy.mean - theirs.accuracy.mean,  # ours not rounded
-        None if ours.loss is None else ours.loss.mean - theirs.loss.mean,
-        ours.reach.rho - theirs.rho if math.isfinite(ours.reach.rho) else None,
-    ]  # fmt: skip
-    return dict(zip(PAPER_COLUMNS, values, strict=True))
-
-
-def _interval(spread: Spread | None) -> list[float | None]:
-    return [None] * 2 if spread is None or math.isnan(spread.low) else [spread.low, spread.high]
-
-
-def _standing(standing: Standing) -> list[object]:
-    """Mark, and the difference from the best mean."""
-    found = standing.difference
-    return [standing.mark or None, *([None] * 4 if found is None else [found.mean, found.low, found.high, found.p])]
-
-
-def _spread(spread: Spread | None) -> list[float | None]:
-    return [None] * 3 if spread is None else [spread.mean, spread.minimum, spread.maximum]
+def _values(comparison: Comparison, method: str, cell: Cell) -> Iterator[object]:
+    experiment = cell.experiment
+    yield from (comparison.sweep, comparison.title, experiment.clients.count, experiment.clients.local_steps)
+    yield from (describe_split(experiment.split), describe_rates(experiment.rates))
+    yield from (experiment.stop.horizon_s, experiment.record.interval_s, method, cell.step_size, cell.tuned or None)
+    yield from (comparison.rule.name, cell.planned, len(cell.results), cell.diverged, cell.target)
+    yield from (cell.reach.reached, cell.reach.mean_s, cell.reach.rho)
+    for spread in (cell.accuracy, cell.loss):
+        yield from (None, None, None) if spread is None else (spread.mean, spread.minimum, spread.maximum)
+    for spread in (cell.accuracy, cell.loss, cell.rho):
+        yield from (None, None) if spread is None or math.isnan(spread.low) else (spread.low, spread.high)
+    for quality in QUALITIES:
+        rank = comparison.rank(cell, quality)
+        apart = rank.difference
+        yield rank.mark or None
+        yield from (None,) * 4 if apart is None else (apart.mean, apart.low, apart.high, apart.p)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 FORMAT = "areabench-run"
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 
 EVENT = np.dtype(
     [
@@ -37,8 +37,8 @@ EVENT = np.dtype(
 SNAPSHOT = np.dtype([("time_s", "f8"), ("version", "i8"), ("event", "i8"), ("digest", "u8")])
 METRIC = np.dtype(
     [
-        ("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("score_gap", "f8"),
-        ("average_loss", "f8"), ("average_accuracy", "f8"),
+        ("train_loss", "f8"), ("test_accuracy", "f8"), ("squared_distance", "f8"), ("average_loss", "f8"),
+        ("average_accuracy", "f8"),
     ]
 )  # fmt: skip
 STATUS = np.dtype(

@@ -24,14 +24,7 @@ from areabench.experiment.records import Experiment, ListedRates, LognormalRates
 from areabench.experiment.toml import literal
 from areabench.experiment.traces import check_trace
 from areabench.kernels import Bits
-from areabench.sweeps.file import (
-    SEEDS,
-    Axis,
-    SweepFile,
-    Table,
-    merged,
-    read_sweep_file,
-)
+from areabench.sweeps.file import SEEDS, Axis, SweepFile, Table, merged, read_sweep_file
 from areabench.sweeps.tune import Metric
 
 _DIGEST_DIGITS = 10

@@ -23,13 +23,7 @@ from areabench.experiment.traces import read_trace
 from areabench.problems.base import Problem
 from areabench.problems.optimum import LipschitzProblem, SmoothProblem
 from areabench.theory.constants import Constants, LipschitzConstants
-from areabench.theory.probabilities import (
-    EventProbabilities,
-    poisson_probabilities,
-    server_rate_of_period,
-    server_rate_of_poisson,
-    server_rate_of_updates,
-)
+from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
 from areabench.theory.theorem1 import Convention, TheoremSchedule, theorem_schedule
 from areabench.theory.theorem2 import lipschitz_step_size
 
@@ -52,14 +46,14 @@ def server_rate(experiment: Experiment, rates: Rates) -> float:
             'method.name: "s-fedavg" steps when its round is full; the theorems are about AREA, choose "area"'
         )
     if isinstance(experiment.method, AsyncSgd):  # whatever the criterion
-        return server_rate_of_updates(rates, 1)
+        return float(rates.sum())
     match experiment.aggregation:
         case EveryUpdates(updates=updates):
-            return server_rate_of_updates(rates, updates)
+            return float(rates.sum()) / updates
         case EveryPeriod(period_s=period_s):
-            return server_rate_of_period(period_s)
+            return 1 / period_s
         case poisson:
-            return server_rate_of_poisson(poisson.rate)
+            return poisson.rate
 
 
 def event_probabilities(experiment: Experiment, rates: Rates) -> EventProbabilities:
@@ -115,8 +109,10 @@ def curvature_constants(settings: Theorem1Schedule, problem: Problem) -> Constan
 def theorem2_step(settings: Theorem2Schedule, experiment: Experiment, problem: Problem, rates: Rates) -> float:
     """Theorem 2's constant alpha for the experiment's number of iterations."""
     iterations = settings.iterations or expected_iterations(experiment, rates)
-    events, M = event_probabilities(experiment, rates), experiment.clients.local_steps
-    return lipschitz_step_size(lipschitz_constants(settings, problem), events, M, iterations)
+    events = event_probabilities(experiment, rates)
+    return lipschitz_step_size(
+        lipschitz_constants(settings, problem), events, experiment.clients.local_steps, iterations
+    )
 
 
 def lipschitz_constants(settings: Theorem2Schedule, problem: Problem) -> LipschitzConstants:

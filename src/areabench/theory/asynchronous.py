@@ -29,11 +29,6 @@ def concurrency_step(L: float, concurrency: int) -> float:
     return 1 / (L * concurrency)
 
 
-def ringmaster_threshold(sigma: float, epsilon: float) -> int:
-    """R = max(1, ⌈sigma²/epsilon⌉)."""
-    return max(1, math.ceil(sigma**2 / epsilon))
-
-
 def ringmaster_step(L: float, sigma: float, epsilon: float, threshold: int) -> float:
     """min(1/(2 R L), epsilon/(4 L sigma²))."""
     return min(1 / (2 * threshold * L), _noise_step(epsilon, 4 * L, sigma))

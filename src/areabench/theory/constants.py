@@ -73,7 +73,8 @@ def delta(local_steps: int) -> float:
 # ---------------------------------------------------------------------------------------------------- checks
 
 
-_SMALLEST, _LARGEST = 1e-60, 1e60
+_SMALLEST = 1e-60
+_LARGEST = 1e60
 
 
 def require_positive(name: str, value: float) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.errors import UserError
-from areabench.theory.constants import positive_rates, require_count, require_positive
+from areabench.theory.constants import positive_rates, require_positive
 
 _SUM_TOLERANCE = 1e-9  # for the rounding of at most a million summands
 
@@ -69,21 +69,3 @@ def measured_probabilities(updates_per_client: NDArray[np.int64], server_steps: 
         raise UserError(f"the server made {server_steps} steps, the least is 1; measure a longer run")
     total = int(updates_per_client.sum()) + server_steps
     return EventProbabilities(updates_per_client / total, server_steps / total)
-
-
-def server_rate_of_updates(rates: NDArray[np.float64], updates: int) -> float:
-    """Server steps per second with one step per `updates` (Delta) updates: sum of the rates / Delta."""
-    require_count("the number of updates per server step", updates)
-    return float(positive_rates(rates).sum()) / updates
-
-
-def server_rate_of_period(period_s: float) -> float:
-    """Server steps per second with one step every `period_s` seconds."""
-    require_positive("the server's period in seconds", period_s)
-    return 1 / period_s
-
-
-def server_rate_of_poisson(rate: float) -> float:
-    """Server steps per second that are a Poisson process: its rate, checked."""
-    require_positive("the server's rate", rate)
-    return rate

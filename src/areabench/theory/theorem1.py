@@ -1,4 +1,4 @@
-"""Theorem 1, strongly convex functions: step sizes, contraction, bounds of E|x_s - x*|², and the terms of its rate.
+"""Theorem 1, strongly convex functions: step sizes, and bounds of E|x_s - x*|².
 
 The bound exists twice: by the proof's recursion, and in closed form with all constants written out. The closed form
 follows eq. (Lamba_convergence_starter) to eq. (Lambda_k_bound_final) without an O(.): tau = d - 1, T = K + d - 1, and
@@ -54,7 +54,8 @@ class StepLimit:
 def step_limit(constants: Constants, local_steps: int) -> StepLimit:
     """D = min{2/(M(mu+L)), gamma/(L²(M-1)), sqrt(M gamma²/(64 L⁴(M-1)³)), cbrt(gamma/(32 L⁴(M-1)³))}, Theorem 1."""
     require_count("the number of local steps M", local_steps)
-    M, L, gamma = local_steps, constants.L, constants.gamma
+    M = local_steps
+    L, gamma = constants.L, constants.gamma
     smoothness = 2 / (M * (constants.mu + L))
     if M == 1:
         return StepLimit(smoothness, math.inf, math.inf, math.inf)
@@ -138,9 +139,6 @@ class Setting:
 # ---------------------------------------------------------------------------------------------------- contraction
 
 
-_EXCESS_MAX = 2.0  # 3(1 - r)/(1 - r³) - 1 at r = 0
-
-
 def contraction_beta(step_size: float, local_steps: int, gamma: float) -> float:
     """beta_k = 1 - alpha_k M gamma/4, Lemma properties_of_Ak; positive for alpha_k < 4/(M gamma)."""
     beta = 1 - step_size * local_steps * gamma / 4
@@ -150,55 +148,10 @@ def contraction_beta(step_size: float, local_steps: int, gamma: float) -> float:
     return beta
 
 
-def transition_matrix(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
-    """A_k, eq. (transition_matrix), shape (2n+1, 2n+1): rows and columns x_1..x_n, y_1..y_n, x_s."""
-    n, p = probabilities.count, probabilities.clients
-    matrix = np.zeros((2 * n + 1, 2 * n + 1))
-    matrix[:n, :n] = matrix[n : 2 * n, n : 2 * n] = np.diag(1 - p)
-    matrix[n : 2 * n, :n] = np.diag(p)
-    matrix[:n, -1] = beta * p
-    matrix[-1, n : 2 * n] = probabilities.server / n
-    matrix[-1, -1] = 1 - probabilities.server
-    return matrix
-
-
 def lyapunov_weights(probabilities: EventProbabilities, beta: float) -> NDArray[np.float64]:
     """w_k, eq. (w_k_definition), shape (2n+1,)."""
     inverse = 1 / (probabilities.count * probabilities.clients)
     return np.concatenate([inverse / beta ** (2 / 3), inverse / beta ** (1 / 3), [1 / probabilities.server]])
-
-
-def contraction_factor(minimum_probability: float, beta: float) -> float:
-    """rho_k = 1 - p_min + p_min beta_k^(1/3), eq. (rho_k_bound)."""
-    return 1 - minimum_probability * (1 - math.cbrt(beta))
-
-
-def conservative_factor(minimum_probability: float, beta: float) -> float:
-    """1 - p_min alpha_k M gamma/12 = 1 - p_min (1 - beta_k)/3, the factor that Theorem 1's rate uses; >= rho_k."""
-    return 1 - minimum_probability * (1 - beta) / 3
-
-
-def changeover_beta(excess: float) -> float:
-    """The beta at which 1 - rho_k exceeds p_min (1 - beta)/3 by the share `excess`, between 0 and 2.
-
-    With r = beta^(1/3) the ratio of the two is 3(1 - r)/(1 - r³) = 3/(1 + r + r²), a quadratic equation for r.
-    """
-    if not 0 < excess < _EXCESS_MAX:
-        raise UserError(
-            f"the excess is {excess}, the limits are above 0 and below {_EXCESS_MAX:g}; 0.05 is five percent"
-        )
-    root = (math.sqrt(12 / (1 + excess) - 3) - 1) / 2
-    return root**3
-
-
-def changeover_iteration(schedule: TheoremSchedule, local_steps: int, gamma: float, excess: float = 0.05) -> int:
-    """The first k of the second phase: 1 - rho_k is at most (1 + excess) p_min alpha_k M gamma/12 from there on.
-
-    From there the conservative factor determines the rate, and the decay is sublinear. `excess` is a share. With the
-    step sizes of Theorem 1 it is below 10 percent from the start, so that its first phase is short or absent.
-    """
-    step_size = 4 * (1 - changeover_beta(excess)) / (local_steps * gamma)
-    return max(0, math.ceil(schedule.c / step_size - schedule.d))
 
 
 # ---------------------------------------------------------------------------------------------------- one iteration
@@ -221,7 +174,9 @@ def lemma_constants(constants: Constants, local_steps: int) -> LemmaConstants:
     c_sigma = 2M(1 + delta^(3/2)/4 + gamma²/(64 L²)) holds with the third term of D; the paper's own value is valid too,
     but larger: it grows with kappa.
     """
-    M, L, gamma, drifting = local_steps, constants.L, constants.gamma, local_steps > 1
+    M = local_steps
+    L, gamma = constants.L, constants.gamma
+    drifting = M > 1
     return LemmaConstants(
         norm_zeta=L**2 * M * (M - 1) / 2,
         norm_sigma=(1 + drifting * gamma / (4 * L)) * M,
@@ -250,20 +205,18 @@ class Distances:
 
 def start_squared(setting: Setting, trained: float, sent: float) -> Distances:
     """The squared distances u_0 to x* - sent M grad f_i(x*), where the first round of training used `trained`."""
-    shift = lemma_constants(setting.constants, setting.local_steps).shift
-    memory = (setting.start_distance + sent * shift) ** 2
-    local = _first_round(setting, trained, sent) if setting.convention is Convention.ALGORITHM else memory
+    constants, distance = setting.constants, setting.start_distance
+    lemma = lemma_constants(constants, setting.local_steps)
+    memory = (distance + sent * lemma.shift) ** 2
+    local = memory
+    if setting.convention is Convention.ALGORITHM:  # T_2 in the proof of Lemma x_norm_squared
+        beta = contraction_beta(trained, setting.local_steps, constants.gamma)
+        moved = (trained - sent) * lemma.shift
+        noise = trained**2 * lemma.squared_sigma * constants.sigma**2
+        noise += trained**3 * lemma.squared_zeta * constants.zeta**2
+        local = beta * distance**2 + 2 * moved**2 + 2 * moved * (2 * beta - 1) * distance + noise
     n = setting.probabilities.count
-    return Distances(np.full(n, local), np.full(n, memory), setting.start_distance**2)
-
-
-def _first_round(setting: Setting, trained: float, sent: float) -> float:
-    """E|x_{i,0} - x_{i,0}*|² after the first round of training: T_2 in the proof of Lemma x_norm_squared."""
-    constants, M, distance = setting.constants, setting.local_steps, setting.start_distance
-    lemma, beta = lemma_constants(constants, M), contraction_beta(trained, M, constants.gamma)
-    moved = (trained - sent) * lemma.shift
-    noise = trained**2 * lemma.squared_sigma * constants.sigma**2 + trained**3 * lemma.squared_zeta * constants.zeta**2
-    return beta * distance**2 + 2 * moved**2 + 2 * moved * (2 * beta - 1) * distance + noise
+    return Distances(np.full(n, local), np.full(n, memory), distance**2)
 
 
 # ---------------------------------------------------------------------------------------------------- recursion
@@ -279,24 +232,6 @@ def recursion_bound_for(setting: Setting, step_sizes: NDArray[np.float64]) -> ND
 
     `step_sizes` holds the paper's alpha_0, alpha_1, ..., shape (K+1,), or (K+2,) where alpha_0 is for the first round.
     """
-    _check(setting, step_sizes)
-    trained, sent = float(step_sizes[0]), step_sizes[setting.convention.lag :]
-    lemma = lemma_constants(setting.constants, setting.local_steps)
-    squared = start_squared(setting, trained, float(sent[0]))
-    norms = squared.roots()
-    bounds = np.empty(len(sent))
-    bounds[0] = squared.server
-    for k in range(len(sent) - 1):
-        alpha, following = float(sent[k]), float(sent[k + 1])
-        beta = contraction_beta(alpha, setting.local_steps, setting.constants.gamma)
-        step = _Step(alpha, beta, (alpha - following) * lemma.shift)
-        norms, squared = _next_norms(setting, lemma, step, norms), _next_squared(setting, lemma, step, norms, squared)
-        norms = _jensen(norms, squared)
-        bounds[k + 1] = squared.server
-    return bounds
-
-
-def _check(setting: Setting, step_sizes: NDArray[np.float64]) -> None:
     limit = step_limit(setting.constants, setting.local_steps).value
     if len(step_sizes) <= setting.convention.lag:
         least = setting.convention.lag + 1
@@ -305,54 +240,57 @@ def _check(setting: Setting, step_sizes: NDArray[np.float64]) -> None:
         raise UserError(f"the first step size is {step_sizes[0]}, the limit is D = {limit}; take a smaller one")
     if (np.diff(step_sizes) > 0).any() or (step_sizes <= 0).any():
         raise UserError("the step sizes grow or are not positive, the limit is a sequence that never grows; sort them")
+    sent = step_sizes[setting.convention.lag :]
+    lemma = lemma_constants(setting.constants, setting.local_steps)
+    squared = start_squared(setting, float(step_sizes[0]), float(sent[0]))
+    norms = squared.roots()
+    bounds = np.empty(len(sent))
+    bounds[0] = squared.server
+    for k in range(len(sent) - 1):
+        alpha = float(sent[k])
+        moved = (alpha - float(sent[k + 1])) * lemma.shift
+        norms, squared = _next_distances(setting, lemma, alpha, moved, norms, squared)
+        bounds[k + 1] = squared.server
+    return bounds
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One iteration: alpha_k, beta_k, and (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move."""
+def _next_distances(
+    setting: Setting, lemma: LemmaConstants, alpha: float, moved: float, norms: Distances, squared: Distances
+) -> tuple[Distances, Distances]:
+    """The bounds after an iteration with step size alpha_k.
 
-    alpha: float
-    beta: float
-    moved: float
-
-
-def _next_norms(setting: Setting, lemma: LemmaConstants, step: _Step, norms: Distances) -> Distances:
-    """Lemmas s_norm, y_norm and x_norm."""
-    p, p_s, constants = setting.probabilities.clients, setting.probabilities.server, setting.constants
-    noise = step.alpha**2 * lemma.norm_zeta * constants.zeta + step.alpha * lemma.norm_sigma * constants.sigma
-    return Distances(
-        local=(1 - p) * norms.local + step.moved + p * (step.beta * norms.server + noise),
-        memory=(1 - p) * norms.memory + p * norms.local + step.moved,
+    `moved` is (alpha_k - alpha_{k+1}) LM zeta, the most that x_{i,k}* may move.
+    """
+    p, p_s = setting.probabilities.clients, setting.probabilities.server
+    constants = setting.constants
+    beta = contraction_beta(alpha, setting.local_steps, constants.gamma)
+    # Lemmas s_norm, y_norm and x_norm
+    noise = alpha**2 * lemma.norm_zeta * constants.zeta + alpha * lemma.norm_sigma * constants.sigma
+    next_norms = Distances(
+        local=(1 - p) * norms.local + moved + p * (beta * norms.server + noise),
+        memory=(1 - p) * norms.memory + p * norms.local + moved,
         server=(1 - p_s) * norms.server + p_s * float(norms.memory.mean()),
     )
-
-
-def _next_squared(
-    setting: Setting, lemma: LemmaConstants, step: _Step, norms: Distances, squared: Distances
-) -> Distances:
-    """Lemmas s_norm_squared, y_norm_squared and x_norm_squared, in the last 1 + p_i times the squared shift."""
-    p, p_s, constants = setting.probabilities.clients, setting.probabilities.server, setting.constants
-    noise = step.alpha**2 * lemma.squared_sigma * constants.sigma**2
-    drift = step.alpha**3 * lemma.squared_zeta * constants.zeta**2
-    shrunk = 2 * step.beta - 1  # 1 - alpha_k M gamma/2
-    return Distances(
-        local=(1 - p) * (squared.local + 2 * step.moved * norms.local)
-        + (1 + p) * step.moved**2
-        + p * (step.beta * squared.server + 2 * step.moved * shrunk * norms.server + noise + drift),
-        memory=(1 - p) * (squared.memory + 2 * step.moved * norms.memory)
-        + step.moved**2
-        + p * (squared.local + 2 * step.moved * norms.local),
+    # Lemmas s_norm_squared, y_norm_squared and x_norm_squared, in the last 1 + p_i times the squared shift
+    noise = alpha**2 * lemma.squared_sigma * constants.sigma**2
+    drift = alpha**3 * lemma.squared_zeta * constants.zeta**2
+    shrunk = 2 * beta - 1  # 1 - alpha_k M gamma/2
+    next_squared = Distances(
+        local=(1 - p) * (squared.local + 2 * moved * norms.local)
+        + (1 + p) * moved**2
+        + p * (beta * squared.server + 2 * moved * shrunk * norms.server + noise + drift),
+        memory=(1 - p) * (squared.memory + 2 * moved * norms.memory)
+        + moved**2
+        + p * (squared.local + 2 * moved * norms.local),
         server=(1 - p_s) * squared.server + p_s * float(squared.memory.mean()),
     )
-
-
-def _jensen(norms: Distances, squared: Distances) -> Distances:
-    """The lesser of each norm's bound and the root of its square's: E|v| <= sqrt(E|v|²)."""
-    return Distances(
-        local=np.minimum(norms.local, np.sqrt(squared.local)),
-        memory=np.minimum(norms.memory, np.sqrt(squared.memory)),
-        server=min(norms.server, squared.server**0.5),
+    roots = next_squared.roots()  # E|v| <= sqrt(E|v|²): the lesser of the two bounds
+    lesser = Distances(
+        local=np.minimum(next_norms.local, roots.local),
+        memory=np.minimum(next_norms.memory, roots.memory),
+        server=min(next_norms.server, roots.server),
     )
+    return lesser, next_squared
 
 
 # ---------------------------------------------------------------------------------------------------- closed form
@@ -380,8 +318,11 @@ class ProofConstants:
 
 def proof_constants(setting: Setting) -> ProofConstants:
     """The constants for a setting, with gamma kept and psi = 1/p_s + 4 q_bar."""
-    constants, M, c, tau = setting.constants, setting.local_steps, setting.sent.c, setting.sent.d - 1
-    lemma, q_bar = lemma_constants(constants, M), setting.probabilities.mean_inverse
+    constants, M = setting.constants, setting.local_steps
+    c = setting.sent.c
+    tau = setting.sent.d - 1
+    lemma = lemma_constants(constants, M)
+    q_bar = setting.probabilities.mean_inverse
     beta = contraction_beta(setting.sent.step_size(0), M, constants.gamma)
     start = start_squared(setting, setting.schedule.step_size(0), setting.sent.step_size(0))
     weights = lyapunov_weights(setting.probabilities, beta)
@@ -416,7 +357,8 @@ class RoughBound:
 
 def rough_bound(setting: Setting) -> RoughBound:
     """The first pass of the proof: Lemma small_lyapunov put into eq. (Lamba_convergence_starter)."""
-    proof, sigma, zeta = proof_constants(setting), setting.constants.sigma, setting.constants.zeta
+    proof = proof_constants(setting)
+    sigma, zeta = setting.constants.sigma, setting.constants.zeta
     start = proof.start_squared + proof.c_1 * zeta * proof.start_norm / (proof.tau - 0.5)
     return RoughBound(
         first=proof.spread * (proof.c_3 * sigma**2 / 3 + proof.c_1 * proof.S * zeta * sigma / 12),
@@ -428,16 +370,18 @@ def rough_bound(setting: Setting) -> RoughBound:
 
 def closed_bound(setting: Setting, iterations: int) -> float:
     """An upper bound of E|x_{s,K} - x*|², K = `iterations` >= 0: the lesser of the proof's two passes, times p_s."""
+    T = iterations + setting.sent.d - 1
     try:
-        rough, shifted = rough_bound(setting), iterations + setting.sent.d - 1
-        return setting.probabilities.server * min(rough.at(shifted), _refined(setting, rough, shifted))
+        rough = rough_bound(setting)
+        return setting.probabilities.server * min(rough.at(T), _refined(setting, rough, T))
     except OverflowError:  # a client that hardly ever sends
         return math.inf
 
 
 def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
     """Eq. (Lambda_k_bound_final): lambda_k <= sqrt(psi Lambda_k) put into eq. (Lamba_convergence_starter) again."""
-    proof, sigma, zeta = proof_constants(setting), setting.constants.sigma, setting.constants.zeta
+    proof = proof_constants(setting)
+    sigma, zeta = setting.constants.sigma, setting.constants.zeta
     synchronization = (
         math.sqrt(rough.fourth) / T**3
         + 2 / 3 * math.sqrt(rough.third) / T**2.5
@@ -447,49 +391,3 @@ def _refined(setting: Setting, rough: RoughBound, T: float) -> float:
     noise = proof.spread * (proof.c_3 * sigma**2 / (3 * T) + proof.c_4 * zeta**2 / (2 * T**2))
     start = proof.tau**4 * proof.start_squared / T**4 + proof.c_2 * zeta**2 / T**3
     return float(start + noise + proof.c_1 * zeta * math.sqrt(proof.psi) * synchronization)
-
-
-# ---------------------------------------------------------------------------------------------------- rate
-
-
-@dataclass(frozen=True)
-class RateTerms:
-    """The four terms of eq. (short_rate_strong_convex), in its order and without constant factors."""
-
-    noise: float
-    synchronization_noise: float
-    synchronization_heterogeneity: float
-    drift: float
-
-    @property
-    def dominating(self) -> str:
-        """The name of the greatest term."""
-        return max((field.name for field in fields(self)), key=lambda name: float(getattr(self, name)))
-
-
-def printed_rate_terms(setting: Setting, iterations: int) -> RateTerms:
-    """The terms as the paper prints them; they depend on the units of x and f, as they assume gamma >= 1."""
-    constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
-    require_count("the number of iterations K", K)
-    L, sigma, zeta, q, p = constants.L, constants.sigma, constants.zeta, events.mean_inverse, events.minimum
-    drifting = 1 + delta(M) * constants.kappa
-    return RateTerms(
-        noise=events.server_ratio * drifting * sigma**2 / (p * M * K),
-        synchronization_noise=events.server_ratio * math.sqrt(q * drifting / M) * L * sigma * zeta / (p * K**1.5),
-        synchronization_heterogeneity=events.server_ratio * math.sqrt(q * L**3 * sigma * zeta**3 / p) / K**1.5,
-        drift=events.server_ratio * (delta(M) + math.sqrt(p) * q) * L**4 * zeta**2 / (p * K) ** 2,
-    )
-
-
-def rate_terms(setting: Setting, iterations: int) -> RateTerms:
-    """The terms corrected: L/gamma, sigma/gamma, q_bar + 1/p_s for q_bar, p_min for its root in the third, no kappa."""
-    constants, events, K, M = setting.constants, setting.probabilities, iterations, setting.local_steps
-    require_count("the number of iterations K", K)
-    L, sigma, zeta = constants.L / constants.gamma, constants.sigma / constants.gamma, constants.zeta
-    p, q = events.minimum, events.mean_inverse + 1 / events.server
-    return RateTerms(
-        noise=events.server_ratio * sigma**2 / (p * M * K),
-        synchronization_noise=events.server_ratio * math.sqrt(q / M) * L * sigma * zeta / (p * K**1.5),
-        synchronization_heterogeneity=events.server_ratio * math.sqrt(q * L**3 * sigma * zeta**3) / (p * K**1.5),
-        drift=events.server_ratio * (delta(M) + math.sqrt(p) * q) * L**4 * zeta**2 / (p * K) ** 2,
-    )

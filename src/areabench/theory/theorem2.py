@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.theory.constants import LipschitzConstants, positive_rates, require_count, require_positive
-from areabench.theory.probabilities import EventProbabilities, poisson_probabilities
+from areabench.theory.constants import LipschitzConstants, positive_rates, require_count
+from areabench.theory.probabilities import EventProbabilities
 from areabench.theory.theorem1 import Convention
 
 
@@ -42,36 +42,23 @@ def lipschitz_bound(
     local_steps: int,
     iterations: int,
     convention: Convention = Convention.ALGORITHM,
+    step_size: float | None = None,
 ) -> float:
-    """An upper bound of E[f(mean of x_{s,0}..x_{s,K-1}) - f*] with Theorem 2's step size.
+    """An upper bound of E[f(mean of x_{s,0}..x_{s,K-1}) - f*]: V_0/(2 alpha M K) + alpha (sigma² + M B²)/2.
 
-    It is sqrt(V_0 (sigma² + M B²)/(MK)), plus O(1/K) where clients train before the first iteration.
+    alpha is a constant step size, Theorem 2's unless another is given. V_0 grows by what clients move before the first
+    iteration, where the convention has them train then.
     """
-    step_size = lipschitz_step_size(constants, probabilities, local_steps, iterations)
-    return lipschitz_bound_for(constants, probabilities, local_steps, iterations, step_size, convention)
-
-
-def lipschitz_bound_for(
-    constants: LipschitzConstants,
-    probabilities: EventProbabilities,
-    local_steps: int,
-    iterations: int,
-    step_size: float,
-    convention: Convention = Convention.ALGORITHM,
-) -> float:
-    """The same bound for any constant step size: V_0/(2 alpha M K) + alpha (sigma² + M B²)/2."""
-    start, error = start_lyapunov(constants, probabilities), local_error(constants, local_steps)
-    if convention is Convention.ALGORITHM:
-        start += probabilities.mean_inverse * _first_round(constants, local_steps, step_size)
-    return start / (2 * step_size * local_steps * iterations) + step_size * error / 2
-
-
-def _first_round(constants: LipschitzConstants, local_steps: int, step_size: float) -> float:
-    """By how much |x_{i,0} - x*|² may exceed |x_{s,0} - x*|² after client i has trained on x_{s,0}."""
-    length = step_size * local_steps
-    return 2 * length * constants.B * constants.start_distance + length * step_size * local_error(
-        constants, local_steps
-    )
+    alpha = step_size
+    if alpha is None:
+        alpha = lipschitz_step_size(constants, probabilities, local_steps, iterations)
+    start = start_lyapunov(constants, probabilities)
+    error = local_error(constants, local_steps)
+    if convention is Convention.ALGORITHM:  # |x_{i,0} - x*|² may exceed |x_{s,0} - x*|²
+        length = alpha * local_steps
+        farther = 2 * length * constants.B * constants.start_distance + length * alpha * error
+        start += probabilities.mean_inverse * farther
+    return start / (2 * alpha * local_steps * iterations) + alpha * error / 2
 
 
 @dataclass(frozen=True)
@@ -87,36 +74,5 @@ class ServerRate:
 def best_server_rate(rates: NDArray[np.float64]) -> ServerRate:
     """lambda_s* = sqrt(sum lambda_i/((2/n) sum 1/lambda_i)): least bound of Theorem 2 for a number of iterations."""
     total = float(positive_rates(rates).sum())
-    rate = math.sqrt(total / _inverse(rates))
+    rate = math.sqrt(total / (2 * float(np.mean(1 / rates))))
     return ServerRate(rate, total / rate, max(1, round(total / rate)), 1 / rate)
-
-
-def bound_by_iterations(
-    constants: LipschitzConstants, rates: NDArray[np.float64], server_rate: float, local_steps: int, iterations: float
-) -> float:
-    """Theorem 2's sqrt(V_0 (sigma² + M B²)/(MK)) as a function of lambda_s, for K = `iterations`."""
-    start = start_lyapunov(constants, poisson_probabilities(rates, server_rate))
-    return math.sqrt(start * local_error(constants, local_steps) / (local_steps * iterations))
-
-
-def bound_by_time(
-    constants: LipschitzConstants, rates: NDArray[np.float64], server_rate: float, local_steps: int, time_s: float
-) -> float:
-    """The same bound after `time_s` seconds, K = (lambda_s + sum lambda) T; it falls with lambda_s."""
-    require_positive("the time in seconds", time_s)
-    iterations = (server_rate + float(rates.sum())) * time_s
-    return bound_by_iterations(constants, rates, server_rate, local_steps, iterations)
-
-
-def time_penalty(rates: NDArray[np.float64], server_rate: float) -> float:
-    """`bound_by_time` divided by its infimum (infinite lambda_s): sqrt(1 + 1/(lambda_s H)), H = (2/n) sum 1/lambda_i.
-
-    At lambda_s* it is at most sqrt(1 + 1/sqrt(2n)): 1.31 for n = 1, 1.03 for n = 128.
-    """
-    require_positive("the server's rate", server_rate)
-    return math.sqrt(1 + 1 / (server_rate * _inverse(positive_rates(rates))))
-
-
-def _inverse(rates: NDArray[np.float64]) -> float:
-    """H = (2/n) sum 1/lambda_i, in seconds."""
-    return 2 * float(np.mean(1 / rates))

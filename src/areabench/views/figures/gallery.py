@@ -17,7 +17,7 @@ from areabench.errors import UserError
 from areabench.problems.datasets import default_cache
 from areabench.results.comparison import compare_runs
 from areabench.results.diagnosis import diagnosis_of
-from areabench.results.grouping import Page, arrange
+from areabench.results.grouping import Comparison, arrange
 from areabench.results.label_counts import recorded_labels
 from areabench.results.statistics import SpreadName
 from areabench.runfile.read import Run
@@ -166,7 +166,7 @@ def _several(runs: Runs) -> Sequence[Run]:
     return runs
 
 
-def _page(source: Sweep | Runs, number: int | None) -> Page:
+def _page(source: Sweep | Runs, number: int | None) -> Comparison:
     """What to draw of a sweep, or of some runs: the page of this number, or the only one."""
     results = source.results if isinstance(source, Sweep) else [read_result(run.path) for run in _several(source)]
     pages = arrange(results, source.tuned_keys if isinstance(source, Sweep) else ())

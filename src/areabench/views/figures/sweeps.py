@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
-from areabench.results.grouping import Contender, Page, Row, choose
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import (
     Floats,
     Quantity,
@@ -43,35 +43,35 @@ _WIDEST = 1e4  # a loss beyond this many times the least one is off the axis: it
 class Pick:
     """A method and the cell of the step size that is drawn; None where the chosen one was not run."""
 
-    contender: Contender
+    entry: Entry
     cell: Cell | None
 
     @property
     def label(self) -> str:
         """The method, its step size, and how many trials are left out."""
         if self.cell is None:
-            return f"{self.contender.label}: not run"
-        label = f"{self.contender.label}, α = {self.cell.point}"
+            return f"{self.entry.label}: not run"
+        label = f"{self.entry.label}, α = {self.cell.point}"
         if not self.cell.diverged:
             return label
         some = f"{self.cell.diverged} of {len(self.cell.results)}" if self.cell.finite else "all"
         return f"{label}\n({some} diverged)"
 
 
-def picks_of(row: Row, wished: Mapping[str, float]) -> list[Pick]:
+def picks_of(row: Sequence[Entry], wished: Mapping[str, float]) -> list[Pick]:
     """One step size per method: the chosen one or the best."""
-    return [Pick(contender, choose(contender, wished)) for contender in row.contenders]
+    return [Pick(entry, entry.cell_to_draw(wished)) for entry in row]
 
 
 def panels(
-    page: Page, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
+    comparison: Comparison, columns: int, width: float, heading: str, paper: tuple[float, float] | None = None
 ) -> tuple[Figure, Any]:
     """A figure (width in inches) with one row of panels per rates setting, and its axes, shape (rows, columns).
 
     `paper` has the width of the figure and the least width of a panel; panels that do not fit go to the next line.
     """
-    rows = len(page.rows)
-    words = f"{heading}\n{page.caption}"
+    rows = len(comparison.rows)
+    words = f"{heading}\n{comparison.caption}"
     if paper is None:
         figure = Figure(figsize=(width, 0.8 + 2.9 * rows), layout="constrained")
         figure.suptitle(words, fontsize="medium")
@@ -86,17 +86,19 @@ def panels(
             panel.set_axis_off()
         axes = axes[:, :columns]
         entitle(figure, words)
-    for row, row_axes in zip(page.rows, axes, strict=True):
-        row_axes[0].set_title(f"rates {describe_rates(row.rates)}", loc="left", fontsize="small")
+    for rates, row_axes in zip(comparison.rows, axes, strict=True):
+        row_axes[0].set_title(f"rates {describe_rates(rates)}", loc="left", fontsize="small")
     return figure, axes
 
 
-def quality_panels(page: Page, what: str, spread: SpreadName, width_in: float | None = None) -> tuple[Figure, Any]:
+def quality_panels(
+    comparison: Comparison, what: str, spread: SpreadName, width_in: float | None = None
+) -> tuple[Figure, Any]:
     """Panels with a column for accuracy and one for loss, as far as they were measured."""
-    if any(len(cell.results) > 1 for cell in page.cells):
+    if any(len(cell.results) > 1 for cell in comparison.cells):
         what += {"interval": ": mean and its 95 % interval", "range": ": mean, and range over trials"}[spread]
-    columns = max(len(page.quantities), 1)
-    return panels(page, columns, 4.0 * columns + 2.5, what, None if width_in is None else (width_in, 2.5))
+    columns = max(len(comparison.quantities), 1)
+    return panels(comparison, columns, 4.0 * columns + 2.5, what, None if width_in is None else (width_in, 2.5))
 
 
 def finish(axes: Axes, quantity: Quantity, across: str, before: str = "") -> None:
@@ -118,9 +120,9 @@ def is_empty(axes: Axes) -> bool:
     return not np.isfinite(axes.dataLim.y0)
 
 
-def look_of(contender: Contender) -> dict[str, Any]:
+def look_of(entry: Entry) -> dict[str, Any]:
     """The style of the line of a method."""
-    return line_look(contender.method.name, contender.variant)
+    return line_look(entry.method.name, entry.variant)
 
 
 # ---------------------------------------------------------------------------------------------------- quality over time
@@ -131,7 +133,7 @@ _LOG_HELPS = 50.0  # a histogram whose greatest and least bars differ by more th
 
 @styled
 def draw_curves(
-    page: Page,
+    comparison: Comparison,
     wished: Mapping[str, float],
     target: float,
     spread: SpreadName = "interval",
@@ -139,11 +141,11 @@ def draw_curves(
     width_in: float | None = None,
 ) -> Figure:
     """Accuracy and loss over time: the mean over trials as a line, its spread as a band; `target` in percent."""
-    figure, axes = quality_panels(page, "Quality over time", spread, width_in)
-    for row, row_axes in zip(page.rows, axes, strict=True):
+    figure, axes = quality_panels(comparison, "Quality over time", spread, width_in)
+    for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
-        handles = [Line2D([], [], **look_of(pick.contender), label=pick.label) for pick in picks]
-        for quantity, panel in zip(page.quantities, row_axes, strict=False):
+        handles = [Line2D([], [], **look_of(pick.entry), label=pick.label) for pick in picks]
+        for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_lines(panel, picks, quantity, spread)
             finish(panel, quantity, "time (s)")
             if quantity == "test_accuracy" and not is_empty(panel):
@@ -158,7 +160,7 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: S
     for index, pick in enumerate(picks):
         results = pick.cell.finite if pick.cell else ()
         shown = band(results, quantity, spread)
-        look = look_of(pick.contender)
+        look = look_of(pick.entry)
         if len(results) > 1:
             limits = axes.dataLim.frozen()
             axes.fill_between(
@@ -176,13 +178,13 @@ def _draw_lines(axes: Axes, picks: Sequence[Pick], quantity: Quantity, spread: S
 
 
 @styled
-def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
+def draw_staleness(comparison: Comparison, wished: Mapping[str, float], *, width_in: float | None = None) -> Figure:
     """How many server steps were made while an update was in flight: one panel per method, mean share over trials."""
-    columns = max(len(row.contenders) for row in page.rows)
+    columns = max(len(row) for row in comparison.rows.values())
     paper = None if width_in is None else (width_in, 1.6)
     width = 1.2 + 2.7 * max(columns, 2)
-    figure, axes = panels(page, columns, width, "Staleness of updates: mean share over trials", paper)
-    for row, row_axes in zip(page.rows, axes, strict=True):
+    figure, axes = panels(comparison, columns, width, "Staleness of updates: mean share over trials", paper)
+    for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
         shares = [100 * staleness_shares(pick.cell.finite if pick.cell else ()) for pick in picks]
         for pick, share, panel in zip(picks, shares, row_axes, strict=False):
@@ -197,7 +199,7 @@ def draw_staleness(page: Page, wished: Mapping[str, float], *, width_in: float |
             across = "staleness (server steps)" if width_in is None else "staleness (steps)"
             label_axes(panel, across, "", f"{rates}\n{label}\n{words}")
             if len(share):
-                colour = method_colour(pick.contender.method.name)
+                colour = method_colour(pick.entry.method.name)
                 panel.stairs(share, np.arange(len(share) + 1) - 0.5, fill=True, color=colour)
         for panel in row_axes[len(picks) :]:
             panel.set_axis_off()
@@ -232,14 +234,16 @@ _MARGIN = 2.5  # factor by which the axis of step sizes reaches beyond them
 
 
 @styled
-def draw_sensitivity(page: Page, spread: SpreadName = "interval", *, width_in: float | None = None) -> Figure:
+def draw_sensitivity(
+    comparison: Comparison, spread: SpreadName = "interval", *, width_in: float | None = None
+) -> Figure:
     """Final accuracy and loss over the step size: mean and spread over trials; what diverged at the top edge."""
-    figure, axes = quality_panels(page, "Final quality over step size", spread, width_in)
-    for row, row_axes in zip(page.rows, axes, strict=True):
-        for quantity, panel in zip(page.quantities, row_axes, strict=False):
+    figure, axes = quality_panels(comparison, "Final quality over step size", spread, width_in)
+    for row, row_axes in zip(comparison.rows.values(), axes, strict=True):
+        for quantity, panel in zip(comparison.quantities, row_axes, strict=False):
             _draw_finals(panel, row, quantity, spread)
             label_log_axis(panel.xaxis, 9 if width_in is None else 5)  # as many labels as there is room for
-        handles = [Line2D([], [], **look_of(one), label=one.label) for one in row.contenders]
+        handles = [Line2D([], [], **look_of(one), label=one.label) for one in row]
         diverged = [cell for cell in _cells(row) if cell.diverged]
         if any(not cell.finite for cell in diverged):
             handles.append(Line2D([], [], **_mark("black", some=False), label="all trials diverged"))
@@ -249,12 +253,12 @@ def draw_sensitivity(page: Page, spread: SpreadName = "interval", *, width_in: f
     return figure
 
 
-def _draw_finals(axes: Axes, row: Row, quantity: Quantity, spread: SpreadName) -> None:
+def _draw_finals(axes: Axes, row: Sequence[Entry], quantity: Quantity, spread: SpreadName) -> None:
     step_sizes = [cell.step_size for cell in _cells(row)]
     axes.set_xscale("log")
     axes.set_xlim(min(step_sizes) / _MARGIN, max(step_sizes) * _MARGIN)  # first: one point gives no limits by itself
-    for contender, factor in _side_by_side(row):
-        finals = [(cell.step_size * factor, final) for cell in contender.cells if (final := cell.final(quantity))]
+    for entry, factor in _side_by_side(row):
+        finals = [(cell.step_size * factor, final) for cell in entry.cells if (final := cell.final(quantity))]
         if not finals:
             continue
         across = [step_size for step_size, _ in finals]
@@ -262,7 +266,7 @@ def _draw_finals(axes: Axes, row: Row, quantity: Quantity, spread: SpreadName) -
         low, high = np.array([final.ends(spread) for _, final in finals]).T
         reach = np.maximum((mean - low, high - mean), 0.0)  # a mean may be rounded beyond its range
         limits = axes.dataLim.frozen()
-        axes.errorbar(across, mean, yerr=reach, **look_of(contender), elinewidth=1.0, capsize=2.0)
+        axes.errorbar(across, mean, yerr=reach, **look_of(entry), elinewidth=1.0, capsize=2.0)
         axes.dataLim.set(limits)
         for end in (low, high):
             within = np.clip(end, [final.minimum for _, final in finals], [final.maximum for _, final in finals])
@@ -272,20 +276,20 @@ def _draw_finals(axes: Axes, row: Row, quantity: Quantity, spread: SpreadName) -
         _draw_divergence(axes, row)
 
 
-def _cells(row: Row) -> list[Cell]:
-    return [cell for contender in row.contenders for cell in contender.cells]
+def _cells(row: Sequence[Entry]) -> list[Cell]:
+    return [cell for entry in row for cell in entry.cells]
 
 
-def _side_by_side(row: Row) -> Iterator[tuple[Contender, float]]:
+def _side_by_side(row: Sequence[Entry]) -> Iterator[tuple[Entry, float]]:
     """Methods, each with the factor that moves it a little sideways, so that whiskers do not hide each other.
 
     All methods of a step size take a third of the distance between the two closest step sizes.
     """
     step_sizes = np.unique([cell.step_size for cell in _cells(row)])
     width = float(np.diff(np.log(step_sizes)).min(initial=1.0)) / 3
-    count = len(row.contenders)
-    for index, contender in enumerate(row.contenders):
-        yield contender, float(np.exp(width * ((index + 0.5) / count - 0.5)))
+    count = len(row)
+    for index, entry in enumerate(row):
+        yield entry, float(np.exp(width * ((index + 0.5) / count - 0.5)))
 
 
 # ---------------------------------------------------------------------------------------------------- divergence
@@ -296,14 +300,14 @@ def _mark(colour: str, *, some: bool) -> dict[str, Any]:
     return {"color": colour, "marker": "x" if some else "X", "markersize": 5.5, "linestyle": "none"}
 
 
-def _draw_divergence(axes: Axes, row: Row) -> None:
+def _draw_divergence(axes: Axes, row: Sequence[Entry]) -> None:
     """Marks in a strip above the data, one line per method."""
-    _make_room(axes, len(row.contenders) * _STRIP)
-    for index, (contender, factor) in enumerate(_side_by_side(row)):
+    _make_room(axes, len(row) * _STRIP)
+    for index, (entry, factor) in enumerate(_side_by_side(row)):
         height = 1 - (index + 0.5) * _STRIP
         for some in (False, True):
-            across = [c.step_size * factor for c in contender.cells if c.diverged and bool(c.finite) == some]
-            mark = _mark(method_colour(contender.method.name), some=some)
+            across = [c.step_size * factor for c in entry.cells if c.diverged and bool(c.finite) == some]
+            mark = _mark(method_colour(entry.method.name), some=some)
             mark |= {"transform": axes.get_xaxis_transform(), "zorder": 3, "gid": "diverged"}
             axes.plot(across, [height] * len(across), **mark)
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from areabench.errors import UserError
 from areabench.experiment.labels import method_colour
-from areabench.results.grouping import Contender, Page, Row, choose
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.statistics import Reach, ReachCurve, performance_profiles, reach_curve, reach_of
 from areabench.views.figures.style import (
     LIMIT_LINE,
@@ -31,15 +31,17 @@ from areabench.views.styled import counted
 
 
 @styled
-def draw_time_to_target(page: Page, wished: Mapping[str, float], target: float, *, width_in: float) -> Figure:
+def draw_time_to_target(
+    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float
+) -> Figure:
     """One row of bars per rates setting: the median as a bar, trials as dots, those beyond the horizon at its line."""
-    horizon_s = page.experiment.stop.horizon_s
-    if horizon_s is None or "test_accuracy" not in page.quantities:
+    horizon_s = comparison.experiment.stop.horizon_s
+    if horizon_s is None or "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with a horizon and an accuracy; draw their quality over time")
-    figure, axes = panels(page, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
-    count = max(len(row.contenders) for row in page.rows)
-    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(page.rows))
-    for row, (panel,) in zip(page.rows, axes, strict=True):
+    figure, axes = panels(comparison, 1, width_in, f"Time to {target:g} % test accuracy", (width_in, width_in))
+    count = max(len(row) for row in comparison.rows.values())
+    figure.set_figheight(1.1 + (0.28 * count + 0.75) * len(comparison.rows))
+    for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
         label_axes(panel, "time (s)", "")
         panel.grid(visible=False, axis="y")
@@ -66,7 +68,7 @@ def _draw_bar(axes: Axes, place: int, pick: Pick, target: float, horizon_s: floa
     """One method: bar, dots, and how many trials reached the target."""
     found = reach_of(pick.cell.results if pick.cell else (), target)
     times_s = np.array(found.times_s)
-    colour = method_colour(pick.contender.method.name)
+    colour = method_colour(pick.entry.method.name)
     is_there = np.isfinite(times_s)
     if np.isfinite(found.median_s):
         axes.barh(place, found.median_s, height=0.6, color=colour, alpha=0.55, zorder=2)
@@ -91,14 +93,14 @@ def reached_words(found: Reach) -> str:
 
 @styled
 def draw_reach_curves(
-    page: Page, wished: Mapping[str, float], target: float, *, width_in: float | None = None
+    comparison: Comparison, wished: Mapping[str, float], target: float, *, width_in: float | None = None
 ) -> Figure:
     """The share of trials that have reached the target over time, with its 95 % interval; ticks: a trial ended."""
-    if "test_accuracy" not in page.quantities:
+    if "test_accuracy" not in comparison.quantities:
         raise UserError("time to a target: needs runs with an accuracy; draw their quality over time")
     heading = f"Trials that have reached {target:g} % test accuracy, and 95 % interval"
-    figure, axes = panels(page, 1, 7.0, heading, None if width_in is None else (width_in, width_in))
-    for row, (panel,) in zip(page.rows, axes, strict=True):
+    figure, axes = panels(comparison, 1, 7.0, heading, None if width_in is None else (width_in, width_in))
+    for row, (panel,) in zip(comparison.rows.values(), axes, strict=True):
         picks = picks_of(row, wished)
         for pick in picks:
             found = reach_curve(pick.cell.results, target) if pick.cell else None
@@ -107,17 +109,17 @@ def draw_reach_curves(
         label_axes(panel, "time (s)", "share of trials (%)")
         panel.set_ylim(-3, 103)
         panel.margins(x=0.02)
-        legend(panel, [Line2D([], [], **_stair_style(pick.contender), label=pick.label) for pick in picks])
+        legend(panel, [Line2D([], [], **_stair_style(pick.entry), label=pick.label) for pick in picks])
     return figure
 
 
-def _stair_style(contender: Contender) -> dict[str, Any]:
+def _stair_style(entry: Entry) -> dict[str, Any]:
     """The style of a line without its markers."""
-    return look_of(contender) | {"marker": None}
+    return look_of(entry) | {"marker": None}
 
 
 def _draw_stair(axes: Axes, pick: Pick, found: ReachCurve) -> None:
-    look = _stair_style(pick.contender)
+    look = _stair_style(pick.entry)
     colour = look["color"]
     time_s = np.append(found.time_s, found.end_s)
     share, low, high = (100 * np.append(values, values[-1]) for values in (found.share, found.low, found.high))
@@ -130,38 +132,38 @@ def _draw_stair(axes: Axes, pick: Pick, found: ReachCurve) -> None:
 # ---------------------------------------------------------------------------------------------------- profiles
 
 
-def settings_to_profile(pages: Sequence[Page]) -> list[tuple[Page, Row]]:
+def settings_to_profile(comparisons: Sequence[Comparison]) -> list[Sequence[Entry]]:
     """Every setting with every rates setting, as far as the time to a target is known in it."""
-    return [(page, row) for page in pages if "test_accuracy" in page.quantities for row in page.rows]
+    return [row for one in comparisons if "test_accuracy" in one.quantities for row in one.rows.values()]
 
 
 @styled
 def draw_profiles(
-    pages: Sequence[Page], wished: Mapping[str, float], target: float, *, width_in: float | None = None
+    comparisons: Sequence[Comparison], wished: Mapping[str, float], target: float, *, width_in: float | None = None
 ) -> Figure:
     """In which share of the settings each method is within a factor of the shortest median time to the target."""
-    settings = settings_to_profile(pages)
+    settings = settings_to_profile(comparisons)
     if not settings:
         raise UserError("performance profiles: need runs with an accuracy; draw their quality over time")
-    contenders = {one.label: one for _, row in settings for one in row.contenders}
-    labels = list(contenders)
+    entries = {one.label: one for row in settings for one in row}
+    labels = list(entries)
     medians_s = np.full((len(settings), len(labels)), math.nan)  # NaN where a method was not run, or not long enough
-    for number, (_, row) in enumerate(settings):
-        for contender in row.contenders:
-            cell = choose(contender, wished)
+    for number, row in enumerate(settings):
+        for entry in row:
+            cell = entry.cell_to_draw(wished)
             if cell is not None:
-                medians_s[number, labels.index(contender.label)] = reach_of(cell.results, target).median_s
+                medians_s[number, labels.index(entry.label)] = reach_of(cell.results, target).median_s
     profiles = performance_profiles(medians_s)
     figure = Figure(figsize=(7.0, 3.7) if width_in is None else (width_in, 2.6), layout="constrained")
     entitle(figure, f"Performance profile: median time to {target:g} % in {counted(len(settings), 'setting')}")
     axes = figure.subplots()
     most = 1.1 * max(2.0, *(float(one.factor[-1]) for one in profiles))
-    for contender, found in zip(contenders.values(), profiles, strict=True):
+    for entry, found in zip(entries.values(), profiles, strict=True):
         share = 100 * np.append(found.share, found.share[-1])
-        axes.step(np.append(found.factor, most), share, where="post", **_stair_style(contender))
+        axes.step(np.append(found.factor, most), share, where="post", **_stair_style(entry))
     label_axes(axes, "factor of the best time", "share of settings (%)")
     axes.set_xlim(1.0, most)
     axes.set_ylim(-3, 103)
-    handles = [Line2D([], [], **_stair_style(one), label=label) for label, one in contenders.items()]
+    handles = [Line2D([], [], **_stair_style(one), label=label) for label, one in entries.items()]
     legend(axes, handles)
     return figure

@@ -18,7 +18,7 @@ from areabench.experiment.labels import describe_data
 from areabench.experiment.problem_records import DataSettings, SplitSettings
 from areabench.experiment.records import Experiment
 from areabench.results.diagnosis import diagnosis_of
-from areabench.results.grouping import Page
+from areabench.results.grouping import Comparison
 from areabench.results.label_counts import recorded_labels
 from areabench.results.rounds import beginnings_s, ends_of
 from areabench.runfile.read import Run, open_run
@@ -196,7 +196,7 @@ class _Key:
     seed: int
 
 
-def labels_of(pages: Sequence[Page], cache: Path) -> Iterator[Labels]:
+def labels_of(pages: Sequence[Comparison], cache: Path) -> Iterator[Labels]:
     """The split of the first run of each setting; a split that several settings share is computed once."""
     shared: dict[_Key, list[int]] = {}
     for index, page in enumerate(pages):

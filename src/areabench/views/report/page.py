@@ -71,7 +71,7 @@ def build_report(
 
 def _subtitle(sources: Sources, found: Arranged) -> str:
     """How much of what."""
-    methods = len({place.contender.method.name for place in found.places})
+    methods = len({place.entry.method.name for place in found.places})
     transports = sorted({trial.transport for trial in sources.trials})
     times = {"simulator": "virtual time", "mpi": "real time on MPI"}
     words = [counts_text(sources), counted(methods, "method")]
@@ -84,7 +84,7 @@ def _remarks(found: Arranged) -> Iterator[str]:
     methods: dict[str, dict[str, None]] = {}
     everybody = set()
     for place in found.places:
-        label = method_label(place.contender.method.name)
+        label = method_label(place.entry.method.name)
         everybody.add(label)
         for key, words in default_remarks(place.cell.experiment).items():
             methods.setdefault(f"{key}: {words}.", {})[label] = None

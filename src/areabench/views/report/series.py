@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from areabench.engine.events import ENDED, State
 from areabench.experiment.labels import describe_rates, method_colour
 from areabench.results.cells import Cell
-from areabench.results.grouping import Contender, Page, arrange, choose
-from areabench.results.ranking import QUALITIES, standings
+from areabench.results.grouping import Comparison, Entry, arrange
+from areabench.results.ranking import QUALITIES, rank_cells
 from areabench.results.statistics import (
     Band,
     Quantity,
@@ -58,7 +58,7 @@ class PlacedSeries:
 
     setting: int
     row: int
-    contender: Contender
+    entry: Entry
     cell: Cell
     trials: tuple[Trial, ...]
     is_best: bool
@@ -68,7 +68,7 @@ class PlacedSeries:
 class Arranged:
     """Settings, and the series of all of them in the order of the page."""
 
-    pages: tuple[Page, ...]
+    pages: tuple[Comparison, ...]
     places: tuple[PlacedSeries, ...]
 
     @property
@@ -78,7 +78,7 @@ class Arranged:
         for page in self.pages:
             differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
             title = page.caption if titles[page.caption] == 1 else f"{page.caption}, {differing}"
-            rates = tuple(describe_rates(row.rates) for row in page.rows)
+            rates = tuple(describe_rates(rates) for rates in page.rows)
             yield ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
 
 
@@ -90,18 +90,18 @@ def arranged(sources: Sources) -> Arranged:
     return Arranged(pages, tuple(place for index, page in enumerate(pages) for place in _places(index, page, trials)))
 
 
-def _places(setting: int, page: Page, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
-    for row_index, row in enumerate(page.rows):
-        for contender in row.contenders:
-            best = choose(contender, {})
-            for cell in contender.cells:
+def _places(setting: int, page: Comparison, trials: Mapping[Path, Trial]) -> Iterator[PlacedSeries]:
+    for row_index, row in enumerate(page.rows.values()):
+        for entry in row:
+            best = entry.cell_to_draw({})
+            for cell in entry.cells:
                 groups: dict[str, list[Trial]] = {}
                 for result in cell.results:
                     trial = trials[result.path]
                     groups.setdefault(trial.remark, []).append(trial)
                 for group in groups.values():
                     part = replace(cell, results=tuple(trial.result for trial in group), planned=len(group))
-                    yield PlacedSeries(setting, row_index, contender, part, tuple(group), cell is best)
+                    yield PlacedSeries(setting, row_index, entry, part, tuple(group), cell is best)
 
 
 # ---------------------------------------------------------------------------------------------------- numbers
@@ -121,11 +121,11 @@ def series_of(
         point = without_seed(place.cell.experiment)
         asked = sum(planned[folder, point] for folder in {result.path.parent for result in place.cell.results})
         cells.append(replace(place.cell, planned=max(asked, len(place.cell.results)), target=target))
-    methods = {(place.contender.method.name, place.contender.label) for place in places}
+    methods = {(place.entry.method.name, place.entry.label) for place in places}
     uses = Counter(label for _, label in methods)
     for place, cell, ranks in zip(places, cells, _ranks(places, cells), strict=True):
-        method = place.contender.method.name
-        label = place.contender.label
+        method = place.entry.method.name
+        label = place.entry.label
         averaged = cell.finite or cell.results
         outcomes = tuple(outcome_of(result, target) for result in cell.results)
         yield Series(
@@ -134,7 +134,7 @@ def series_of(
             method=method,
             label=label if uses[label] == 1 else f"{label} ({method})",  # own methods may share a label
             colour=method_colour(method),
-            variant=place.contender.variant,
+            variant=place.entry.variant,
             step_size=cell.step_size,
             remark=", ".join(filter(None, (cell.tuned, place.trials[0].remark))),
             is_best=place.is_best,
@@ -165,7 +165,7 @@ def _ranks(places: Sequence[PlacedSeries], cells: Sequence[Cell]) -> list[dict[s
         rows.setdefault((place.setting, place.row), []).append(index)
     for row in rows.values():
         for quality in QUALITIES:
-            for index, one in zip(row, standings([cells[index] for index in row], quality), strict=True):
+            for index, one in zip(row, rank_cells([cells[index] for index in row], quality), strict=True):
                 ranks[index][quality] = Ranked(one.mark, one.is_reference, one.difference)
     return ranks
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from areabench.results.grouping import Page
-from areabench.results.table import CELL_COLUMNS, PAPER_COLUMNS, cell_values
+from areabench.results.table import CellValues
 from areabench.views.styled import BEST, HEADING, RULE, Heading, Styled, align, joined, method_word
 
 _TEXT_SYMBOLS = {"α": "alpha", "ρ": "rho", "λ": "lambda", "Δ": "diff", "σ": "sigma", "–": "-"}
@@ -28,7 +27,7 @@ _POWER_OF_TEN = re.compile(r"10+|1|0\.0*1")
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableCell:
     """One cell of a table: a value, bold where it is the best, slanted where it is tied, and what follows it."""
 
     value: str = ""
@@ -42,7 +41,7 @@ class Entry:
 class Group:
     """Rows between two rules, with a line of their own above them where they need one."""
 
-    rows: tuple[tuple[Entry, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     heading: str = ""
 
 
@@ -61,12 +60,14 @@ class Sheet:
 # ---------------------------------------------------------------------------------------------------- plain text
 
 
-def to_text(sheet: Sheet) -> Styled:
+def as_text(sheet: Sheet) -> Styled:
     """For a terminal; the best values carry a star, tied ones a tilde."""
     rows: list[Sequence[str]] = [[_text(column) for column in sheet.columns]]
     for group in sheet.groups:
-        rows += [RULE, *([(_text(group.heading),)] if group.heading else [])]
-        rows += [[_text_entry(entry) for entry in row] for row in group.rows]
+        rows.append(RULE)
+        if group.heading:
+            rows.append((_text(group.heading),))
+        rows += [[_text_cell(cell) for cell in row] for row in group.rows]
     headings = [Heading(_text(heading.text), heading.columns) for heading in sheet.headings]
     notes = [_text(note) for note in sheet.notes]
     return joined([Styled((_text(sheet.title), HEADING)), "", *align([*rows, RULE], headings), *notes])
@@ -76,17 +77,17 @@ def _text(words: str) -> str:
     return "".join(_TEXT_SYMBOLS.get(letter, letter) for letter in words)
 
 
-def _text_entry(entry: Entry) -> Styled:
-    if entry.kind == "method":
-        return method_word(_text(entry.value))
-    value = (f"{_text(entry.value)}*", BEST) if entry.is_bold else _text(entry.value) + "~" * entry.is_tied
-    return Styled(value, _text(entry.tail))
+def _text_cell(cell: TableCell) -> Styled:
+    if cell.kind == "method":
+        return method_word(_text(cell.value))
+    value = (f"{_text(cell.value)}*", BEST) if cell.is_bold else _text(cell.value) + "~" * cell.is_tied
+    return Styled(value, _text(cell.tail))
 
 
 # ---------------------------------------------------------------------------------------------------- Markdown
 
 
-def to_markdown(sheet: Sheet, level: int = 2) -> str:
+def as_markdown(sheet: Sheet, level: int = 2) -> str:
     """GitHub's Markdown, under a heading of this level; a heading over several columns goes into the first of them."""
     columns = [markdown(column) for column in sheet.columns]
     start = 0
@@ -97,7 +98,7 @@ def to_markdown(sheet: Sheet, level: int = 2) -> str:
     for group in sheet.groups:
         if group.heading:
             lines.append(markdown_line([f"**{markdown(group.heading)}**", *("" for _ in columns[1:])]))
-        lines += [markdown_line([markdown_entry(entry) for entry in row]) for row in group.rows]
+        lines += [markdown_line([markdown_cell(cell) for cell in row]) for row in group.rows]
     notes = "".join(f"- {markdown(note)}\n" for note in sheet.notes)
     table = "\n".join(lines) + "\n"
     return f"{'#' * level} {markdown(sheet.title)}\n\n{table}" + (f"\n{notes}" if notes else "")
@@ -108,10 +109,10 @@ def markdown(words: str) -> str:
     return _MARKDOWN_SPECIALS.sub(r"\\\1", words.replace("\n", " "))
 
 
-def markdown_entry(entry: Entry) -> str:
-    """An entry as Markdown."""
-    value, around = markdown(entry.value), "**" if entry.is_bold else "*" if entry.is_tied else ""
-    return around + value + around + markdown(entry.tail)
+def markdown_cell(cell: TableCell) -> str:
+    """A cell as Markdown."""
+    around = "**" if cell.is_bold else "*" * cell.is_tied
+    return around + markdown(cell.value) + around + markdown(cell.tail)
 
 
 def markdown_line(cells: Sequence[str]) -> str:
@@ -122,13 +123,14 @@ def markdown_line(cells: Sequence[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- LaTeX
 
 
-def to_latex(sheet: Sheet) -> str:
+def as_latex(sheet: Sheet) -> str:
     r"""A floating table in the paper's style; needs \usepackage{booktabs}."""
     body = []
     for group in sheet.groups:
-        heading = rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\"
-        body += [r"\midrule", *([heading] if group.heading else [])]
-        body += [_latex_line(map(_latex_entry, row)) for row in group.rows]
+        body.append(r"\midrule")
+        if group.heading:
+            body.append(rf"\multicolumn{{{len(sheet.columns)}}}{{l}}{{\textit{{{latex(group.heading)}}}}} \\")
+        body += [_latex_line(map(_latex_cell, row)) for row in group.rows]
     caption = " ".join([f"{latex(sheet.title)}.", *(f"{latex(note)}." for note in sheet.notes)])
     lines = [
         r"% needs \usepackage{booktabs}",
@@ -154,26 +156,25 @@ def latex(words: str) -> str:
 
 
 def _latex_headings(headings: Sequence[Heading]) -> list[str]:
-    if not headings:
-        return []
-    words = [
-        rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}" if heading.text else ""
-        for heading in headings
-    ]
-    rules, start = [], 1
+    words, rules = [], []
+    start = 1
     for heading in headings:
-        rules += [rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}"] if heading.text else []
+        if heading.text:
+            words.append(rf"\multicolumn{{{heading.columns}}}{{c}}{{\textbf{{{latex(heading.text)}}}}}")
+            rules.append(rf"\cmidrule(lr){{{start}-{start + heading.columns - 1}}}")
+        else:
+            words.append("")
         start += heading.columns
-    return [" & ".join(words) + r" \\", " ".join(rules)]
+    return [_latex_line(words), " ".join(rules)] if headings else []
 
 
-def _latex_entry(entry: Entry) -> str:
-    value = _latex_step_size(entry.value) if entry.kind == "step size" else latex(entry.value)
-    if entry.kind == "method" and value:
+def _latex_cell(cell: TableCell) -> str:
+    value = _latex_step_size(cell.value) if cell.kind == "step size" else latex(cell.value)
+    if cell.kind == "method" and value:
         value = rf"\textsc{{{value}}}"
-    if entry.is_bold or entry.is_tied:
-        value = rf"\{'textbf' if entry.is_bold else 'textit'}{{{value}}}"
-    return value + latex(entry.tail)
+    if cell.is_bold or cell.is_tied:
+        value = rf"\{'textbf' if cell.is_bold else 'textit'}{{{value}}}"
+    return value + latex(cell.tail)
 
 
 def _latex_step_size(value: str) -> str:
@@ -191,17 +192,17 @@ def _latex_line(cells: Iterable[str]) -> str:
 # ---------------------------------------------------------------------------------------------------- CSV
 
 
-def to_csv(tables: Sequence[tuple[str, Page]], *, with_paper: bool) -> str:
-    """Tables, each with the name of its sweep, under one heading. Empty: there is no such number."""
+def as_csv(columns: Sequence[str], cells: Iterable[CellValues]) -> str:
+    """Cells by column. Empty: there is no such number."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(CELL_COLUMNS + (PAPER_COLUMNS if with_paper else ()))
-    for values in cell_values(tables, with_paper=with_paper):
-        writer.writerow([_word(name, value) for name, value in values.items()])
+    writer.writerow(columns)
+    for values in cells:
+        writer.writerow([_csv_word(name, value) for name, value in values.items()])
     return buffer.getvalue()
 
 
-def _word(name: str, value: object) -> object:
+def _csv_word(name: str, value: object) -> object:
     """A value as CSV has it: a number as the shortest text that reads back as the same."""
     if isinstance(value, bool):
         return "yes" if value else "no"

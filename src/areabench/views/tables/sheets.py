@@ -1,95 +1,108 @@
-"""A sweep's table in words: in the paper's form, or beside the paper's values."""
+"""A comparison in words: a row per method and step size, a block of columns per rates setting."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 from areabench.experiment.labels import describe_rates
 from areabench.experiment.records import Experiment
-from areabench.results.cells import Cell, Comparison
-from areabench.results.grouping import Contender, Page
+from areabench.results.cells import Cell
+from areabench.results.grouping import Comparison, Entry
 from areabench.results.ranking import QUALITIES, RankedQuality
-from areabench.results.statistics import DECIMALS, Reach, Spread, SpreadName, fewest_trials
+from areabench.results.statistics import DECIMALS, Spread, SpreadName, fewest_trials
 from areabench.views.styled import Heading, number
-from areabench.views.tables.forms import Entry, Group, Sheet
+from areabench.views.tables.forms import Group, Sheet, TableCell
 
 _NOTHING = "–"
 
 
-def plain_sheet(table: Page, title: str, label: str, spread: SpreadName = "interval") -> Sheet:
-    """The table in the paper's form: one block of columns per rates setting."""
-    block = ("α", "ρ", "test accuracy %", "loss", *(["trials"] if _has_gaps(table) else []))
-    headings = (Heading("", 1), *(Heading(describe_rates(row.rates), len(block)) for row in table.rows))
-    columns = ("method", *(block * len(table.rows)))
-    groups = tuple(_plain_group(table, contender, spread) for contender in table.methods)
-    notes = (*shared_notes(table, spread, with_paper=False), *own_notes(table, with_paper=False))
-    return Sheet(title, label, headings, columns, groups, notes)
+def sheets_of(comparison: Comparison, spread: SpreadName = "interval") -> list[Sheet]:
+    """The table, and with intervals the differences from the best."""
+    plain = plain_sheet(comparison, spread)
+    apart = difference_sheet(comparison) if spread == "interval" else None
+    return [plain] if apart is None else [plain, apart]
 
 
-def paper_sheet(table: Page, title: str, label: str) -> Sheet:
-    """Each cell beside the published one: with the blocks of the paper's form below each other.
+def plain_sheet(comparison: Comparison, spread: SpreadName = "interval") -> Sheet:
+    """The table: one block of columns per rates setting."""
+    block = ["α", "ρ", "test accuracy %", "loss"]
+    if has_gaps(comparison):
+        block.append("trials")
+    rates = [Heading(describe_rates(rates), len(block)) for rates in comparison.rows]
+    groups = []
+    for entry in comparison.methods:  # which is named in its first line; one empty line where nothing is kept
+        name = TableCell(entry.label, kind="method")
+        rows = []
+        for line in comparison.lines(entry.setting) or [(None,) * len(rates)]:
+            rows.append((name, *(each for cell in line for each in _block(comparison, cell, spread, len(block)))))
+            name = TableCell()
+        groups.append(Group(tuple(rows)))
+    return Sheet(
+        title=comparison.heading,
+        label=comparison.sweep,
+        headings=(Heading("", 1), *rates),
+        columns=("method", *(block * len(rates))),
+        groups=tuple(groups),
+        notes=(*shared_notes(comparison, spread), *own_notes(comparison)),
+    )
 
-    The spread is the range over trials, since the paper has no other.
-    """
-    columns = ["method", "α", "ρ", "paper", "Δ", "test accuracy %", "paper", "in range", "Δ"]
-    columns += ["loss", "paper", "in range", "Δ", *(["trials"] if _has_gaps(table) else [])]
-    groups = [
-        Group(
-            tuple(_paper_row(table, contender, cell) for contender in row.contenders for cell in contender.cells),
-            describe_rates(row.rates),
-        )
-        for row in table.rows
-    ]
-    notes = (*shared_notes(table), *own_notes(table))
-    return Sheet(title, label, (), tuple(columns), tuple(groups), notes)
+
+def _block(comparison: Comparison, cell: Cell | None, spread: SpreadName, width: int) -> Sequence[TableCell]:
+    if cell is None:
+        return [TableCell(_NOTHING)] * width
+    return [step_size_cell(cell), rho_cell(comparison, cell, spread), *quality_cells(comparison, cell, spread),
+            *trials_cell(comparison, cell)]  # fmt: skip
 
 
-def difference_sheet(table: Page, title: str, label: str) -> Sheet | None:
+def difference_sheet(comparison: Comparison) -> Sheet | None:
     """How far each cell is from the best mean of its rates setting; None where nothing was compared."""
-    qualities = [each for each in QUALITIES if any(table.standing(cell, each).rivals for cell in table.cells)]
+    qualities = [each for each in QUALITIES if any(comparison.rank(cell, each).rivals for cell in comparison.cells)]
     if not qualities:
         return None
     words = {"accuracy": "accuracy %", "loss": "loss", "rho": "ρ"}
-    columns = ("method", "α", *(word for each in qualities for word in (f"Δ {words[each]}", "p")))
-    groups = [
-        Group(
-            tuple(
-                (Entry(one.label, kind="method"), _step_size(cell), *_difference_entries(table, cell, qualities))
-                for one in row.contenders
-                for cell in one.cells
-            ),
-            describe_rates(row.rates),
-        )
-        for row in table.rows
-    ]
-    notes = (
+    notes = [
         "Δ: mean difference from the best mean of the rates setting, trial by trial with the same seed, and its 95 % "
-        "interval; p: permutation test of the differences' signs, two-sided, with Holm's correction",
-        *(["ρ: trials that did not reach the target count as the horizon"] if "rho" in qualities else []),
-        *_power_notes(table),
+        "interval; p: permutation test of the differences' signs, two-sided, with Holm's correction"
+    ]
+    if "rho" in qualities:
+        notes.append("ρ: trials that did not reach the target count as the horizon")
+    return Sheet(
+        title=f"{comparison.heading}: differences from the best",
+        label=f"{comparison.sweep}-differences",
+        headings=(),
+        columns=("method", "α", *(word for each in qualities for word in (f"Δ {words[each]}", "p"))),
+        groups=tuple(
+            Group(tuple(_difference_rows(comparison, row, qualities)), describe_rates(rates))
+            for rates, row in comparison.rows.items()
+        ),
+        notes=(*notes, *_power_notes(comparison)),
     )
-    return Sheet(f"{title}: differences from the best", f"{label}-differences", (), columns, tuple(groups), notes)
 
 
-def _difference_entries(table: Page, cell: Cell, qualities: Sequence[RankedQuality]) -> list[Entry]:
-    entries: list[Entry] = []
-    for quality in qualities:
-        standing = table.standing(cell, quality)
-        found = standing.difference
-        if found is None:
-            entries += [Entry("best mean" if standing.is_reference else _NOTHING), Entry()]
-        else:
-            entries += [Entry(signed(found.mean), _between(found.low, found.high, "+")), Entry(p_word(found.p))]
-    return entries
+def _difference_rows(
+    comparison: Comparison, row: Sequence[Entry], qualities: Sequence[RankedQuality]
+) -> Iterator[tuple[TableCell, ...]]:
+    for entry in row:
+        for cell in entry.cells:
+            cells = [TableCell(entry.label, kind="method"), step_size_cell(cell)]
+            for quality in qualities:
+                rank = comparison.rank(cell, quality)
+                apart = rank.difference
+                if apart is None:
+                    cells += [TableCell("best mean" if rank.is_reference else _NOTHING), TableCell()]
+                else:
+                    value = TableCell(with_sign(apart.mean), _between(apart.low, apart.high, "+"))
+                    cells += [value, TableCell("<0.001" if apart.p < 0.001 else f"{apart.p:.3f}")]
+            yield tuple(cells)
 
 
-def _power_notes(table: Page) -> list[str]:
+def _power_notes(comparison: Comparison) -> list[str]:
     """Says so where no difference could be significant, however large."""
-    rivals = max((table.standing(cell, each).rivals for cell in table.cells for each in QUALITIES), default=0)
-    trials = max((len(cell.results) for cell in table.cells), default=0)
-    if not rivals or trials >= (fewest := fewest_trials(rivals)):
+    rivals = max((comparison.rank(cell, each).rivals for cell in comparison.cells for each in QUALITIES), default=0)
+    trials = max((len(cell.results) for cell in comparison.cells), default=0)
+    fewest = fewest_trials(rivals)
+    if not rivals or trials >= fewest:
         return []
     return [
         f"{trials} trials cannot tell {rivals + 1} cells apart, however different they are, so none is marked: run at "
@@ -97,109 +110,62 @@ def _power_notes(table: Page) -> list[str]:
     ]
 
 
-def p_word(p: float) -> str:
-    """A p value as it is printed."""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+# ---------------------------------------------------------------------------------------------------- cells
 
 
-# ---------------------------------------------------------------------------------------------------- rows
-
-
-def _plain_group(table: Page, contender: Contender, spread: SpreadName) -> Group:
-    """The lines of one method, which is named in the first; one empty line where no step size is kept."""
-    lines = table.lines(contender) or [(None,) * len(table.rows)]
-    names = [Entry(contender.label, kind="method"), *(Entry() for _ in lines[1:])]
-    return Group(
-        tuple(
-            (name, *(entry for cell in line for entry in _plain_entries(table, cell, spread)))
-            for name, line in zip(names, lines, strict=True)
-        )
-    )
-
-
-def _plain_entries(table: Page, cell: Cell | None, spread: SpreadName) -> list[Entry]:
-    if cell is None:
-        return [Entry(_NOTHING)] * (5 if _has_gaps(table) else 4)
-    qualities = [rho_entry(table, cell, spread), *quality_entries(table, cell, spread)]
-    return [_step_size(cell), *qualities, *_trials(table, cell)]
-
-
-def _paper_row(table: Page, contender: Contender, cell: Cell) -> tuple[Entry, ...]:
-    accuracy, loss = quality_entries(table, cell, "range")
-    beside = cell.comparison
-    return (
-        Entry(contender.label, kind="method"), _step_size(cell), rho_entry(table, cell, "range"), *_paper_rho(beside),
-        accuracy, *_paper_quality(beside, "accuracy"), loss, *_paper_quality(beside, "loss"), *_trials(table, cell),
-    )  # fmt: skip
-
-
-def _paper_rho(beside: Comparison | None) -> list[Entry]:
-    if beside is None:
-        return [Entry(_NOTHING)] * 2
-    return [Entry(rho_word(beside.published.rho)), Entry(signed(beside.rho_difference))]
-
-
-def _paper_quality(beside: Comparison | None, quality: Literal["accuracy", "loss"]) -> list[Entry]:
-    if beside is None:
-        return [Entry(_NOTHING)] * 3
-    theirs: Spread = getattr(beside.published, quality)
-    inside: bool = getattr(beside, f"{quality}_in_range")
-    answer = "incomplete" if beside.ours.missing else "yes" if inside else "no"
-    return [Entry(spread_word(theirs)), Entry(answer), Entry(signed(getattr(beside, f"{quality}_difference")))]
-
-
-# ---------------------------------------------------------------------------------------------------- entries
-
-
-def quality_entries(table: Page, cell: Cell, spread: SpreadName) -> list[Entry]:
+def quality_cells(comparison: Comparison, cell: Cell, spread: SpreadName) -> list[TableCell]:
     """Accuracy and loss: mean and spread, marked where it is the best or tied; a word where every trial diverged."""
     if cell.loss is None:
-        return [Entry("diverged")] * 2
-    accuracy = Entry(_NOTHING)
+        return [TableCell("diverged")] * 2
+    accuracy = TableCell(_NOTHING)
     if cell.accuracy is not None:
-        accuracy = _marked(fixed(cell.accuracy.mean), after_mean(cell.accuracy, spread), table, cell, "accuracy")
-    return [accuracy, _marked(fixed(cell.loss.mean), after_mean(cell.loss, spread), table, cell, "loss")]
+        accuracy = _marked(comparison, cell, "accuracy", fixed(cell.accuracy.mean), after_mean(cell.accuracy, spread))
+    return [accuracy, _marked(comparison, cell, "loss", fixed(cell.loss.mean), after_mean(cell.loss, spread))]
 
 
-def _marked(value: str, tail: str, table: Page, cell: Cell, quality: RankedQuality) -> Entry:
-    mark = table.standing(cell, quality).mark
-    return Entry(value, tail, mark == "best", mark == "tied")
-
-
-def rho_entry(table: Page, cell: Cell, spread: SpreadName) -> Entry:
+def rho_cell(comparison: Comparison, cell: Cell, spread: SpreadName) -> TableCell:
     """rho, with its interval, or how many trials reached the target where some did and some did not."""
     reach = cell.reach
-    tail = after_mean(cell.rho, spread) if spread == "interval" and cell.rho is not None else _reached(reach)
-    return _marked(rho_word(reach.rho), tail, table, cell, "rho")
+    tail = ""
+    if spread == "interval" and cell.rho is not None:
+        tail = after_mean(cell.rho, spread)
+    elif 0 < reach.reached < reach.trials and not reach.unknown:
+        tail = f" ({reach.reached}/{reach.trials})"
+    return _marked(comparison, cell, "rho", rho_word(reach.rho), tail)
 
 
-def _reached(reach: Reach) -> str:
-    return f" ({reach.reached}/{reach.trials})" if 0 < reach.reached < reach.trials and not reach.unknown else ""
+def _marked(comparison: Comparison, cell: Cell, quality: RankedQuality, value: str, tail: str) -> TableCell:
+    mark = comparison.rank(cell, quality).mark
+    return TableCell(value, tail, mark == "best", mark == "tied")
 
 
-def _step_size(cell: Cell) -> Entry:
-    return Entry(cell.point, kind="step size")
+def step_size_cell(cell: Cell) -> TableCell:
+    """The step size, and what else was tuned."""
+    return TableCell(cell.point, kind="step size")
 
 
-def _trials(table: Page, cell: Cell) -> list[Entry]:
-    return [Entry(trials_word(cell))] if _has_gaps(table) else []
+def trials_cell(comparison: Comparison, cell: Cell) -> list[TableCell]:
+    """The column of trials, where the table has it."""
+    return [TableCell(trials_word(cell))] if has_gaps(comparison) else []
+
+
+def has_gaps(comparison: Comparison) -> bool:
+    """Whether trials are missing or diverged, so that a column says how many there are."""
+    return any(cell.diverged or cell.missing for cell in comparison.cells)
 
 
 def trials_word(cell: Cell) -> str:
     """How many of the planned trials there are, and how many of them diverged."""
-    done, diverged = len(cell.results), cell.diverged
+    done = len(cell.results)
     words = str(done) if done == cell.planned else f"{done} of {cell.planned}"
-    return words + (f", {diverged} diverged" if diverged else "")
-
-
-def spread_word(spread: Spread) -> str:
-    """Mean (min – max)."""
-    return fixed(spread.mean) + range_word(spread)
+    return words + (f", {cell.diverged} diverged" if cell.diverged else "")
 
 
 def after_mean(spread: Spread, which: SpreadName) -> str:
     """What follows a mean: (min – max), or the interval of the mean where there are several trials."""
-    return range_word(spread) if which == "range" else _between(spread.low, spread.high, "")
+    if which == "range":
+        return f" ({fixed(spread.minimum)} – {fixed(spread.maximum)})"
+    return _between(spread.low, spread.high, "")
 
 
 def _between(low: float, high: float, sign: str) -> str:
@@ -207,23 +173,18 @@ def _between(low: float, high: float, sign: str) -> str:
     return "" if math.isnan(low) else f" [{number(low, DECIMALS, sign)}, {number(high, DECIMALS, sign)}]"
 
 
-def range_word(spread: Spread) -> str:
-    """(min – max)."""
-    return f" ({fixed(spread.minimum)} – {fixed(spread.maximum)})"
-
-
 def fixed(value: float) -> str:
-    """A number with the paper's two decimals, or with an exponent where it is huge."""
+    """A number with two decimals, or with an exponent where it is huge."""
     return number(value, DECIMALS, "")
 
 
-def signed(value: float) -> str:
+def with_sign(value: float) -> str:
     """A difference; a dash where there is none."""
     return number(value + 0.0, DECIMALS, "+") if math.isfinite(value) else _NOTHING
 
 
 def rho_word(rho: float) -> str:
-    """rho as the paper prints it; a dash where it is not defined."""
+    """rho as it is printed; a dash where it is not defined."""
     if math.isnan(rho):
         return _NOTHING
     return ">1" if math.isinf(rho) else fixed(rho)
@@ -232,42 +193,35 @@ def rho_word(rho: float) -> str:
 # ---------------------------------------------------------------------------------------------------- notes
 
 
-def shared_notes(table: Page, spread: SpreadName = "range", *, with_paper: bool = True) -> tuple[str, ...]:
-    """The notes of a table: rule, rho, best values, and comparison with the paper."""
+def shared_notes(comparison: Comparison, spread: SpreadName) -> tuple[str, ...]:
+    """The notes that tables have in common: rule, rho and best values."""
     shown = "(min – max) over the trials" if spread == "range" else "[95 % interval of the mean] over the trials"
-    notes = [
-        f"kept: {table.rule.sentence}",
-        f"ρ = mean time to {table.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over the "
-        "trials that reached it, >1 means that half or more did not, and a dash that it is not known",
+    return (
+        f"kept: {comparison.rule.sentence}",
+        f"ρ = mean time to {comparison.target:g} % test accuracy / horizon; with (reached/trials) it is the mean over "
+        "the trials that reached it, >1 means that half or more did not, and a dash that it is not known",
         f"accuracy and loss: mean {shown} at the end",
         "bold (*): the best of its rates setting, and all others are outside the noise (paired permutation test with "
         "Holm's correction, 5 %); italics (~): tied with the best, not outside the noise",
-    ]
-    if with_paper:
-        notes.append(
-            "paper: the published value; in range: our mean, rounded to two decimals, lies in the published min – max "
-            "and no trial diverged (incomplete: trials are missing); Δ: ours minus published, both rounded"
-        )
-    return tuple(notes)
+    )
 
 
-def own_notes(table: Page, *, with_paper: bool = True) -> tuple[str, ...]:
-    """What is particular to this table: trials, resolution of rho, the printed horizon, and what is missing."""
-    notes = [f"{_trial_count(table)}{resolution_word(table.experiment)}", *_power_notes(table)]
-    if any(cell.diverged for cell in table.cells):
+def own_notes(comparison: Comparison) -> tuple[str, ...]:
+    """What is particular to this table: trials, resolution of rho, and what is missing."""
+    trials = comparison.trial_count
+    if comparison.rule.name in ("best", "tuned"):  # which keep only some of them
+        seeds = sorted({result.experiment.seed for cell in comparison.cells for result in cell.results})
+        trials += f", seeds {', '.join(map(str, seeds))}"
+    notes = [trials + resolution_word(comparison.experiment), *_power_notes(comparison)]
+    if any(cell.diverged for cell in comparison.cells):
         notes.append("diverged trials are counted but not averaged, and a cell with one is not marked as the best")
-    if table.done < table.planned:
-        notes.append(f"{table.planned - table.done:,} of {table.planned:,} runs are missing")
-    if any(cell.missing for cell in table.cells):
+    if comparison.done < comparison.planned:
+        notes.append(f"{comparison.planned - comparison.done:,} of {comparison.planned:,} runs are missing")
+    if any(cell.missing for cell in comparison.cells):
         notes.append("a cell with missing trials is not marked as the best")
-    notes += [f"{one.label}: the rule keeps no step size" for one in table.methods if not table.lines(one)]
-    return (*notes, *table.skipped, *(_horizon_notes(table) if with_paper else ()))
-
-
-def _trial_count(table: Page) -> str:
-    """How many trials there are; which, where a rule keeps only some of them."""
-    seeds = sorted({result.experiment.seed for cell in table.cells for result in cell.results})
-    return table.trial_count + (f", seeds {', '.join(map(str, seeds))}" if table.rule.name in ("best", "tuned") else "")
+    kept_none = [entry.label for entry in comparison.methods if not comparison.lines(entry.setting)]
+    notes += [f"{label}: the rule keeps no step size" for label in kept_none]
+    return (*notes, *comparison.skipped)
 
 
 def resolution_word(setting: Experiment) -> str:
@@ -276,13 +230,3 @@ def resolution_word(setting: Experiment) -> str:
     if record.snapshots != "grid" or horizon_s is None:
         return ""
     return f"; ρ is known to {record.interval_s / horizon_s:.2g}, one grid interval of {record.interval_s:g} s"
-
-
-def _horizon_notes(table: Page) -> list[str]:
-    printed = {cell.comparison.published.horizon_s for cell in table.cells if cell.comparison is not None}
-    others = sorted(printed - {table.experiment.stop.horizon_s})
-    return [f"the paper prints a horizon of {value:g} s for this table" for value in others]
-
-
-def _has_gaps(table: Page) -> bool:
-    return any(cell.diverged or cell.missing for cell in table.cells)

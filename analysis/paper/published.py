@@ -1,7 +1,7 @@
 """The paper's eight tables: every published cell, and which cell an experiment belongs to.
 
 C. Iakovidou, K. Kim: Asynchronous Federated Stochastic Optimization for Heterogeneous Objectives Under Arbitrary
-Delays. The values are in data/paper/tables.csv.
+Delays. The values are in tables.csv.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from areabench.experiment.labels import METHOD_NAMES
 from areabench.experiment.problem_records import (
@@ -23,7 +23,9 @@ from areabench.experiment.problem_records import (
     SplitSettings,
 )
 from areabench.experiment.records import Experiment, NormalRates, RateSettings, UniformRates
-from areabench.results.statistics import Spread
+from areabench.results.cells import Cell
+from areabench.results.statistics import DECIMALS, Spread
+from areabench.views.tables.sheets import after_mean, fixed
 
 _IN_THE_TABLES = ("s-fedavg", "as-fedavg", "fedbuff", "area")
 METHOD_LABELS = {name: METHOD_NAMES[name] for name in _IN_THE_TABLES}
@@ -55,8 +57,8 @@ class PublishedCell:
 @cache
 def published_cells() -> tuple[PublishedCell, ...]:
     """All published cells, table by table as in the paper."""
-    text = files("areabench").joinpath("data/paper/tables.csv").read_text(encoding="utf-8")
-    return tuple(map(_cell, csv.DictReader(text.splitlines())))
+    with (Path(__file__).parent / "tables.csv").open(encoding="utf-8", newline="") as file:
+        return tuple(map(_cell, csv.DictReader(file)))
 
 
 def published(experiment: Experiment) -> PublishedCell | None:
@@ -118,3 +120,83 @@ def _cell(row: dict[str, str]) -> PublishedCell:
 
 def _spread(row: dict[str, str], name: str) -> Spread:
     return Spread(float(row[f"{name}_mean"]), float(row[f"{name}_min"]), float(row[f"{name}_max"]))
+
+
+# ---------------------------------------------------------------------------------------------------- beside the paper
+
+
+@dataclass(frozen=True)
+class BesidePaper:
+    """A cell of ours beside the published one. Both are rounded to two decimals, as the paper prints them."""
+
+    ours: Cell
+    published: PublishedCell
+
+    @property
+    def accuracy_in_range(self) -> bool:
+        """Whether no trial is missing or diverged, and the mean accuracy lies in the published range."""
+        accuracy = self.ours.accuracy
+        return accuracy is not None and self.ours.is_eligible and is_in_range(accuracy.mean, self.published.accuracy)
+
+    @property
+    def loss_in_range(self) -> bool:
+        """Whether no trial is missing or diverged, and the mean loss lies in the published range."""
+        loss = self.ours.loss
+        return loss is not None and self.ours.is_eligible and is_in_range(loss.mean, self.published.loss)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both means lie in the published ranges."""
+        return self.accuracy_in_range and self.loss_in_range
+
+    @property
+    def accuracy_difference(self) -> float:
+        """Our mean minus the published one, in percentage points; NaN where we have none."""
+        return _difference(self.ours.accuracy, self.published.accuracy)
+
+    @property
+    def loss_difference(self) -> float:
+        """Our mean minus the published one; NaN where we have none."""
+        return _difference(self.ours.loss, self.published.loss)
+
+    @property
+    def rho_difference(self) -> float:
+        """Ours minus the published one; 0 where both exceed 1, infinite where one does, NaN where we have none."""
+        ours, theirs = self.ours.reach.rho, self.published.rho
+        return 0.0 if ours == theirs else round(ours, DECIMALS) - theirs
+
+    def rho_agrees(self, tolerance: float = 0.05) -> bool:
+        """Whether no trial is missing or diverged, and rho differs by at most the tolerance or both exceed 1."""
+        return self.ours.is_eligible and abs(self.rho_difference) <= tolerance + 1e-9
+
+
+def beside_paper(ours: Cell) -> BesidePaper | None:
+    """A cell beside the published one; None where the paper has none."""
+    cell = published(ours.experiment)
+    return None if cell is None else BesidePaper(ours, cell)
+
+
+def is_in_range(mean: float, spread: Spread) -> bool:
+    """Whether a mean, rounded to two decimals, lies between the smallest and the largest value."""
+    return round(spread.minimum, DECIMALS) <= round(mean, DECIMALS) <= round(spread.maximum, DECIMALS)
+
+
+def spread_word(spread: Spread) -> str:
+    """Mean (min – max), as the paper prints them."""
+    return fixed(spread.mean) + after_mean(spread, "range")
+
+
+def half_range(spread: Spread) -> float:
+    """Half the distance from the smallest to the largest value; half a printed digit where they print the same."""
+    return max((spread.maximum - spread.minimum) / 2, 10.0**-DECIMALS / 2)
+
+
+def ranges_overlap(first: Spread, second: Spread) -> bool:
+    """Whether two ranges, rounded to two decimals, have a value in common."""
+    low = max(first.minimum, second.minimum)
+    high = min(first.maximum, second.maximum)
+    return round(low, DECIMALS) <= round(high, DECIMALS)
+
+
+def _difference(ours: Spread | None, theirs: Spread) -> float:
+    return math.nan if ours is None else round(ours.mean, DECIMALS) - round(theirs.mean, DECIMALS)
