@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from studies.points import Point, gaps_and_bounds, misfit, rates_in_words
 from studies.statistics import Band, Floats, Interval, band, resampled_means
 
-from areabench.experiment.records import PoissonAggregation
+from areabench.methods.criteria import PoissonAggregation
 from areabench.theory.theorem2 import best_server_rate
 from areabench.views.figures.style import (
     common_legend,

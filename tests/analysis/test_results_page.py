@@ -32,18 +32,22 @@ from tests.support.texts import SWEEP
 from areabench.cli.main import main
 from areabench.engine.events import State
 from areabench.errors import UserError
-from areabench.experiment.method_records import Area, FedBuff, MethodSettings, SFedAvg
-from areabench.experiment.problem_records import (
-    Dirichlet,
-    DirichletEqual,
-    Iid,
-    Logistic,
-    NearlyIid,
-)
-from areabench.experiment.records import Clients, EveryPeriod, EveryUpdates, FixedDelays, InverseSchedule, Stop
+from areabench.experiment.experiment import Clients, Stop
+from areabench.methods.area import Area
+from areabench.methods.base import MethodSettings
+from areabench.methods.criteria import EveryPeriod, EveryUpdates
+from areabench.methods.fedbuff import FedBuff
+from areabench.methods.s_fedavg import SFedAvg
+from areabench.methods.schedules import InverseSchedule
+from areabench.problems.logistic import Logistic
+from areabench.problems.splits.dirichlet import Dirichlet
+from areabench.problems.splits.dirichlet_equal import DirichletEqual
+from areabench.problems.splits.iid import Iid
+from areabench.problems.splits.nearly_iid import NearlyIid
 from areabench.results.cells import Cell
 from areabench.results.statistics import Spread
 from areabench.sweeps.read import Failure, Result, Sweep, open_sweep
+from areabench.timing.fixed import FixedDelays
 
 AREA_100 = Area(step_size=100.0)  # published for n = 128, M = 1, non-IID, uniform: 87.38 (87.07 - 87.92),
 FEDBUFF_1 = FedBuff(step_size=1.0)  # 0.74 (0.73 - 0.75), 0.29; and 85.38 (84.74 - 86.21), 0.81 (0.79 - 0.82), 0.46

@@ -17,7 +17,7 @@ from tests.support.texts import QUADRATIC
 from tests.support.watched import Writer, write_run
 
 from areabench.cli.main import main
-from areabench.experiment.labels import METHOD_COLOURS
+from areabench.experiment.labels import method_colour
 from areabench.experiment.parse import parse_experiment
 from areabench.progress import ProgressLine, Style, SweepProgress, bar, painted_line
 from areabench.runfile.read import Summary
@@ -126,8 +126,8 @@ def styles(text: Styled) -> dict[str, str]:
 def test_methods_and_statuses_have_their_styles() -> None:
     done = Summary("n", "area", 10.0, "mpi", "done", 9.0, 81.25, 0.5, 3.21, 1200, 300, 1.5)
     found = styles(summary_table([done, replace(done, method="fedbuff", state="failed")], 80.0, ["a", "b"], ["", ""]))
-    assert found["area"] == METHOD_COLOURS["area"]
-    assert found["fedbuff"] == METHOD_COLOURS["fedbuff"]
+    assert found["area"] == method_colour("area")
+    assert found["fedbuff"] == method_colour("fedbuff")
     assert found["done"] == "green"
     assert found["failed"] == "bold red"
     assert [style for part, style in found.items() if part.startswith("file ")] == ["bold cyan"]
@@ -135,7 +135,7 @@ def test_methods_and_statuses_have_their_styles() -> None:
 
 def test_an_experiment_has_styles_for_sections_keys_and_methods() -> None:
     found = styles(experiment_text(parse_experiment(QUADRATIC)))
-    assert (found["[method]"], found["step_size"], found["area"]) == ("bold", "dim", METHOD_COLOURS["area"])
+    assert (found["[method]"], found["step_size"], found["area"]) == ("bold", "dim", method_colour("area"))
 
 
 def test_texts_are_joined_with_their_styles() -> None:

@@ -7,15 +7,69 @@ Power-Aware Scheduler, ICLR 2024.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import FedCompass
-from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.errors import UserError
+from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Need, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedCompass(MethodSettings):
+    """FedCompass: the server gives each client a number of steps so that groups of clients answer together."""
+
+    label: ClassVar = "FedCompass"
+    colour: ClassVar = "#D45087"
+    page: ClassVar = "methods-local-work.md#fedcompass"
+    paper: ClassVar = "Li et al., ICLR 2024"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "biased to fast clients"
+    memory: ClassVar = "(1 + groups) d"
+    needs: ClassVar = (
+        Need("aggregation.name", ("updates",), "which itself decides when to step"),
+        Need("clients.work", ("fixed",), "which says how many local steps clients make"),
+        Need("delays.per", ("step",), "which counts on rounds that take longer with more local steps"),
+    )
+
+    name: Literal["fedcompass"] = "fedcompass"
+    step_size: float = key("step size alpha of the clients", above=0)
+    min_steps: int = key("Q_min: least number of local steps", 20, minimum=1)
+    max_steps: int = key("Q_max: greatest number of local steps", 100, minimum=1)
+    latency: float = key("lambda: a group waits at most so many times its expected duration", 1.2, minimum=1)
+    mixing: float = key("a: factor of every update, besides 1/n and that of its staleness", 0.9, above=0, maximum=1)
+    staleness: Literal["constant", "polynomial"] = key(
+        "factor of an update that is tau versions old: 1, or (1 + tau)^-exponent", "polynomial"
+    )
+    exponent: float = key("exponent of the factor", 0.5, minimum=0)
+    speed_weight: float = key(
+        "weight of the newest round in the estimate of a client's seconds per step", 0.9, above=0, maximum=1
+    )
+
+    @property
+    def client_driven(self) -> bool:
+        """A client that has answered may wait."""
+        return False
+
+    def check(self, experiment: Experiment) -> None:
+        """The limits are in order."""
+        if self.min_steps > self.max_steps:
+            raise UserError(
+                f"method.min_steps: {self.min_steps} is more than method.max_steps = {self.max_steps}; swap them"
+            )
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return fedcompass(given.clients, self)
+
 
 Numbers = NDArray[np.float64]
 
@@ -232,8 +286,3 @@ def _complete(state: CompassState) -> set[int]:
 def _factor(settings: FedCompass, staleness: int) -> float:
     """s(tau)."""
     return 1.0 if settings.staleness == "constant" else float((1 + staleness) ** -settings.exponent)
-
-
-def build(settings: FedCompass, given: Given) -> Method:
-    """The method that an experiment names."""
-    return fedcompass(given.clients, settings)

@@ -9,16 +9,45 @@ exactly: the sum of all updates that were used or wait is the sum of what the cl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import RunFailure, UserError
-from areabench.experiment.records import Privacy
 from areabench.methods.base import Arrival, Buffer, Fit, Masked, Method, Report, Step, Work
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """Secure aggregation: updates are masked integers, and a helper gives the server the masks of sums alone."""
+
+    bits: int = key("of the integers that an update is made of: 32 or 64", 32, minimum=32, maximum=64)
+    range: float = key("largest absolute value of an entry of an update", 16.0, above=0, maximum=1e6)
+    outside: Literal["clip", "refuse"] = key(
+        "an update with an entry beyond `range`: clip it, or refuse it and let its client work again; one that is not "
+        "finite is always refused",
+        "clip",
+    )
+    threshold: int = key("fewest clients whose updates are summed", 2, minimum=2)
+    most_updates: int = key(
+        "most updates in a sum; the integers keep room for so many", 256, minimum=2, maximum=1_000_000
+    )
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits behind the point: as many as leave room for a sum of `most_updates` entries at the range, at most 40.
+
+        The sums that clients remember have 64 bits, and 23 of them before the point.
+        """
+        bits, widest = 40, self.range * (1 + 1e-6)  # single precision may round the range up
+        while bits > 0 and self.most_updates * math.ceil(widest * 2**bits) >= 2 ** (self.bits - 1):
+            bits -= 1
+        return bits
 
 
 @dataclass(frozen=True)

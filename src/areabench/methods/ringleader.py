@@ -13,14 +13,35 @@ A client's row is needed until its own step, and belongs to the next table from 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from areabench.arrays import Vector
-from areabench.experiment.method_records import Ringleader
-from areabench.methods.base import Arrival, Call, Given, Method, Step, remember_nothing
+from areabench.methods.base import Arrival, Call, Given, Method, MethodSettings, Step, remember_nothing
 from areabench.methods.fedbuff import send_pseudo_gradient
+from areabench.settings.keys import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ringleader(MethodSettings):
+    """Ringleader ASGD: a table of every client's gradients, then one step per client, then the next table."""
+
+    label: ClassVar = "Ringleader"
+    colour: ClassVar = "#56B4E9"
+    page: ClassVar = "methods-optimal-time.md#ringleader"
+    paper: ClassVar = "Maranjyan and Richtárik, ICLR 2026"
+    chooses: ClassVar = "clients"
+    limit: ClassVar = "exact"
+    memory: ClassVar = "(n + 3) d"
+
+    name: Literal["ringleader"] = "ringleader"
+    step_size: float = key("step size gamma", above=0)
+
+    def build(self, given: Given) -> Method:
+        """The rule with these settings."""
+        return ringleader(given.clients)
 
 
 class RingleaderState(NamedTuple):
@@ -101,8 +122,3 @@ def ringleader(clients: int) -> Method:
         "ringleader", remember_nothing, send_pseudo_gradient, start, receive, aggregate,
         reply="after", due=lambda state: state.due, lose=lose,
     )  # fmt: skip
-
-
-def build(_settings: Ringleader, given: Given) -> Method:
-    """The method that an experiment names."""
-    return ringleader(given.clients)

@@ -13,21 +13,39 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
-from areabench.experiment.problem_records import Hinge
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
 from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST
 from areabench.streams import Purpose, stream
 from areabench.threads import limited_threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(ProblemSettings):
+    """Multiclass hinge loss (Crammer and Singer) in float64; client i descends n·(s_i/S)·(its mean loss)."""
+
+    solved_quickly: ClassVar[bool] = False
+
+    name: Literal["hinge"] = "hinge"
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return HingeProblem(self, held.data, held.parts, local_steps, seed)
+
 
 _ROWS_AT_ONCE = 2000  # samples an evaluation converts at a time: 12.5 MB for MNIST
 MOST_CONSTRAINTS = 20_000  # samples × classes up to which the linear program is solved, in seconds

@@ -9,6 +9,16 @@ The printed formula lacks the minus sign in front of the log-likelihood; this is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from areabench.errors import UserError
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
 from collections.abc import Sequence
 from functools import cached_property
 from math import sqrt
@@ -18,9 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.errors import UserError
-from areabench.experiment.problem_records import Logistic
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset, is_sparse
 from areabench.problems.minibatches import Minibatches, client_weights
 from areabench.problems.optimum import Optimum
@@ -29,6 +37,43 @@ from areabench.streams import Purpose, Streams, stream
 if TYPE_CHECKING:
     from areabench.problems.linear.sparse import SparseWorkspace
     from areabench.problems.logistic_optimum import CrossEntropy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(ProblemSettings):
+    """l2-regularised multinomial logistic regression without bias, in float32, as in the paper."""
+
+    takes_sparse: ClassVar[bool] = True
+    computes_lanes: ClassVar[bool] = True
+    solved_quickly: ClassVar[bool] = False
+
+    name: Literal["logistic"] = "logistic"
+    regularisation: float = key("weight nu of (nu/2)·|W|²", 1e-3, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="images", minimum=1)
+    weighting: Literal["share", "exact"] = key(
+        "client i, with s_i of all S samples, descends (s_i/S)·f_i with `share`, n·(s_i/S)·f_i with `exact`",
+        "share",
+    )
+    start_width: float = key("W starts uniform on (-width, width)", 0.5, minimum=0, maximum=LARGEST)
+    minimiser: bool = key("solve for the minimiser first, and record the squared distance to it", False)
+
+    @property
+    def wants_minimiser(self) -> bool:
+        """Where the key says so."""
+        return self.minimiser
+
+    def check(self, experiment: Experiment) -> None:
+        """There is a minimiser if it is wanted."""
+        if self.minimiser and self.regularisation == 0:
+            raise UserError(
+                "problem.minimiser: there may be none where problem.regularisation = 0; give a regularisation above 0"
+            )
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return LogisticProblem(self, held.data, held.parts, local_steps, seed)
+
 
 FLOAT = np.dtype(np.float32)
 _ROWS_AT_ONCE = 4000  # images an evaluation converts at a time: 12.5 MB of float32 for MNIST

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from areabench.problems.splits import part_sizes
+from areabench.problems.splits.rows import part_sizes
 from areabench.streams import Purpose, stream
 
 _DRAWS_AHEAD = 512  # indices drawn per call: a call costs microseconds, however few it draws

@@ -6,8 +6,18 @@ is given: its factor is common to all.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from areabench.errors import UserError
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, LARGEST_SIZE, SMALLEST
+
+if TYPE_CHECKING:
+    from areabench.experiment.experiment import Experiment
+
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import sqrt
 
@@ -15,10 +25,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.problem_records import Quadratic
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.optimum import Optimum
 from areabench.streams import Purpose, Streams, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quadratic(ProblemSettings):
+    """Random quadratics f_i(x) = ½ (x-c_i)'H_i(x-c_i) in float64: strongly convex, minimiser known."""
+
+    takes_data: ClassVar[bool] = False
+    has_accuracy: ClassVar[bool] = False
+
+    name: Literal["quadratic"] = "quadratic"
+    dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
+    curvature_min: float = key("smallest eigenvalue mu of every H_i", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    curvature_max: float = key("largest eigenvalue L of every H_i", 10.0, minimum=SMALLEST, maximum=LARGEST)
+    heterogeneity: float = key("standard deviation of the entries of the centres c_i", 1.0, minimum=0, maximum=LARGEST)
+    zeta: float | None = key(
+        "max_i |x* - c_i|, to which all centres are scaled; left out: as drawn",
+        None,
+        minimum=0,
+        maximum=LARGEST,
+    )
+    noise: float = key("gradient noise sigma: E|g - grad f_i|² = sigma²", 0.0, minimum=0, maximum=LARGEST)
+    start_distance: float = key("distance from the minimiser at the start", 1.0, minimum=0, maximum=LARGEST)
+
+    def check(self, experiment: Experiment) -> None:
+        """The curvatures are in order, and `zeta` can be reached."""
+        clients = experiment.clients.count
+        if self.curvature_max < self.curvature_min:
+            raise UserError(
+                f"problem.curvature_max: {self.curvature_max} is below curvature_min = {self.curvature_min}; swap them"
+            )
+        if self.zeta and (self.heterogeneity < SMALLEST or clients == 1):
+            raise UserError(
+                f"problem.zeta: {self.zeta} cannot be reached with clients.count = {clients} and heterogeneity = "
+                f"{self.heterogeneity}, where all centres coincide; take two clients and a heterogeneity of at least "
+                f"{SMALLEST:g}"
+            )
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        return QuadraticProblem(self, clients, local_steps, seed)
+
 
 FLOAT = np.dtype(np.float64)
 Matrix = NDArray[np.float64]

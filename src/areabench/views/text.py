@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from areabench.engine.diagnosis import Cause, Diagnosis
 from areabench.engine.events import Kind
+from areabench.experiment.experiment import Experiment
 from areabench.experiment.labels import default_remarks, describe_setting
-from areabench.experiment.parse import to_toml
-from areabench.experiment.records import Experiment
+from areabench.methods import METHODS
 from areabench.runfile.read import Run, Summary
+from areabench.settings.parse import to_toml
 from areabench.views.styled import (
     BAD,
     DOUBTFUL,
@@ -106,7 +107,7 @@ def _toml_line(line: str) -> Styled:
     if line.startswith("["):
         return Styled((line, HEADING))
     key, equals, value = line.partition(" = ")
-    word = Styled('"', method_word(value.strip('"')), '"') if key == "name" else value
+    word = Styled('"', method_word(value.strip('"')), '"') if key == "name" and value.strip('"') in METHODS else value
     return Styled((key, FAINT), equals, word) if equals else Styled(line)
 
 

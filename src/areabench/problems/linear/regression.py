@@ -7,17 +7,44 @@ The model is x = (w, c), the intercept last. Client i descends weight_i·f_i wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from areabench.arrays import Vector
-from areabench.experiment.problem_records import Regression
-from areabench.problems.base import Metrics
+from areabench.problems.base import ClientData, Metrics, Problem, ProblemSettings
 from areabench.problems.datasets import Dataset
 from areabench.problems.lipschitz import FLOAT, Floats, LocalSubgradient
 from areabench.problems.minibatches import Minibatches, client_weights
+from areabench.settings.keys import key
+from areabench.settings.limits import LARGEST, SMALLEST
 from areabench.streams import Purpose, stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(ProblemSettings):
+    """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
+
+    takes_targets: ClassVar[bool] = True
+    has_accuracy: ClassVar[bool] = False
+
+    name: Literal["regression"] = "regression"
+    loss: Literal["squared", "huber", "absolute"] = key(
+        "of an error r: r²/2; or |r|; or with `huber` r²/2 up to |r| = `huber_width`, and linear beyond", "squared"
+    )
+    huber_width: float = key("where Huber's loss becomes linear", 1.0, minimum=SMALLEST, maximum=LARGEST)
+    regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)
+    batch_size: int = key("mini-batch, drawn with replacement", 32, unit="samples", minimum=1)
+    weighting: Literal["share", "exact"] = key("as for `logistic`", "exact")
+    start_width: float = key("x starts uniform on (-width, width)", 0.0, minimum=0, maximum=LARGEST)
+
+    def build(self, held: ClientData | None, clients: int, local_steps: int, seed: int) -> Problem:
+        """The problem with these settings."""
+        assert held is not None
+        return RegressionProblem(self, held.data, held.parts, local_steps, seed)
+
 
 _ROWS_AT_ONCE = 4000  # samples an evaluation converts at a time
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from areabench.errors import UserError
-from areabench.experiment.labels import describe_rates, describe_setting, method_label
+from areabench.experiment.labels import describe_setting, method_label
 from areabench.results.comparison import Floats, Pair, RunComparison, arrivals, curve_of, time_shifts
 from areabench.results.statistics import Quantity
 from areabench.runfile.read import Run
@@ -125,7 +125,7 @@ def draw_comparison(first: Run, second: Run, found: RunComparison) -> Figure:
 def _title(run: Run) -> str:
     experiment, method = run.experiment, run.experiment.method
     name = f"{method_label(method.name)}, α = {method.step_size:g}"
-    setting = f"{describe_setting(experiment)}, rates {describe_rates(experiment.rates)}, seed {experiment.seed}"
+    setting = f"{describe_setting(experiment)}, rates {experiment.rates.describe()}, seed {experiment.seed}"
     return f"One experiment, two runs: {name}\n{setting}"
 
 

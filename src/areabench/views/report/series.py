@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from areabench.engine.events import ENDED, State
-from areabench.experiment.labels import describe_rates, method_colour
+from areabench.experiment.labels import method_colour
 from areabench.results.cells import Cell
 from areabench.results.grouping import Comparison, Entry, arrange
 from areabench.results.ranking import QUALITIES, rank_cells
@@ -89,7 +89,7 @@ def arranged(sources: Sources) -> Arranged:
 def _setting(page: Comparison, ambiguous: bool) -> ReportSetting:
     differing = ", ".join(f"{key} = {'none' if value is None else value}" for key, value in page.differences)
     title = f"{page.caption}, {differing}" if ambiguous else page.caption
-    rates = tuple(describe_rates(rates) for rates in page.rows)
+    rates = tuple(rates.describe() for rates in page.rows)
     return ReportSetting(title, differing, rates, page.experiment.stop.horizon_s)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from areabench.engine.events import ENDED
 from areabench.errors import RunFileError, UserError
-from areabench.experiment.labels import describe_rates, method_label
-from areabench.experiment.records import Experiment, Record
+from areabench.experiment.experiment import Experiment, Record
+from areabench.experiment.labels import method_label
 from areabench.runfile.read import open_run
 from areabench.sweeps.plan import Member
 from areabench.sweeps.read import SWEEP_FILE, Result, Sweep, open_sweep, read_result
@@ -150,7 +150,7 @@ def _what(member: Member) -> str:
     if experiment is None:
         return ", ".join(f"{key} = {value}" for key, value in member.settings) + f", seed {member.seed}"
     method = experiment.method
-    rates = describe_rates(experiment.rates)
+    rates = experiment.rates.describe()
     return f"{method_label(method.name)}, α = {method.step_size:g}, {rates}, seed {experiment.seed}"
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from areabench.errors import UserError
-from areabench.experiment.fields import PASSED, Passed
+from areabench.settings.keys import PASSED, PythonObject
 
 # A file from anybody may name all that they hold: it may be called with tensors.
 BUILT_IN_MODULES = ("areabench.problems.examples", "torch.nn.functional")
@@ -38,7 +38,7 @@ def look_in(folders: Sequence[str]) -> None:
 
 def load_callable(path: str, setting: str) -> Callable[..., Any]:
     """The function that an import path `package.module:function` names; `setting` is the key of the path."""
-    if isinstance(path, Passed):
+    if isinstance(path, PythonObject):
         return path.function
     where, colon, name = path.partition(":")
     if where == PASSED:
