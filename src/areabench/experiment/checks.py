@@ -59,7 +59,8 @@ def _check_name(name: str) -> None:
 
 
 def _check_end(experiment: Experiment) -> None:
-    stop, record = experiment.stop, experiment.record
+    stop = experiment.stop
+    record = experiment.record
     if stop.horizon_s is None and stop.iterations is None:
         raise UserError("stop: has neither horizon_s nor iterations; add one, a target alone may never be reached")
     if stop.has_target and record.snapshots == "none":
@@ -85,7 +86,8 @@ def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
     """Refuse a run that would not end for days; `per_second` updates come in if all clients work all the time."""
     method = experiment.method
     if method.contacts_per_second is not None:
-        key, per_second = "method.period_s", method.contacts_per_second
+        key = "method.period_s"
+        per_second = method.contacts_per_second
     elif method.drawn_per_round is not None:
         per_second *= method.drawn_per_round / experiment.clients.count
     _check_events(experiment.stop, per_second, f"{key}: {per_second:.3g} updates per second")
@@ -93,7 +95,8 @@ def check_updates(experiment: Experiment, per_second: float, key: str) -> None:
 
 def _check_local_work(experiment: Experiment) -> None:
     """Refuse local work and delays that define each other, and a tick that is missing or not used."""
-    clients, delays = experiment.clients, experiment.delays
+    clients = experiment.clients
+    delays = experiment.delays
     if (clients.work == "ticks") != (clients.tick_s is not None):
         given = "is missing" if clients.tick_s is None else f"{clients.tick_s} s is given"
         remedy = "give the duration of a local step" if clients.tick_s is None else 'use clients.work = "ticks"'
@@ -172,7 +175,8 @@ def _check_round(experiment: Experiment) -> None:
 
 def _check_privacy(experiment: Experiment) -> None:
     """Refuse secure aggregation where no sum reaches the threshold, or what it hides is asked for."""
-    privacy, delta = experiment.privacy, experiment.aggregation.delta
+    privacy = experiment.privacy
+    delta = experiment.aggregation.delta
     if privacy is None:
         return
     if not is_own(experiment.method):
@@ -210,7 +214,8 @@ def _check_privacy(experiment: Experiment) -> None:
 
 
 def _check_faults(experiment: Experiment) -> None:
-    faults, count = experiment.faults, experiment.clients.count
+    faults = experiment.faults
+    count = experiment.clients.count
     if len(faults.lost) != len(faults.lost_at_s):
         raise UserError(
             f"faults.lost_at_s: {list(faults.lost_at_s)} is not one time for each client in faults.lost; give as many"

@@ -129,7 +129,8 @@ def flatten(record: Any, prefix: str = "") -> list[tuple[str, Any]]:
     """Every key of a record, dotted, with its value."""
     entries: list[tuple[str, Any]] = []
     for item in fields(record):
-        value, key = getattr(record, item.name), prefix + item.name
+        value = getattr(record, item.name)
+        key = prefix + item.name
         if isinstance(value, Settings):
             entries += [(f"{key}.{name}", entry) for name, entry in value.items()]
         else:

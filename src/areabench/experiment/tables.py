@@ -59,7 +59,8 @@ def grid_of(grid: Mapping[str, Any]) -> dict[str, Any]:
 
 def part_name(part: Any) -> str:
     """The import path of a part, or a name that carries the part itself."""
-    module, name = getattr(part, "__module__", ""), getattr(part, "__qualname__", "")
+    module = getattr(part, "__module__", "")
+    name = getattr(part, "__qualname__", "")
     if module != "__main__" and name and getattr(_module(module), name, None) is part and _file(module):
         return f"{module}:{name}"
     word = getattr(part, "__name__", type(part).__name__)

@@ -6,7 +6,7 @@ X. Chang et al., Mitigating Participation Imbalance Bias in Asynchronous Federat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,14 @@ from areabench.settings.keys import key
 class Aced(MethodSettings):
     """ACED: a gradient table at the server, of which only entries that are not too old count."""
 
-    label: ClassVar = "ACED"
-    colour: ClassVar = "#6B8E73"
-    page: ClassVar = "methods-memory.md#aced"
-    paper: ClassVar = "Chang et al., arXiv:2511.19066, 2025"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients where entries expire"
-    memory: ClassVar = "(n + 2) d"
-    needs: ClassVar = (
+    label = "ACED"
+    colour = "#6B8E73"
+    page = "methods-memory.md#aced"
+    paper = "Chang et al., arXiv:2511.19066, 2025"
+    chooses = "clients"
+    limit = "biased to fast clients where entries expire"
+    memory = "(n + 2) d"
+    needs = (
         Need("aggregation.name", ("updates",), "which steps for every update"),
         Need("schedule.name", ("constant",), "whose server's gamma no schedule changes"),
         Need(
@@ -38,7 +38,7 @@ class Aced(MethodSettings):
         ),
     )
 
-    name: Literal["aced"] = "aced"
+    name: str = "aced"
     step_size: float = key("step size gamma", above=0)
     max_delay: int = key("tau_algo: greatest age of an entry that counts, in server steps", 100, minimum=1)
 
@@ -78,7 +78,9 @@ def aced(clients: int, step_size: Any, max_delay: int) -> Method:
         return Step(AcedState(model, table, since, np.zeros_like(model), 0, 0, clients), tuple(range(clients)))
 
     def receive(state: AcedState, arrival: Arrival) -> Step:
-        client, gradient, counted = arrival.client, arrival.payload, state.since[arrival.client] != _NO_ENTRY
+        client = arrival.client
+        gradient = arrival.payload
+        counted = state.since[arrival.client] != _NO_ENTRY
         change = gradient - state.table[client] if counted else gradient
         state.table[client], state.since[client] = gradient, state.steps
         state = state._replace(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from areabench.arrays import Vector
 from areabench.methods.base import (
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 class AfaCd(MethodSettings):
     """AFA-CD: no table; the mean of the buffered mean gradients is applied."""
 
-    label: ClassVar = "AFA-CD"
-    colour: ClassVar = "#A0612B"
-    page: ClassVar = "methods-memory.md#afa-cd"
-    paper: ClassVar = "Yang et al., ICML 2022"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (
+    label = "AFA-CD"
+    colour = "#A0612B"
+    page = "methods-memory.md#afa-cd"
+    paper = "Yang et al., ICML 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+    needs = (
         Need(
             "clients.work",
             ("fixed", "uniform"),
@@ -52,8 +52,7 @@ class AfaCd(MethodSettings):
         ),
     )
 
-    name: Literal["afa-cd"] = "afa-cd"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "afa-cd"
     server_step_size: float | None = key("step size eta of the server; left out: alpha·M", None, above=0)
 
     def remarks(self) -> Mapping[str, str]:

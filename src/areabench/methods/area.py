@@ -10,7 +10,7 @@ stays in that mean with its last known memory, unless it is removed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 class Area(MethodSettings):
     """AREA, the paper's Algorithms 1 and 2: residuals against a client-side memory."""
 
-    label: ClassVar = "AREA"
-    colour: ClassVar = "#0072B2"
-    page: ClassVar = "methods.md#area"
-    paper: ClassVar = "Iakovidou and Kim, Asynchronous Federated Stochastic Optimization"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "2 d"
+    label = "AREA"
+    colour = "#0072B2"
+    page = "methods.md#area"
+    paper = "Iakovidou and Kim, Asynchronous Federated Stochastic Optimization"
+    chooses = "clients"
+    limit = "exact"
+    memory = "2 d"
 
-    name: Literal["area"] = "area"
+    name: str = "area"
     step_size: float = key(
         "step size alpha; of iteration 0 with a schedule, a factor with a theorem's schedule", above=0
     )

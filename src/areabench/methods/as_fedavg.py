@@ -7,7 +7,7 @@ Data (FedAvg); the buffering that of J. Nguyen et al. (FedBuff).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 from areabench.arrays import Vector
 from areabench.methods.base import (
@@ -29,15 +29,15 @@ from areabench.settings.keys import key
 class AsFedAvg(MethodSettings):
     """Asynchronous FedAvg: the server takes the plain mean of the buffered models."""
 
-    label: ClassVar = "AS-FedAvg"
-    colour: ClassVar = "#009E73"
-    page: ClassVar = "methods.md#as-fedavg"
-    paper: ClassVar = "McMahan et al., AISTATS 2017"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
+    label = "AS-FedAvg"
+    colour = "#009E73"
+    page = "methods.md#as-fedavg"
+    paper = "McMahan et al., AISTATS 2017"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
 
-    name: Literal["as-fedavg"] = "as-fedavg"
+    name: str = "as-fedavg"
     step_size: float = key("step size alpha", above=0)
 
     def build(self, given: Given) -> Method:

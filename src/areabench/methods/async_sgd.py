@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 class AsyncSgd(MethodSettings):
     """Asynchronous SGD: each update is a server step, whatever the criterion, and the reply carries the new model."""
 
-    label: ClassVar = "AsyncSGD"
-    colour: ClassVar = "#D55E00"
-    page: ClassVar = "methods-async-sgd.md#asynchronous-sgd"
-    paper: ClassVar = "Mishchenko et al., NeurIPS 2022"
-    chooses: ClassVar = "clients, or the server by `assignment`"
-    limit: ClassVar = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
-    memory: ClassVar = "2 d"
-    steps_each_update: ClassVar = True
+    label = "AsyncSGD"
+    colour = "#D55E00"
+    page = "methods-async-sgd.md#asynchronous-sgd"
+    paper = "Mishchenko et al., NeurIPS 2022"
+    chooses = "clients, or the server by `assignment`"
+    limit = "biased to fast clients; exact if drawn uniformly, by importance or shuffled"
+    memory = "2 d"
+    steps_each_update = True
 
-    name: Literal["async-sgd"] = "async-sgd"
+    name: str = "async-sgd"
     step_size: float = key("step size gamma", above=0)
     step: Literal["constant", "adaptive", "threshold"] = key(
         "factor of an update that is tau versions old: 1; C/max(C, tau), C the concurrency; or 1 up to `threshold` and "
@@ -105,7 +105,8 @@ class AsyncSgd(MethodSettings):
 
     def build(self, given: Given) -> Method:
         """The rule with these settings."""
-        clients, seed = given.clients, given.seed
+        clients = given.clients
+        seed = given.seed
         concurrency = self.concurrency or clients
         probabilities = self.probabilities or tuple(float(share) for share in given.weights)
         most = concurrency if self.threshold is None else self.threshold
@@ -158,7 +159,8 @@ def async_sgd(clients: int, concurrency: int, factor: Factor, draw: Draw | None,
     def assign(state: AsyncSgdState, count: int) -> tuple[AsyncSgdState, tuple[int, ...]]:
         """Draw who gets the next orders; fewer than `count` if there are no more."""
         assert draw is not None
-        assigned, drawn = state.assigned, list[int]()
+        assigned = state.assigned
+        drawn = list[int]()
         for _ in range(count):
             if (found := draw(assigned)) is None:
                 break

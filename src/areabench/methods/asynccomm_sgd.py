@@ -7,7 +7,7 @@ makes as many local steps as its delay has ticks (`clients.work = "ticks"`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 from areabench.arrays import Vector
 from areabench.methods.base import Arrival, Given, Method, MethodSettings, Need, Report, Step, Work, remember_nothing
@@ -18,19 +18,19 @@ from areabench.settings.keys import key
 class AsyncCommSgd(MethodSettings):
     """AsyncCommSGD: clients step by one clock; one that reports adds 1/n of its progress and continues."""
 
-    label: ClassVar = "AsyncCommSGD"
-    colour: ClassVar = "#A05195"
-    page: ClassVar = "methods-local-work.md#asynccommsgd"
-    paper: ClassVar = "Avdiukhin and Kasiviswanathan, ICML 2021"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact as steps fall"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (
+    label = "AsyncCommSGD"
+    colour = "#A05195"
+    page = "methods-local-work.md#asynccommsgd"
+    paper = "Avdiukhin and Kasiviswanathan, ICML 2021"
+    chooses = "clients"
+    limit = "exact as steps fall"
+    memory = "2 d"
+    needs = (
         Need("aggregation.name", ("updates",), "which itself decides when to step"),
         Need("clients.work", ("ticks",), "whose clients step by one clock"),
     )
 
-    name: Literal["asynccomm-sgd"] = "asynccomm-sgd"
+    name: str = "asynccomm-sgd"
     step_size: float = key("step size eta", above=0)
 
     def build(self, given: Given) -> Method:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import floor
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
 class AsyncFedEd(MethodSettings):
     """AsyncFedED: the step of an update shrinks with the distance that the server's model has moved since."""
 
-    label: ClassVar = "AsyncFedED"
-    colour: ClassVar = "#9E2B25"
-    page: ClassVar = "methods-mixing.md#asyncfeded"
-    paper: ClassVar = "Wang et al., 2022"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (
+    label = "AsyncFedED"
+    colour = "#9E2B25"
+    page = "methods-mixing.md#asyncfeded"
+    paper = "Wang et al., 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
+    needs = (
         Need("aggregation.name", ("updates",), "which steps at each arrival"),
         Need("clients.work", ("fixed",), "which sets the number of local steps"),
     )
 
-    name: Literal["asyncfeded"] = "asyncfeded"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "asyncfeded"
     scale: float = key("lambda of the step lambda/(gamma + epsilon)", 1.0, above=0)
     epsilon: float = key("epsilon", 1.0, above=0)
     target: float = key("gamma that the number of local steps is steered to", 3.0, minimum=0)
@@ -72,7 +71,8 @@ def asyncfeded(clients: int, settings: AsyncFedEd) -> Method:
         return Step(MixingState(model, None), tuple(range(clients)))
 
     def receive(state: MixingState, arrival: Arrival) -> Step:  # x_s <- x_s - lambda/(gamma + epsilon) · D_i
-        length, steps = float(np.linalg.norm(arrival.payload)), arrival.local_steps
+        length = float(np.linalg.norm(arrival.payload))
+        steps = arrival.local_steps
         if not length:  # the update is nothing, and gamma not defined
             return Step(MixingState(state.model, state.model), (Call(arrival.client, local_steps=steps),))
         gamma = float(np.linalg.norm(state.model - arrival.model)) / length

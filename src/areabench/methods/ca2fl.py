@@ -9,7 +9,7 @@ Invariant, after every event: n h + (sum of the buffer) equals the sum of the cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,16 +22,15 @@ from areabench.settings.keys import key
 class Ca2fl(MethodSettings):
     """CA2FL: a client sends how its update differs from its last one; the server adds the mean of the last ones."""
 
-    label: ClassVar = "CA2FL"
-    colour: ClassVar = "#1B7F8C"
-    page: ClassVar = "methods-memory.md#ca2fl"
-    paper: ClassVar = "Wang et al., ICLR 2024"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "3 d"
+    label = "CA2FL"
+    colour = "#1B7F8C"
+    page = "methods-memory.md#ca2fl"
+    paper = "Wang et al., ICLR 2024"
+    chooses = "clients"
+    limit = "exact"
+    memory = "3 d"
 
-    name: Literal["ca2fl"] = "ca2fl"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "ca2fl"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
 
     def build(self, given: Given) -> Method:

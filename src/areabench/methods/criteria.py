@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from areabench.methods.base import Method
 from areabench.settings.keys import key
@@ -48,7 +48,7 @@ class AggregationSettings:
 class EveryUpdates(AggregationSettings):
     """The server steps after each `updates` client updates."""
 
-    name: Literal["updates"] = "updates"
+    name: str = "updates"
     updates: int = key("client updates between two server steps (Delta)", 4, minimum=1)
 
     @property
@@ -65,7 +65,7 @@ class EveryUpdates(AggregationSettings):
 class EveryPeriod(AggregationSettings):
     """The server steps at fixed times."""
 
-    name: Literal["period"] = "period"
+    name: str = "period"
     period_s: float = key("time between two server steps", unit="s", above=0)
 
     @property
@@ -96,7 +96,7 @@ class PoissonAggregation(AggregationSettings):
 
     random_times: ClassVar[bool] = True
 
-    name: Literal["poisson"] = "poisson"
+    name: str = "poisson"
     rate: float = key("server steps per second (lambda_s)", unit="1/s", above=0)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 class Favas(MethodSettings):
     """FAVAS: drawn clients send what they have, weighed by how much a client has on average."""
 
-    label: ClassVar = "FAVAS"
-    colour: ClassVar = "#8F5B6A"
-    page: ClassVar = "methods-local-work.md#favas"
-    paper: ClassVar = "Leconte et al., 2023"
-    chooses: ClassVar = "server, uniformly"
-    limit: ClassVar = "exact for small steps"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = CONTACT_NEEDS
+    label = "FAVAS"
+    colour = "#8F5B6A"
+    page = "methods-local-work.md#favas"
+    paper = "Leconte et al., 2023"
+    chooses = "server, uniformly"
+    limit = "exact for small steps"
+    memory = "2 d"
+    needs = CONTACT_NEEDS
 
-    name: Literal["favas"] = "favas"
+    name: str = "favas"
     step_size: float = key("step size eta of the clients", above=0)
     clients_per_round: int = key("s: clients drawn per round", 4, minimum=1)
     period_s: float = key("time between two rounds", unit="s", above=0)
@@ -118,7 +118,8 @@ def _poisson_at_least(p: float, most: int, mean: NDArray[np.float64]) -> NDArray
     counts = np.arange(most)
     logarithms = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(counts[1:], 1)))])
     new = np.exp(counts * np.log(mean) - mean - logarithms)  # P(Poisson(mean) = j), shape (clients, most)
-    visits, found = np.zeros_like(new), np.zeros_like(new)
+    visits = np.zeros_like(new)
+    found = np.zeros_like(new)
     for steps in range(most):
         earlier = (visits[:, :steps] * new[:, steps:0:-1]).sum(axis=1)
         visits[:, steps] = ((steps == 0) + (1 - p) * earlier) / (1 - (1 - p) * new[:, 0])

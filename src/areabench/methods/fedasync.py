@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 class FedAsync(MethodSettings):
     """FedAsync: each arrival mixes the client's model into the server's, less if it is stale."""
 
-    label: ClassVar = "FedAsync"
-    colour: ClassVar = "#E1503F"
-    page: ClassVar = "methods-mixing.md#fedasync"
-    paper: ClassVar = "Xie et al., 2019"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients, more if scaled"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (Need("aggregation.name", ("updates",), "which steps at each arrival"),)
+    label = "FedAsync"
+    colour = "#E1503F"
+    page = "methods-mixing.md#fedasync"
+    paper = "Xie et al., 2019"
+    chooses = "clients"
+    limit = "biased to fast clients, more if scaled"
+    memory = "2 d"
+    needs = (Need("aggregation.name", ("updates",), "which steps at each arrival"),)
 
-    name: Literal["fedasync"] = "fedasync"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedasync"
     mixing: float = key("a: weight of a fresh model", 0.6, above=0, maximum=1)
     staleness: Literal["constant", "polynomial", "hinge"] = key(
         "factor of a model that is tau versions old: 1; (1 + tau)^-p; or 1 up to tau = b, then 1/(h·(tau - b) + 1)",

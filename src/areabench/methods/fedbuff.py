@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
 from areabench.methods.base import (
@@ -35,16 +35,15 @@ if TYPE_CHECKING:
 class FedBuff(MethodSettings):
     """FedBuff as the AREA paper runs it: buffered pseudo-gradients, applied with a server step size."""
 
-    label: ClassVar = "FedBuff"
-    colour: ClassVar = "#E69F00"
-    page: ClassVar = "methods.md#fedbuff"
-    paper: ClassVar = "Nguyen et al., AISTATS 2022"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
+    label = "FedBuff"
+    colour = "#E69F00"
+    page = "methods.md#fedbuff"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
 
-    name: Literal["fedbuff"] = "fedbuff"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedbuff"
     server_step_size: float | None = key("step size eta of the server; left out: alpha", None, above=0)
 
     def remarks(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 class FedBuffPublished(MethodSettings):
     """FedBuff as published: a given concurrency, clients drawn when a slot is free, updates scaled by staleness."""
 
-    label: ClassVar = "FedBuff as published"
-    colour: ClassVar = "#B07D2B"
-    page: ClassVar = "methods-buffered.md#fedbuff-as-published"
-    paper: ClassVar = "Nguyen et al., AISTATS 2022"
-    chooses: ClassVar = "server, uniformly among idle ones"
-    limit: ClassVar = "biased to fast clients, less where fewer work"
-    memory: ClassVar = "2 d + n"
+    label = "FedBuff as published"
+    colour = "#B07D2B"
+    page = "methods-buffered.md#fedbuff-as-published"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "server, uniformly among idle ones"
+    limit = "biased to fast clients, less where fewer work"
+    memory = "2 d + n"
 
-    name: Literal["fedbuff-published"] = "fedbuff-published"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedbuff-published"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
     concurrency: int | None = key("clients at work at any time; left out: n", None, minimum=1)
     staleness: Literal["constant", "inverse-root"] = key(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,20 @@ if TYPE_CHECKING:
 class FedCompass(MethodSettings):
     """FedCompass: the server gives each client a number of steps so that groups of clients answer together."""
 
-    label: ClassVar = "FedCompass"
-    colour: ClassVar = "#D45087"
-    page: ClassVar = "methods-local-work.md#fedcompass"
-    paper: ClassVar = "Li et al., ICLR 2024"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "(1 + groups) d"
-    needs: ClassVar = (
+    label = "FedCompass"
+    colour = "#D45087"
+    page = "methods-local-work.md#fedcompass"
+    paper = "Li et al., ICLR 2024"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "(1 + groups) d"
+    needs = (
         Need("aggregation.name", ("updates",), "which itself decides when to step"),
         Need("clients.work", ("fixed",), "which says how many local steps clients make"),
         Need("delays.per", ("step",), "which counts on rounds that take longer with more local steps"),
     )
 
-    name: Literal["fedcompass"] = "fedcompass"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedcompass"
     min_steps: int = key("Q_min: least number of local steps", 20, minimum=1)
     max_steps: int = key("Q_max: greatest number of local steps", 100, minimum=1)
     latency: float = key("lambda: a group waits at most so many times its expected duration", 1.2, minimum=1)
@@ -151,15 +150,19 @@ class _Compass:
     """Assigns clients to groups; `state` is changed by its methods."""
 
     def __init__(self, state: CompassState, settings: FedCompass) -> None:
-        self.state, self._settings = state, settings
+        self.state = state
+        self._settings = settings
 
     def call(self, client: int) -> Call:
         """An order for a client whose speed is known: for a group that it can join, or for one of its own."""
-        settings, state = self._settings, self.state
-        now_s, seconds = state.now_s, float(state.seconds[client])
+        settings = self._settings
+        state = self.state
+        now_s = state.now_s
+        seconds = float(state.seconds[client])
         joined = self._to_join(now_s, seconds)
         if joined is None:
-            number, steps = state.groups.following, self._steps_alone(now_s, seconds)
+            number = state.groups.following
+            steps = self._steps_alone(now_s, seconds)
             duration_s = steps * seconds
             groups = state.groups.opened(now_s + duration_s, now_s + settings.latency * duration_s)
             self.state = state._replace(groups=groups)
@@ -179,7 +182,9 @@ class _Compass:
 
     def _steps_alone(self, now_s: float, seconds: float) -> int:
         """Q of a client with a new group: it should answer when the fastest of a group does so for the second time."""
-        settings, state, most = self._settings, self.state, -1
+        settings = self._settings
+        state = self.state
+        most = -1
         for number, latest_s in zip(state.groups.numbers, state.groups.latest_s, strict=True):
             fastest = float(state.seconds[state.group == number].min())
             steps = math.floor((latest_s + fastest * settings.max_steps - now_s) / seconds)
@@ -199,7 +204,8 @@ def fedcompass(clients: int, settings: FedCompass) -> Method:
         return Step(state, tuple(Call(client, local_steps=settings.max_steps) for client in range(clients)))
 
     def receive(state: CompassState, arrival: Arrival) -> Step:
-        client, group = arrival.client, int(state.group[arrival.client])
+        client = arrival.client
+        group = int(state.group[arrival.client])
         latest = (arrival.time_s - float(state.begun_s[client])) / max(arrival.local_steps, 1)
         weight = 1.0 if group == _NEW else settings.speed_weight
         state.seconds[client] = (1 - weight) * state.seconds[client] + weight * max(latest, _LEAST_S)

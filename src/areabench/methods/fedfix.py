@@ -8,7 +8,7 @@ is in a step once at most.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,21 +26,20 @@ if TYPE_CHECKING:
 class FedFix(MethodSettings):
     """FedFix: steps by the clock, for which clients wait; one that has answered weighs inverse to its chance to."""
 
-    label: ClassVar = "FedFix"
-    colour: ClassVar = "#8C6D00"
-    page: ClassVar = "methods-buffered.md#fedfix"
-    paper: ClassVar = "Fraboni et al., JMLR 2023"
-    chooses: ClassVar = "server: who has answered"
-    limit: ClassVar = "exact on average"
-    memory: ClassVar = "2 d + n"
-    needs: ClassVar = (
+    label = "FedFix"
+    colour = "#8C6D00"
+    page = "methods-buffered.md#fedfix"
+    paper = "Fraboni et al., JMLR 2023"
+    chooses = "server: who has answered"
+    limit = "exact on average"
+    memory = "2 d + n"
+    needs = (
         Need("aggregation.name", ("period", "poisson"), "which steps by the clock"),
         Need("delays.name", ("exponential", "fixed"), "which must know how often a client answers"),
         Need("delays.per", ("round",), "which must know how often a client answers"),
     )
 
-    name: Literal["fedfix"] = "fedfix"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedfix"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
 
     def shares_pass(self, clients: Clients) -> bool:

@@ -8,7 +8,7 @@ number of steps between two of its updates, so that all clients weigh alike in t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +23,15 @@ from areabench.settings.keys import key
 class FedStaleWeight(MethodSettings):
     """FedStaleWeight: the buffered updates weigh in proportion to their clients' mean staleness."""
 
-    label: ClassVar = "FedStaleWeight"
-    colour: ClassVar = "#C2A83E"
-    page: ClassVar = "methods-buffered.md#fedstaleweight"
-    paper: ClassVar = "Ma et al., 2024"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients, less for a large Delta"
-    memory: ClassVar = "2 d + 2 n"
+    label = "FedStaleWeight"
+    colour = "#C2A83E"
+    page = "methods-buffered.md#fedstaleweight"
+    paper = "Ma et al., 2024"
+    chooses = "clients"
+    limit = "biased to fast clients, less for a large Delta"
+    memory = "2 d + 2 n"
 
-    name: Literal["fedstaleweight"] = "fedstaleweight"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fedstaleweight"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
     added: float = key("what is added to the mean staleness, in server steps", 0.0, minimum=0)
 
@@ -59,7 +58,9 @@ def fedstaleweight(clients: int, server_step_size: float, added: float = 0.0) ->
         return Step(StaleWeightState(model, None, 0.0, nothing, nothing), tuple(range(clients)))
 
     def receive(state: StaleWeightState, arrival: Arrival) -> Step:
-        client, staleness, updates = arrival.client, state.staleness.copy(), state.updates.copy()
+        client = arrival.client
+        staleness = state.staleness.copy()
+        updates = state.updates.copy()
         staleness[client] += arrival.staleness
         updates[client] += 1
         weight = float(staleness[client] / updates[client]) + added

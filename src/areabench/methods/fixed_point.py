@@ -80,7 +80,8 @@ class FixedPoint:
         if not np.abs(vector).max(initial=0.0) <= self.range:  # NaN, too
             if not self.clips or not np.isfinite(vector).all():
                 return np.zeros(vector.shape, self.dtype), Fit.OUTSIDE
-            vector, fit = np.clip(vector, -self.range, self.range), Fit.CLIPPED
+            vector = np.clip(vector, -self.range, self.range)
+            fit = Fit.CLIPPED
         scaled = vector * 2.0**self.fraction_bits
         return np.rint(scaled, out=scaled).astype(f"i{self.bits // 8}").view(self.dtype), fit
 
@@ -119,8 +120,14 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
             f'privacy: method "{method.name}" has a `payload_like`, and only updates like the model can be masked; '
             "leave it out, or remove the section [privacy]"
         )
-    add, due, wake, again, lose = method.add, method.due, method.wake, method.again, method.lose
-    number, origin, nothing = FixedPoint.of(settings), method.remember(start), np.zeros_like(start)
+    add = method.add
+    due = method.due
+    wake = method.wake
+    again = method.again
+    lose = method.lose
+    number = FixedPoint.of(settings)
+    origin = method.remember(start)
+    nothing = np.zeros_like(start)
 
     def held_by(memory: Vector | None) -> Vector | None:
         """What the method's own client remembers."""
@@ -148,7 +155,8 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
 
     def aggregate(state: SumState) -> Step:
         """The step of the method with the sum of what waits, if it is of enough clients."""
-        inner, total = state.inner, state.pending.total
+        inner = state.inner
+        total = state.pending.total
         if total is not None:
             if not covered(state):
                 return Step(state, stepped=False)
@@ -157,7 +165,8 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
         return step._replace(state=waiting_for_none(step.state))
 
     def covered(state: SumState) -> tuple[tuple[int, int], ...]:
-        clients, rounds = state.names[::2], state.names[1::2]
+        clients = state.names[::2]
+        rounds = state.names[1::2]
         return tuple(zip(clients, rounds, strict=True)) if len(set(clients)) >= settings.threshold else ()
 
     def uncover(state: SumState, masks: Vector) -> SumState:
@@ -168,7 +177,9 @@ def in_fixed_point(method: Method, settings: Privacy, start: Vector) -> Method:
     def wrap(step: Step, state: SumState) -> Step:
         return step._replace(state=state._replace(inner=step.state))
 
-    own_begin, own_correct, attach = method.begin, method.correct, method.attach
+    own_begin = method.begin
+    own_correct = method.correct
+    attach = method.attach
     return replace(
         method,
         remember=remember,

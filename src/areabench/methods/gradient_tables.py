@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,11 @@ _STEPS = "whether the server steps as the criterion says, or for every arrival"
 class GradientTable(MethodSettings):
     """A gradient table; what papers have given a name to are presets of its keys."""
 
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),)
+    chooses = "clients"
+    limit = "exact"
+    memory = "2 d"
+    needs = (Need("clients.work", ("fixed", "uniform"), "whose rounds need local steps"),)
 
-    step_size: float = key("step size alpha of the clients", above=0)
     server_step_size: float | None = key("step size eta of the server; left out: as `eta` says", None, above=0)
     eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha·M", written=False)
     steps: Literal["criterion", "arrivals"] = key(_STEPS, "criterion", written=False)
@@ -85,24 +84,24 @@ class GradientTable(MethodSettings):
 class AfaCs(GradientTable):
     """AFA-CS: a table of the clients' last mean gradients, whose mean is applied at every step."""
 
-    label: ClassVar = "AFA-CS"
-    colour: ClassVar = "#2E8B57"
-    page: ClassVar = "methods-memory.md#gradient-tables"
-    paper: ClassVar = "Yang et al., ICML 2022"
+    label = "AFA-CS"
+    colour = "#2E8B57"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Yang et al., ICML 2022"
 
-    name: Literal["afa-cs"] = "afa-cs"
+    name: str = "afa-cs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dude(GradientTable):
     """DuDe-ASGD: a gradient table with steps of gamma, after every c arrivals, c being `aggregation.updates`."""
 
-    label: ClassVar = "DuDe-ASGD"
-    colour: ClassVar = "#76A21E"
-    page: ClassVar = "methods-memory.md#gradient-tables"
-    paper: ClassVar = "Wang et al., arXiv:2405.16966, 2024"
+    label = "DuDe-ASGD"
+    colour = "#76A21E"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Wang et al., arXiv:2405.16966, 2024"
 
-    name: Literal["dude"] = "dude"
+    name: str = "dude"
     eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha", written=False)
 
 
@@ -110,12 +109,12 @@ class Dude(GradientTable):
 class Ace(GradientTable):
     """ACE: a gradient table with a step of gamma for every arrival, whatever the criterion."""
 
-    label: ClassVar = "ACE"
-    colour: ClassVar = "#3B6E4F"
-    page: ClassVar = "methods-memory.md#gradient-tables"
-    paper: ClassVar = "Chang et al., arXiv:2511.19066, 2025"
+    label = "ACE"
+    colour = "#3B6E4F"
+    page = "methods-memory.md#gradient-tables"
+    paper = "Chang et al., arXiv:2511.19066, 2025"
 
-    name: Literal["ace"] = "ace"
+    name: str = "ace"
     eta: Literal["alpha·M", "alpha"] = key(_ETA, "alpha", written=False)
     steps: Literal["criterion", "arrivals"] = key(_STEPS, "arrivals", written=False)
 
@@ -124,12 +123,12 @@ class Ace(GradientTable):
 class Ia2Sgd(Ace):
     """IA²SGD: a gradient table with a step of gamma for every arrival; equal to ACE to the bit."""
 
-    label: ClassVar = "IA²SGD"
-    colour: ClassVar = "#4C9A2A"
-    page: ClassVar = "methods-memory.md#gradient-tables"
-    paper: ClassVar = "submission m3x4kDbYAK to ICLR 2025"
+    label = "IA²SGD"
+    colour = "#4C9A2A"
+    page = "methods-memory.md#gradient-tables"
+    paper = "submission m3x4kDbYAK to ICLR 2025"
 
-    name: Literal["ia2sgd"] = "ia2sgd"  # type: ignore[assignment]
+    name: str = "ia2sgd"
 
 
 def mean_gradient(work: Work) -> Vector:

@@ -79,7 +79,10 @@ def with_control_variates(method: Method, clients: int) -> Method:
     An order carries (x, c), an update (what the method sends, the change of c_i). A client remembers what the method
     remembers, if anything, and c_i. The server adds 1/n of each change to c as it arrives.
     """
-    due, wake, again, lose = method.due, method.wake, method.again, method.lose
+    due = method.due
+    wake = method.wake
+    again = method.again
+    lose = method.lose
     if method.attach is not None or method.payload_like is not None:
         raise UserError(_not_with(method.name, "has an `attach` or a `payload_like`"))
 

@@ -7,7 +7,7 @@ Computation Model, NeurIPS 2023: Method 6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,15 +21,15 @@ from areabench.settings.keys import key
 class Malenia(MethodSettings):
     """Malenia SGD: gradients at one model until every client has given enough; their means are averaged."""
 
-    label: ClassVar = "Malenia"
-    colour: ClassVar = "#2F4B7C"
-    page: ClassVar = "methods-optimal-time.md#malenia"
-    paper: ClassVar = "Tyurin and Richtárik, NeurIPS 2023"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "(n + 1) d"
+    label = "Malenia"
+    colour = "#2F4B7C"
+    page = "methods-optimal-time.md#malenia"
+    paper = "Tyurin and Richtárik, NeurIPS 2023"
+    chooses = "clients"
+    limit = "exact"
+    memory = "(n + 1) d"
 
-    name: Literal["malenia"] = "malenia"
+    name: str = "malenia"
     step_size: float = key("step size gamma", above=0)
     batch: float = key("S: the server steps when the harmonic mean of the clients' counts is at least S/n", above=0)
 
@@ -61,7 +61,8 @@ def malenia(clients: int, batch: float) -> Method:
         client = arrival.client
         if arrival.staleness:
             return Step(state, (client,))
-        count, row = state.counts[client], state.sums[client]
+        count = state.counts[client]
+        row = state.sums[client]
         np.add(row if count else 0, arrival.payload, out=row)
         counts = (*state.counts[:client], count + 1, *state.counts[client + 1 :])
         return Step(state._replace(counts=counts), (client,))

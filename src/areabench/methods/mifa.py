@@ -7,7 +7,7 @@ NeurIPS 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,17 +21,16 @@ from areabench.settings.keys import key
 class Mifa(MethodSettings):
     """MIFA: rounds by the clock, in which clients that have not answered stand in with their last update."""
 
-    label: ClassVar = "MIFA"
-    colour: ClassVar = "#40B5AD"
-    page: ClassVar = "methods-memory.md#mifa"
-    paper: ClassVar = "Gu et al., NeurIPS 2021"
-    chooses: ClassVar = "server: all that are free, in each round"
-    limit: ClassVar = "exact"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (Need("aggregation.name", ("period", "poisson"), "whose rounds end by the clock"),)
+    label = "MIFA"
+    colour = "#40B5AD"
+    page = "methods-memory.md#mifa"
+    paper = "Gu et al., NeurIPS 2021"
+    chooses = "server: all that are free, in each round"
+    limit = "exact"
+    memory = "2 d"
+    needs = (Need("aggregation.name", ("period", "poisson"), "whose rounds end by the clock"),)
 
-    name: Literal["mifa"] = "mifa"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "mifa"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
 
     def build(self, given: Given) -> Method:

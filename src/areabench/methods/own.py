@@ -23,7 +23,7 @@ from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Sett
 class OwnMethod(MethodSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
+    own = True
     section: ClassVar[str] = "method"
     base: ClassVar[type] = MethodSettings
     given: ClassVar[tuple[str, ...]] = (
@@ -61,7 +61,9 @@ class _Checks:
     """What a method may return; `fail` takes what is wrong and what to do, and raises."""
 
     def __init__(self, method: Method, start: Vector, fail: Callable[[str, str], NoReturn]) -> None:
-        self._method, self._start, self._fail = method, start, fail
+        self._method = method
+        self._start = start
+        self._fail = fail
         self._payload = start if method.payload_like is None else method.payload_like(start)
         self._memory = method.remember(start)
         self._attached: Vector | None = None  # like the first
@@ -120,7 +122,8 @@ class _Checks:
 
 def try_method(settings: OwnMethod, given: Given, start: Vector) -> None:
     """Call a method's five functions in turn, with one update of the first client, and check all that they return."""
-    method, clients = settings.build(given), range(given.clients)
+    method = settings.build(given)
+    clients = range(given.clients)
 
     def reject(trouble: str, remedy: str) -> NoReturn:
         refuse(settings, trouble, remedy)
@@ -173,7 +176,10 @@ def guarded_method(settings: OwnMethod, method: Method, start: Vector) -> Method
     def guarded(name: str, function: Callable[..., Step]) -> Callable[..., Step]:
         return lambda *given: checks.step(name, function(*given))
 
-    attach, again, remove, add = method.attach, method.again, method.remove, method.add
+    attach = method.attach
+    again = method.again
+    remove = method.remove
+    add = method.add
     return replace(
         method,
         name=settings.name,

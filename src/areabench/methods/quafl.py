@@ -10,7 +10,7 @@ from where each continues, after it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from areabench.arrays import Vector
 from areabench.methods.base import Arrival, Given, Method, MethodSettings, Report, Work, check_round
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 class QuAfl(MethodSettings):
     """QuAFL without its quantiser: drawn clients send at once what they have, and average with the server."""
 
-    label: ClassVar = "QuAFL"
-    colour: ClassVar = "#665191"
-    page: ClassVar = "methods-local-work.md#quafl"
-    paper: ClassVar = "Zakerinia et al., AISTATS 2024"
-    chooses: ClassVar = "server, uniformly"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = CONTACT_NEEDS
+    label = "QuAFL"
+    colour = "#665191"
+    page = "methods-local-work.md#quafl"
+    paper = "Zakerinia et al., AISTATS 2024"
+    chooses = "server, uniformly"
+    limit = "biased to fast clients"
+    memory = "2 d"
+    needs = CONTACT_NEEDS
 
-    name: Literal["quafl"] = "quafl"
+    name: str = "quafl"
     step_size: float = key("step size eta of the clients", above=0)
     clients_per_round: int = key("s: clients drawn per round", 4, minimum=1)
     period_s: float = key("time between two rounds", unit="s", above=0)

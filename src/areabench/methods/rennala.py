@@ -7,7 +7,7 @@ Computation Model, NeurIPS 2023: Method 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 from areabench.arrays import Vector
 from areabench.methods.base import Arrival, Buffer, Given, Method, MethodSettings, Step, remember_nothing
@@ -19,15 +19,15 @@ from areabench.settings.keys import key
 class Rennala(MethodSettings):
     """Rennala SGD: S gradients at one model, from whoever is fast; older ones are ignored."""
 
-    label: ClassVar = "Rennala"
-    colour: ClassVar = "#6C8EBF"
-    page: ClassVar = "methods-optimal-time.md#rennala"
-    paper: ClassVar = "Tyurin and Richtárik, NeurIPS 2023"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
+    label = "Rennala"
+    colour = "#6C8EBF"
+    page = "methods-optimal-time.md#rennala"
+    paper = "Tyurin and Richtárik, NeurIPS 2023"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
 
-    name: Literal["rennala"] = "rennala"
+    name: str = "rennala"
     step_size: float = key("step size gamma", above=0)
     batch: int = key("S: gradients per server step", minimum=1)
 

@@ -7,7 +7,7 @@ A. Maranjyan, A. Tyurin, P. Richtárik: Ringmaster ASGD: The First Asynchronous 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
 from areabench.errors import UserError
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 class Ringmaster(MethodSettings):
     """Ringmaster ASGD: updates that are too old are ignored, or their computation is stopped."""
 
-    label: ClassVar = "Ringmaster"
-    colour: ClassVar = "#4A6FE3"
-    page: ClassVar = "methods-optimal-time.md#ringmaster"
-    paper: ClassVar = "Maranjyan et al., ICML 2025"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "2 d"
+    label = "Ringmaster"
+    colour = "#4A6FE3"
+    page = "methods-optimal-time.md#ringmaster"
+    paper = "Maranjyan et al., ICML 2025"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "2 d"
 
-    name: Literal["ringmaster"] = "ringmaster"
+    name: str = "ringmaster"
     step_size: float = key("step size gamma", above=0)
     max_delay: int = key("R: an update that is R or more versions old is not used", minimum=1)
     stops: bool = key("whether a client whose model has become R versions old is stopped and starts again", False)

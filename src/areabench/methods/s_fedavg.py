@@ -7,7 +7,7 @@ plain mean, as in the paper's section 5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from areabench.arrays import Vector
 from areabench.methods.as_fedavg import AveragingState, aggregate_models, send_model
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 class SFedAvg(MethodSettings):
     """Synchronous FedAvg: each round waits for all clients that it drew."""
 
-    label: ClassVar = "S-FedAvg"
-    colour: ClassVar = "#CC79A7"
-    page: ClassVar = "methods.md#s-fedavg"
-    paper: ClassVar = "McMahan et al., AISTATS 2017"
-    chooses: ClassVar = "server, uniformly"
-    limit: ClassVar = "exact for M = 1"
-    memory: ClassVar = "2 d"
-    needs: ClassVar = (Need("aggregation.name", ("updates",), "whose round ends when its clients have answered"),)
+    label = "S-FedAvg"
+    colour = "#CC79A7"
+    page = "methods.md#s-fedavg"
+    paper = "McMahan et al., AISTATS 2017"
+    chooses = "server, uniformly"
+    limit = "exact for M = 1"
+    memory = "2 d"
+    needs = (Need("aggregation.name", ("updates",), "whose round ends when its clients have answered"),)
 
-    name: Literal["s-fedavg"] = "s-fedavg"
+    name: str = "s-fedavg"
     step_size: float = key("step size alpha", above=0)
     clients_per_round: int = key("clients drawn per round, uniformly without replacement", 4, minimum=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from areabench.settings.keys import key
 
@@ -34,7 +34,7 @@ class ConstantSchedule(ScheduleSettings):
 
     constant: ClassVar[bool] = True
 
-    name: Literal["constant"] = "constant"
+    name: str = "constant"
 
     def steps(self, step_size: float, theorem: Theorem | None) -> Schedule:
         """As the class says."""
@@ -45,7 +45,7 @@ class ConstantSchedule(ScheduleSettings):
 class InverseSchedule(ScheduleSettings):
     """alpha_k = alpha / (1 + k/offset)."""
 
-    name: Literal["1/k"] = "1/k"
+    name: str = "1/k"
     offset: float = key("iterations until the step size has halved", 1.0, unit="iterations", above=0)
 
     def steps(self, step_size: float, theorem: Theorem | None) -> Schedule:
@@ -57,7 +57,7 @@ class InverseSchedule(ScheduleSettings):
 class InverseRootSchedule(ScheduleSettings):
     """alpha_k = alpha / sqrt(1 + k/offset)."""
 
-    name: Literal["1/sqrt(k)"] = "1/sqrt(k)"
+    name: str = "1/sqrt(k)"
     offset: float = key("iterations until the squared step size has halved", 1.0, unit="iterations", above=0)
 
     def steps(self, step_size: float, theorem: Theorem | None) -> Schedule:
@@ -69,7 +69,7 @@ class InverseRootSchedule(ScheduleSettings):
 class InverseTimeSchedule(ScheduleSettings):
     """alpha(t) = alpha / (1 + t/offset_s), t the time at which the order goes out."""
 
-    name: Literal["1/t"] = "1/t"
+    name: str = "1/t"
     offset_s: float = key("time until the step size has halved", 1.0, unit="s", above=0)
 
     def steps(self, step_size: float, theorem: Theorem | None) -> Schedule:
@@ -81,7 +81,7 @@ class InverseTimeSchedule(ScheduleSettings):
 class InverseRootTimeSchedule(ScheduleSettings):
     """alpha(t) = alpha / sqrt(1 + t/offset_s), t the time at which the order goes out."""
 
-    name: Literal["1/sqrt(t)"] = "1/sqrt(t)"
+    name: str = "1/sqrt(t)"
     offset_s: float = key("time until the squared step size has halved", 1.0, unit="s", above=0)
 
     def steps(self, step_size: float, theorem: Theorem | None) -> Schedule:
@@ -95,7 +95,7 @@ class Theorem1Schedule(ScheduleSettings):
 
     of_theorem: ClassVar[bool] = True
 
-    name: Literal["theorem1"] = "theorem1"
+    name: str = "theorem1"
     strong_convexity: float | None = key("mu of every f_i; left out: the problem's", None, above=0)
     smoothness: float | None = key("L of every f_i; left out: the problem's", None, above=0)
     least_probability: float | None = key(
@@ -112,7 +112,7 @@ class Theorem2Schedule(ScheduleSettings):
 
     of_theorem: ClassVar[bool] = True
 
-    name: Literal["theorem2"] = "theorem2"
+    name: str = "theorem2"
     lipschitz: float | None = key("Lipschitz constant B of every f_i; left out: the problem's", None, above=0)
     noise: float | None = key("subgradient noise sigma; left out: the problem's", None, minimum=0)
     distance: float | None = key(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +22,15 @@ from areabench.settings.keys import key
 class ServerMomentum(MethodSettings):
     """Buffered updates with momentum at the server: m <- beta·m + mean, x <- x - eta·m."""
 
-    label: ClassVar = "server momentum"
-    colour: ClassVar = "#7A5C99"
-    page: ClassVar = "methods-buffered.md#momentum-and-adam-at-the-server"
-    paper: ClassVar = "Nguyen et al., AISTATS 2022"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "3 d"
+    label = "server momentum"
+    colour = "#7A5C99"
+    page = "methods-buffered.md#momentum-and-adam-at-the-server"
+    paper = "Nguyen et al., AISTATS 2022"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "3 d"
 
-    name: Literal["server-momentum"] = "server-momentum"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "server-momentum"
     server_step_size: float = key("step size eta of the server", 1.0, above=0)
     momentum: float = key("beta", 0.9, minimum=0, below=1)
 
@@ -45,16 +44,15 @@ class ServerMomentum(MethodSettings):
 class ServerAdam(MethodSettings):
     """Buffered updates with Adam at the server, without bias correction."""
 
-    label: ClassVar = "server Adam"
-    colour: ClassVar = "#9A7BC4"
-    page: ClassVar = "methods-buffered.md#momentum-and-adam-at-the-server"
-    paper: ClassVar = "Reddi et al., ICLR 2021"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "4 d"
+    label = "server Adam"
+    colour = "#9A7BC4"
+    page = "methods-buffered.md#momentum-and-adam-at-the-server"
+    paper = "Reddi et al., ICLR 2021"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "4 d"
 
-    name: Literal["server-adam"] = "server-adam"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "server-adam"
     server_step_size: float = key("step size eta of the server", 0.01, above=0)
     beta1: float = key("decay of the mean", 0.9, minimum=0, below=1)
     beta2: float = key("decay of the mean square", 0.99, minimum=0, below=1)
@@ -70,16 +68,15 @@ class ServerAdam(MethodSettings):
 class Fadas(MethodSettings):
     """FADAS: buffered updates with AMSGrad at the server, and a step that shrinks with the delay."""
 
-    label: ClassVar = "FADAS"
-    colour: ClassVar = "#5D3A9B"
-    page: ClassVar = "methods-buffered.md#fadas"
-    paper: ClassVar = "Wang et al., ICML 2024"
-    chooses: ClassVar = "clients"
-    limit: ClassVar = "biased to fast clients"
-    memory: ClassVar = "5 d"
+    label = "FADAS"
+    colour = "#5D3A9B"
+    page = "methods-buffered.md#fadas"
+    paper = "Wang et al., ICML 2024"
+    chooses = "clients"
+    limit = "biased to fast clients"
+    memory = "5 d"
 
-    name: Literal["fadas"] = "fadas"
-    step_size: float = key("step size alpha of the clients", above=0)
+    name: str = "fadas"
     server_step_size: float = key("step size eta of the server", 0.01, above=0)
     beta1: float = key("decay of the mean", 0.9, minimum=0, below=1)
     beta2: float = key("decay of the mean square", 0.99, minimum=0, below=1)
@@ -173,7 +170,8 @@ def buffered(
         return Step(OptimiserState(model, Buffer(), 0, kept(*zeros)), tuple(range(clients)))
 
     def receive(state: OptimiserState, arrival: Arrival) -> Step:
-        buffer, oldest = state.buffer.add(arrival.payload), max(state.oldest, arrival.staleness)
+        buffer = state.buffer.add(arrival.payload)
+        oldest = max(state.oldest, arrival.staleness)
         return Step(OptimiserState(state.model, buffer, oldest, state.moments), (arrival.client,))
 
     def aggregate(state: OptimiserState) -> Step:  # x_s <- x_s - eta · direction

@@ -7,7 +7,7 @@ alone. A client draws only its own function; an evaluation, and the constants of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
@@ -36,10 +36,10 @@ from areabench.threads import limited_threads
 class Robust(ProblemSettings):
     """l1 regression f_i(x) = mean_j |a_ij'x - b_ij| in float64: convex, Lipschitz, not smooth, minimiser known."""
 
-    takes_data: ClassVar[bool] = False
-    has_accuracy: ClassVar[bool] = False
+    takes_data = False
+    has_accuracy = False
 
-    name: Literal["robust"] = "robust"
+    name: str = "robust"
     dimension: int = key("length of x", 10, minimum=1, maximum=LARGEST_SIZE)
     samples: int = key(
         "samples of each client; entries of a_ij from N(0, 1)",
@@ -79,10 +79,10 @@ class Robust(ProblemSettings):
 class Median(ProblemSettings):
     """Geometric median f_i(x) = mean_j |x - a_ij| in float64: convex, 1-Lipschitz, not smooth, minimiser known."""
 
-    takes_data: ClassVar[bool] = False
-    has_accuracy: ClassVar[bool] = False
+    takes_data = False
+    has_accuracy = False
 
-    name: Literal["median"] = "median"
+    name: str = "median"
     dimension: int = key("length of x", 10, minimum=2, maximum=LARGEST_SIZE)
     samples: int = key("points a_ij of each client", 50, unit="samples", minimum=3, maximum=LARGEST_SIZE)
     heterogeneity: float = key(
@@ -120,7 +120,9 @@ class LocalSubgradient:
     """One client's function, seen through mini-batches of its samples."""
 
     def __init__(self, function: Subgradient, batches: Minibatches, weight: float = 1.0) -> None:
-        self._function, self._batches, self._weight = function, batches, weight
+        self._function = function
+        self._batches = batches
+        self._weight = weight
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(subgradient of a mini-batch); a new array."""
@@ -171,8 +173,13 @@ class DrawnProblem:
         draw: Callable[[int], LocalFunction],
         solve: Callable[[Sequence[Any]], Optimum],
     ) -> None:
-        self.settings, self.clients, self.local_steps, self.seed = settings, clients, local_steps, seed
-        self.draw, self._solve, self.dimension = draw, solve, settings.dimension
+        self.settings = settings
+        self.clients = clients
+        self.local_steps = local_steps
+        self.seed = seed
+        self.draw = draw
+        self._solve = solve
+        self.dimension = settings.dimension
 
     @cached_property
     def functions(self) -> list[LocalFunction]:

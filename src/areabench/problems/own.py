@@ -33,7 +33,7 @@ _SKIPPED_STEPS = "let skip(steps) draw what that number of local steps draws"
 class OwnProblem(ProblemSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
+    own = True
     section: ClassVar[str] = "problem"
     base: ClassVar[type] = ProblemSettings
     given: ClassVar[tuple[str, ...]] = ("clients", "local_steps", "seed", "data", "parts")
@@ -55,7 +55,9 @@ class OwnProblem(ProblemSettings):
             needed = ("dimension", "dtype", "start", "local", "evaluate")
             if lacking := [name for name in needed if not hasattr(problem, name)]:
                 reject(f"returned {type(problem).__name__}, which lacks {', '.join(lacking)}", CONTRACT)
-            dimension, dtype, start = problem.dimension, problem.dtype, problem.start()
+            dimension = problem.dimension
+            dtype = problem.dtype
+            start = problem.start()
             if not isinstance(dtype, np.dtype) or dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
                 reject(f"has the dtype {dtype!r}", "take np.dtype(np.float32) or np.dtype(np.float64)")
             if type(dimension) is not int or dimension < 1:
@@ -77,7 +79,9 @@ class OwnLocal:
     """The user's local problem. One whose descend() takes no `steps` makes whole rounds; its skip() counts rounds."""
 
     def __init__(self, settings: OwnProblem, local: Any, local_steps: int) -> None:
-        self._settings, self._local, self._local_steps = settings, local, local_steps
+        self._settings = settings
+        self._local = local
+        self._local_steps = local_steps
         self.takes_steps = _takes_steps(local.descend)
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:

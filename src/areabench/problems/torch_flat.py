@@ -43,7 +43,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def build_module(path: str, data: Dataset) -> nn.Module:
     """The module that the factory at `path` makes for a data set, checked to be trainable as one flat vector."""
     factory = load_callable(path, "problem.module")
-    features, classes = data.train_features.shape[1], data.classes
+    features = data.train_features.shape[1]
+    classes = data.classes
     try:
         module = factory(features, classes)
     except (Exception, SystemExit) as error:
@@ -79,7 +80,8 @@ def _check_parameters(path: str, module: nn.Module) -> None:
 
 def probe(settings: TorchModule, module: nn.Module, loss: Loss, data: Dataset) -> None:
     """Pass two samples through module and loss, so that a model that does not match the data is refused early."""
-    features, classes = data.train_features.shape[1], data.classes
+    features = data.train_features.shape[1]
+    classes = data.classes
     task = f"{features} features and {classes} classes"
     try:
         outputs = module(torch.zeros(2, features))
@@ -173,8 +175,11 @@ class TorchProblem:
         self, settings: TorchModule, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
         torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would import torch's compiler: 70 MB
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.loss: Loss = load_callable(settings.loss, "problem.loss")
         self.flat = FlatModule(self._draw_module())
         self.batch = BatchBuffers(settings.batch_size, data.train_features.shape[1], data.train_features.dtype)
@@ -206,7 +211,8 @@ class TorchProblem:
         self.flat.module.eval()
         try:
             with torch.no_grad():
-                loss, accuracy = self._train_loss(models) if with_loss else nothing, self._test_accuracy(models)
+                loss = self._train_loss(models) if with_loss else nothing
+                accuracy = self._test_accuracy(models)
         finally:
             self.flat.module.train()
         return Metrics(loss, accuracy, nothing)
@@ -245,7 +251,8 @@ class RoundSeeds:
     """The seeds of torch's generator, one for each round of M local steps of a client."""
 
     def __init__(self, generator: np.random.Generator, local_steps: int) -> None:
-        self._generator, self._local_steps = generator, local_steps
+        self._generator = generator
+        self._local_steps = local_steps
         self._round, self._seed = -1, 0  # the last seed drawn, and of which round it is
 
     def begins_round(self, step: int) -> bool:
@@ -270,12 +277,16 @@ class LocalTorch:
     """
 
     def __init__(self, problem: TorchProblem, batches: Minibatches, seeds: RoundSeeds, weight: float) -> None:
-        self._problem, self._batches, self._seeds, self._weight = problem, batches, seeds, weight
+        self._problem = problem
+        self._batches = batches
+        self._seeds = seeds
+        self._weight = weight
         self._taken = 0  # local steps so far
 
     def descend(self, model: Vector, step_size: float, steps: int | None = None) -> Vector:
         """M or `steps` steps x <- x - alpha·weight·(mini-batch gradient + nu·x); a new array."""
-        flat, rate = self._problem.flat, step_size * self._weight
+        flat = self._problem.flat
+        rate = step_size * self._weight
         np.copyto(flat.array, model)
         with torch.random.fork_rng(devices=[]):
             batches = self._batches.next_round() if steps is None else self._batches.next_batches(steps)
@@ -299,7 +310,8 @@ class LocalTorch:
 
     def _differentiate(self, rows: NDArray[np.int64], *, begins: bool) -> None:
         """Leave the gradient on a mini-batch in the flat module; `begins`: this is the first step of a call."""
-        problem, flat = self._problem, self._problem.flat
+        problem = self._problem
+        flat = self._problem.flat
         if begins or self._seeds.begins_round(self._taken):
             torch.default_generator.manual_seed(self._seeds.at(self._taken))
         self._taken += 1

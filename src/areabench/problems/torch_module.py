@@ -16,7 +16,7 @@ from areabench.settings.limits import LARGEST
 class TorchModule(ProblemSettings):
     """Any torch.nn.Module, as a flat float32 vector. It is executed: run only files that you trust."""
 
-    name: Literal["torch"] = "torch"
+    name: str = "torch"
     module: str = key("import path `package.module:factory` of a function (features, classes) -> torch.nn.Module")
     loss: str = key("import path of the loss (outputs, labels) -> scalar mean", "torch.nn.functional:cross_entropy")
     regularisation: float = key("weight nu of (nu/2)·|x|²", 0.0, minimum=0, maximum=LARGEST)

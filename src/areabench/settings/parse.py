@@ -101,7 +101,8 @@ def apply_overrides(record: type, table: dict[str, Any], overrides: Sequence[str
 
 def _keys_left_behind(parts: Parts, old: object, new: object) -> set[str]:
     """The keys that one part has and another has not; none where one of them does not exist."""
-    before, after = parts.named(old), parts.named(new)
+    before = parts.named(old)
+    after = parts.named(new)
     if before is None or after is None:
         return set()
     return {item.name for item in fields(before)} - {item.name for item in fields(after)}
@@ -156,7 +157,8 @@ def read_record(record: type, table: Any, location: Location) -> Any:
 
 def _missing(kind: Any, location: Location, item: Field[Any]) -> ConfigError:
     """The error for a key or a section that has no default and is not given."""
-    limits, parts = item.metadata.get("limits"), item.metadata.get("parts")
+    limits = item.metadata.get("limits")
+    parts = item.metadata.get("parts")
     meaning = f" ({limits.doc})" if limits else ""
     remedy = "add it"
     if parts is not None:

@@ -24,7 +24,9 @@ class Parts(Mapping[str, Any]):
     """
 
     def __init__(self, package: str, modules: Mapping[str, str], own: type | None = None) -> None:
-        self._package, self._modules, self.own = package, modules, own
+        self._package = package
+        self._modules = modules
+        self.own = own
 
     def __getitem__(self, name: str) -> Any:
         """The record of a part."""

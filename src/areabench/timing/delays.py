@@ -108,7 +108,8 @@ class Delays:
         rates: NDArray[np.float64],
         seed: int,
     ) -> None:
-        self._settings, self._rates = settings, rates
+        self._settings = settings
+        self._rates = rates
         self._traces = settings.traces(len(rates))
         self._open_durations = settings.opened()
         self.per_step = settings.per == "step"
@@ -130,7 +131,8 @@ class Delays:
         All clients tick at multiples of `tick_s`. Where each round begins as the one before ends, no tick is left out
         between two rounds, so that clients with short rounds make as many steps in all as others.
         """
-        begun_s, duration_s = self._passed_s.get(client, 0.0), self.next_s(client)
+        begun_s = self._passed_s.get(client, 0.0)
+        duration_s = self.next_s(client)
         ended_s = self._passed_s[client] = begun_s + duration_s
         return RoundTime(duration_s, min(int(ended_s / tick_s) - int(begun_s / tick_s), most))
 

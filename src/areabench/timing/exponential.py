@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
-from areabench.settings.keys import key
-from areabench.timing.delays import PER, DelaySettings, Generators, Traces
+from areabench.timing.delays import DelaySettings, Generators, Traces
 
 _DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have 100,000 clients
 
@@ -16,11 +14,10 @@ _DRAWS_AHEAD = 16  # durations drawn per call: few, because a simulator may have
 class ExponentialDelays(DelaySettings):
     """Exp(rate) between two updates of a client, computing included."""
 
-    follows_rates: ClassVar[bool] = True
-    memoryless: ClassVar[bool] = True
+    follows_rates = True
+    memoryless = True
 
-    name: Literal["exponential"] = "exponential"
-    per: Literal["round", "step"] = key(PER, "round", written=False)
+    name: str = "exponential"
 
     def durations(self, client: int, rate: float, generator: Generators, traces: Traces) -> Iterator[float]:
         """Drawn from the client's stream."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from areabench.errors import RunFailure
 from areabench.plugins.call import blaming, caller, record_of, refuse
 from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Settings, key
 from areabench.streams import Purpose, Streams
-from areabench.timing.delays import PER, DelaySettings, Durations, Generators, Rates, Traces
+from areabench.timing.delays import DelaySettings, Durations, Generators, Rates, Traces
 
 _TRIED_DELAYS = 16  # of each of the first clients, before a run
 _TRIED_CLIENTS = 4
@@ -24,15 +24,14 @@ _TRIED_CLIENTS = 4
 class OwnDelays(DelaySettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
-    opened_once: ClassVar[bool] = True
+    own = True
+    opened_once = True
     section: ClassVar[str] = "delays"
     base: ClassVar[type] = DelaySettings
     given: ClassVar[tuple[str, ...]] = ("client", "rate", "generator")
 
     name: str = SAMPLE_PATH
     settings: Settings = key(SETTINGS_DOC, NO_SETTINGS)
-    per: Literal["round", "step"] = key(PER, "round", written=False)
 
     def opened(self) -> Durations:
         """The user's function, looked up once: that takes longer than a call."""

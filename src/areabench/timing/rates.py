@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +49,7 @@ class RateSettings:
 class UniformRates(RateSettings):
     """Every client has the same update rate."""
 
-    name: Literal["uniform"] = "uniform"
+    name: str = "uniform"
     rate: float = key("updates per second of each client", 10.0, unit="1/s", above=0)
 
     @property
@@ -71,7 +70,7 @@ class UniformRates(RateSettings):
 class NormalRates(RateSettings):
     """Rates drawn once per trial from N(mean, deviation²); draws that are not positive are repeated."""
 
-    name: Literal["normal"] = "normal"
+    name: str = "normal"
     mean: float = key("mean rate", 10.0, unit="1/s", above=0)
     deviation: float = key("standard deviation of the rates", 5.0, unit="1/s", minimum=0)
 
@@ -101,7 +100,7 @@ class NormalRates(RateSettings):
 class LognormalRates(RateSettings):
     """Rates drawn once per trial as median·exp(sigma·N(0, 1))."""
 
-    name: Literal["lognormal"] = "lognormal"
+    name: str = "lognormal"
     median: float = key("median rate", 10.0, unit="1/s", above=0)
     sigma: float = key("standard deviation of the logarithm", 1.0, minimum=0, maximum=20)
 
@@ -128,7 +127,7 @@ class LognormalRates(RateSettings):
 class ListedRates(RateSettings):
     """One given rate per client."""
 
-    name: Literal["list"] = "list"
+    name: str = "list"
     values: tuple[float, ...] = key("rate of client 0, 1, ...", unit="1/s", above=0)
 
     @property

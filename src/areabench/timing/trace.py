@@ -8,13 +8,13 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from areabench.errors import UserError
 from areabench.settings.keys import key
-from areabench.timing.delays import PER, DelaySettings, Generators, Rates, Traces
+from areabench.timing.delays import DelaySettings, Generators, Rates, Traces
 
 _HEADER = ["client", "delay_s"]
 
@@ -23,9 +23,8 @@ _HEADER = ["client", "delay_s"]
 class TraceDelays(DelaySettings):
     """From a CSV file with the columns `client,delay_s`; a client's rows are used in order, then again."""
 
-    name: Literal["trace"] = "trace"
+    name: str = "trace"
     file: str = key("path of the CSV file, relative to the experiment file", path=True)
-    per: Literal["round", "step"] = key(PER, "round", written=False)
 
     @property
     def source(self) -> str | None:
@@ -86,7 +85,8 @@ def _read_row(row: list[str], traces: list[array[float]], location: str) -> None
     """Append one row's delay to its client's trace; `location` begins the error."""
     if len(row) != len(_HEADER):
         raise UserError(f"{location}: {len(row)} columns, expected {len(_HEADER)}: {','.join(_HEADER)}")
-    client, delay_s = _client_number(row[0], len(traces), location), _delay(row[1], location)
+    client = _client_number(row[0], len(traces), location)
+    delay_s = _delay(row[1], location)
     traces[client].append(delay_s)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from areabench.problems.datasets import Dataset, frozen
 class Digits(DataSettings):
     """scikit-learn's 8×8 digits: 1,437 training and 360 test images (needs scikit-learn)."""
 
-    name: Literal["digits"] = "digits"
+    name: str = "digits"
 
     @property
     def train_samples(self) -> int:
@@ -40,5 +39,6 @@ class Digits(DataSettings):
             ) from error
         features = frozen(bunch.data.astype(np.uint8))
         labels = frozen(bunch.target.astype(np.int64))
-        train, test = slice(None, self.train_samples), slice(self.train_samples, None)
+        train = slice(None, self.train_samples)
+        test = slice(self.train_samples, None)
         return Dataset("digits", features[train], labels[train], features[test], labels[test], classes=10, scale=1 / 16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from areabench.problems.data.images import IdxFile, ImageSet, open_images, unpack_images
 from areabench.problems.data.settings import DataSettings
@@ -23,7 +22,7 @@ FASHION_FILES = (
 class FashionMnist(DataSettings):
     """Fashion-MNIST, 60,000 training and 10,000 test images of 28×28, from four IDX files whose MD5 is checked."""
 
-    name: Literal["fashion-mnist"] = "fashion-mnist"
+    name: str = "fashion-mnist"
     folder: str = key(
         "folder of the files, gzipped or not; the default is where Debian's package dataset-fashion-mnist has them",
         "/usr/share/datasets/fashion-mnist",

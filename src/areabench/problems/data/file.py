@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from areabench.settings.limits import LARGEST
 class File(DataSettings):
     """Samples from a file: .npz, CSV, LIBSVM text or IDX, which its content tells; gzip and bzip2 are unpacked."""
 
-    may_share_pass: ClassVar[bool] = False
+    may_share_pass = False
 
-    name: Literal["file"] = "file"
+    name: str = "file"
     file: str = key(
         "path of the training samples, relative to the experiment's; for IDX the images, or their folder", path=True
     )

@@ -73,7 +73,8 @@ def unpack_images(source: Traversable, cache: Path, images: ImageSet) -> None:
 
     Only their owner can write there, whatever the umask: who can write there decides what all users train on.
     """
-    folder, damage = image_folder(cache, images), ""
+    folder = image_folder(cache, images)
+    damage = ""
     try:
         if folder.is_dir() and not (damage := _damage(folder, images)):
             return
@@ -139,7 +140,8 @@ def read_idx(source: Traversable, file: IdxFile, images: ImageSet) -> NDArray[An
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found != file.md5:
         raise UserError(f"{file.name} in {images.origin} has MD5 {found}, expected {file.md5}; {images.remedy}")
-    header, length = file.header, len(file.header) + math.prod(file.shape)
+    header = file.header
+    length = len(file.header) + math.prod(file.shape)
     if content[: len(header)] != header or len(content) != length:
         raise UserError(
             f"{file.name} in {images.origin}: header {content[: len(header)].hex()} and {len(content)} bytes, "
@@ -154,7 +156,8 @@ def _decompress(source: Traversable, file: IdxFile, images: ImageSet) -> bytes:
     import gzip
     import zlib
 
-    packed, plain = source.joinpath(f"{file.name}.gz"), source.joinpath(file.name)
+    packed = source.joinpath(f"{file.name}.gz")
+    plain = source.joinpath(file.name)
     try:
         if packed.is_file():  # reading a pipe may wait forever
             return gzip.decompress(packed.read_bytes())

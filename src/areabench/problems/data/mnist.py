@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from areabench.problems.data.images import IdxFile, ImageSet, open_images, unpack_images
 from areabench.problems.data.settings import DataSettings
@@ -23,7 +22,7 @@ MNIST = ImageSet("mnist", "MNIST", MNIST_FILES, "the package", "reinstall areabe
 class Mnist(DataSettings):
     """MNIST, 60,000 training and 10,000 test images of 28×28; part of the package."""
 
-    name: Literal["mnist"] = "mnist"
+    name: str = "mnist"
 
     @property
     def train_samples(self) -> int:

@@ -19,8 +19,8 @@ from areabench.settings.keys import NO_SETTINGS, SAMPLE_PATH, SETTINGS_DOC, Sett
 class OwnData(DataSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
-    may_share_pass: ClassVar[bool] = False
+    own = True
+    may_share_pass = False
     section: ClassVar[str] = "data"
     base: ClassVar[type] = DataSettings
     given: ClassVar[tuple[str, ...]] = ("cache",)
@@ -61,7 +61,8 @@ class OwnData(DataSettings):
 
 def _wrong_samples(data: Dataset, part: str) -> str:
     """What is wrong with the training or test samples; empty if nothing is."""
-    features, labels = getattr(data, f"{part}_features"), getattr(data, f"{part}_labels")
+    features = getattr(data, f"{part}_features")
+    labels = getattr(data, f"{part}_labels")
     if not isinstance(features, np.ndarray) or features.ndim != 2 or not features.size:
         return f"{part}_features of shape {np.shape(features)}, not (samples, features)"
     if features.dtype.kind not in "uif" or features.shape[1] != data.train_features.shape[1]:

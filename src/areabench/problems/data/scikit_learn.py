@@ -19,7 +19,7 @@ from areabench.settings.keys import key
 class ScikitLearn(DataSettings):
     """A small table that scikit-learn carries (needs scikit-learn); `diabetes` is for regression."""
 
-    name: Literal["scikit-learn"] = "scikit-learn"
+    name: str = "scikit-learn"
     set: Literal["iris", "wine", "breast_cancer", "diabetes"] = key("which table")
     standardise: bool = key(STANDARDISE, True)
     intercept: bool = key(INTERCEPT, False)

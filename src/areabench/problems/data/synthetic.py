@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ _VALUES_AT_ONCE = 2**18  # of synthetic samples drawn per call: their float64 co
 class Synthetic(DataSettings):
     """Gaussian blobs, one per class, as uint8 features; the same for all trials."""
 
-    name: Literal["synthetic"] = "synthetic"
+    name: str = "synthetic"
     train_samples: int = key("training samples", 2000, unit="samples", minimum=1, maximum=LARGEST_SIZE)
     test_samples: int = key("test samples", 500, unit="samples", minimum=1, maximum=LARGEST_SIZE)
     features: int = key("features per sample", 20, minimum=1, maximum=LARGEST_SIZE)
@@ -42,7 +41,8 @@ class Synthetic(DataSettings):
     def load(self, cache: Path) -> Dataset:
         """Blobs around centres from N(0, 1), one per class; training and test samples have separate streams."""
         centres = _synthetic_stream(self, 0).standard_normal((self.classes, self.features))
-        train, test = _synthetic_stream(self, 1), _synthetic_stream(self, 2)
+        train = _synthetic_stream(self, 1)
+        test = _synthetic_stream(self, 2)
         train_features, train_labels = _draw_blobs(self, centres, self.train_samples, train)
         test_features, test_labels = _draw_blobs(self, centres, self.test_samples, test)
         return Dataset(

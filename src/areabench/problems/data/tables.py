@@ -24,7 +24,8 @@ _MANY_CLASSES = 100  # more of them, with fewer than two samples each on average
 
 def dataset_of(name: str, source: str, found: FileSamples, settings: File | ScikitLearn, task: str) -> Dataset:
     """The data set, its features not multiplied by anything; `source` begins an error."""
-    train, test = found.train, found.test
+    train = found.train
+    test = found.test
     if test is None:
         train, test = _drawn(train, settings.test_share, settings.seed, source)
     train, test = _of_equal_width(train, test, source)
@@ -43,7 +44,8 @@ def dataset_of(name: str, source: str, found: FileSamples, settings: File | Scik
 
 def with_intercept(data: Dataset) -> Dataset:
     """The data set with one more feature, which a model sees as 1; as nearly 1 as whole numbers allow."""
-    kind, value = data.train_features.dtype, 1 / data.scale
+    kind = data.train_features.dtype
+    value = 1 / data.scale
     if kind.kind in "ui":
         value = min(max(1, round(value)), np.iinfo(kind).max)
 
@@ -72,7 +74,8 @@ def _drawn(samples: RawSamples, share: float, seed: int, source: str) -> tuple[R
         _refuse(source, f"{count} samples leave none to train on with data.test_share = {share}", "take more samples")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _DRAW_ENTROPY])))
     order = generator.permutation(count)
-    train, test = np.sort(order[tested:]), np.sort(order[:tested])
+    train = np.sort(order[tested:])
+    test = np.sort(order[:tested])
     return tuple(RawSamples(samples.features[rows], samples.labels[rows]) for rows in (train, test))  # type: ignore[return-value]
 
 
@@ -113,7 +116,8 @@ def _check_features(features: Any, source: str) -> None:
 def _standardised(train: RawSamples, test: RawSamples, source: str) -> tuple[RawSamples, RawSamples]:
     if is_sparse(train.features):
         _refuse(source, "data.standardise would fill a sparse array", "leave it out, or set data.dense = true")
-    mean, deviation = train.features.mean(axis=0, dtype=np.float64), train.features.std(axis=0, dtype=np.float64)
+    mean = train.features.mean(axis=0, dtype=np.float64)
+    deviation = train.features.std(axis=0, dtype=np.float64)
     deviation[deviation == 0] = 1.0  # a constant feature becomes 0
     return tuple(RawSamples((part.features - mean) / deviation, part.labels) for part in (train, test))  # type: ignore[return-value]
 

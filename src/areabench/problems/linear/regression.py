@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ from areabench.streams import Purpose, stream
 class Regression(ProblemSettings):
     """Linear regression with an intercept on data, in float64: least squares, Huber's loss or least absolute errors."""
 
-    takes_targets: ClassVar[bool] = True
-    has_accuracy: ClassVar[bool] = False
+    takes_targets = True
+    has_accuracy = False
 
-    name: Literal["regression"] = "regression"
+    name: str = "regression"
     loss: Literal["squared", "huber", "absolute"] = key(
         "of an error r: r²/2; or |r|; or with `huber` r²/2 up to |r| = `huber_width`, and linear beyond", "squared"
     )
@@ -57,8 +57,11 @@ class RegressionProblem:
     def __init__(
         self, settings: Regression, data: Dataset, parts: Sequence[NDArray[np.int64]], local_steps: int, seed: int
     ) -> None:
-        self.settings, self.data, self.parts = settings, data, parts
-        self.local_steps, self.seed = local_steps, seed
+        self.settings = settings
+        self.data = data
+        self.parts = parts
+        self.local_steps = local_steps
+        self.seed = seed
         self.dimension = data.train_features.shape[1] + 1
         self._weights = client_weights(parts, settings.weighting)
 
@@ -108,7 +111,8 @@ class RegressionProblem:
         total = np.full(len(models), 0.0 if with_loss else np.nan)
         if not models or not with_loss:
             return Metrics.of(total)
-        points, labels = np.asarray(models, dtype=FLOAT), self.data.train_labels
+        points = np.asarray(models, dtype=FLOAT)
+        labels = self.data.train_labels
         with np.errstate(over="ignore", invalid="ignore"):  # a diverged model has no finite loss
             for first in range(0, len(labels), _ROWS_AT_ONCE):
                 rows = slice(first, first + _ROWS_AT_ONCE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -29,9 +28,9 @@ _MANY_CLIENTS = 1000
 class Dirichlet(SplitSettings):
     """Per class, Dirichlet shares over the clients (the paper's non-IID split)."""
 
-    words: ClassVar[str] = "non-IID"
+    words = "non-IID"
 
-    name: Literal["dirichlet"] = "dirichlet"
+    name: str = "dirichlet"
     concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
     minimum: int = key(
         "least number of samples per client; `draws` says how it is reached", 1, unit="samples", minimum=1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from areabench.settings.limits import LARGEST
 class DirichletEqual(SplitSettings):
     """Per client, Dirichlet shares over the classes; all clients hold equally many samples."""
 
-    words: ClassVar[str] = "non-IID (equal-sized)"
+    words = "non-IID (equal-sized)"
 
-    name: Literal["dirichlet-equal"] = "dirichlet-equal"
+    name: str = "dirichlet-equal"
     concentration: float = key("parameter a of the Dirichlet distribution", 0.1, above=0, maximum=LARGEST)
 
     def owners(self, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,9 +16,9 @@ from areabench.problems.splits.rows import (
 class Iid(SplitSettings):
     """An even split of a shuffle."""
 
-    words: ClassVar[str] = "IID"
+    words = "IID"
 
-    name: Literal["iid"] = "iid"
+    name: str = "iid"
 
     def owners(self, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
         """An even split of a shuffle: sizes differ by one at most."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,9 +18,9 @@ from areabench.problems.splits.rows import (
 class NearlyIid(SplitSettings):
     """The paper's IID split for n = 128: equally many of each label per client, the rest for the last one."""
 
-    words: ClassVar[str] = "IID"
+    words = "IID"
 
-    name: Literal["nearly-iid"] = "nearly-iid"
+    name: str = "nearly-iid"
 
     def owners(self, labels: Rows, clients: int, generator: np.random.Generator) -> Rows:
         """Of a label with c rows each client except the last gets floor(c/n), and the last one the rest."""

@@ -19,7 +19,7 @@ from areabench.streams import Purpose, stream
 class OwnSplit(SplitSettings):
     """A function of the user's own, which is executed."""
 
-    own: ClassVar[bool] = True
+    own = True
     section: ClassVar[str] = "split"
     base: ClassVar[type] = SplitSettings
     given: ClassVar[tuple[str, ...]] = ("labels", "clients", "generator")
